@@ -24,7 +24,7 @@ from pollconsumer.runtime.handling.executors import Executor
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.launch_upkeep import announce, end_expired
-from pollconsumer.runtime.session.attempts import AttemptOpener, CallStarter, Collector, MessageStopper
+from pollconsumer.runtime.session.attempts import Attempts
 from pollconsumer.runtime.session.contexts import Deliveries, Predecessors, ProgressReporter
 from pollconsumer.runtime.session.exchange import Exchange, Turns
 from pollconsumer.runtime.session.pace import ConsumerOptions, Pace
@@ -65,8 +65,7 @@ class Consumer:
         reserved: deque[Reservation] = deque()
         predecessors = Predecessors(launch, reserved)
         deliveries = Deliveries(launch, handlers, executor.lock(), reporter, predecessors)
-        context_of = deliveries.context_of
-        self._settling = Settlements(launch, context_of, handlers, predecessors)
+        self._settling = Settlements(launch, deliveries.context_of, handlers, predecessors)
         self._pace = Pace(options, launch, executor, learned)
         self.margin = self._pace.margin
         turns = Turns(options.queues, options.weights)
@@ -75,19 +74,13 @@ class Consumer:
         )
         self._exchange.lost = lost
         self._handlers, self._stops = handlers, launch.progress.stops
-        calls = self._bulk_calls()
-        self._stopping = MessageStopper(
-            launch, executor, self._exchange, options.queues, *(() if calls is None else (calls.stoppable, calls.known))
-        )
-        parts = launch, executor, learned, self._exchange, self._settling, self._stopping
-        self._collecting = Collector(*parts, None if calls is None else calls.each_of)
-        self._opening = AttemptOpener(
-            launch, handlers, self._settling, context_of, self._collecting.settle, options.new_monitors
-        )
-        self._starter = CallStarter(
-            launch, executor, learned, self._exchange, self._settling, self._collecting, self._pace
-        )
-        self._bulks = self._bulk_caller(deliveries, calls)
+        self._attempts = Attempts(launch, options, handlers, executor, self._exchange, deliveries.context_of)
+        self._bulks: bulk_calls.BulkCaller | None = None
+        if any(each.bulk is not None for each in handlers.values()):
+            from pollconsumer.runtime.session.bulk_calls import BulkCaller  # few launches have any
+
+            parts = self._exchange, self._attempts, deliveries.context_of_call
+            self._bulks = BulkCaller(launch, options, handlers, *parts)
         self._asked: StopReason | None = None
         """The first reason to stop; what was seen, as memory, may not be seen again."""
         self._is_closed = False
@@ -97,27 +90,11 @@ class Consumer:
         self._empty_since: float | None = None
         self._memory_checked = self.window.start
 
-    def _bulk_calls(self) -> bulk_calls.BulkCalls | None:
-        """The calls of bulk handlers in hand, if there are such handlers."""
-        if all(each.bulk is None for each in self._handlers.values()):
-            return None
-        from pollconsumer.runtime.session.bulk_calls import BulkCalls  # few launches have any
-
-        return BulkCalls(self._launch, self._handlers, self.options, self.executor.slots, self._pace)
-
-    def _bulk_caller(self, deliveries: Deliveries, calls: bulk_calls.BulkCalls | None) -> bulk_calls.BulkCaller | None:
-        if calls is None:
-            return None
-        from pollconsumer.runtime.session.bulk_calls import BulkCaller
-
-        parts = self._exchange, self._pace, self._opening, self._starter, calls, deliveries.context_of_call
-        return BulkCaller(self.options, self._launch, *parts)
-
     def run(self) -> StopReason:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""
         began = self.clock()
         if self.executor.slots == 1:
-            self._launch.progress.stops.answer_by(self._stopping.interrupt)
+            self._launch.progress.stops.answer_by(self._attempts.stopping.interrupt)
         returner = None
         if self.options.instances > 1:
             from pollconsumer.runtime.session.exchange import (
@@ -128,7 +105,7 @@ class Consumer:
             returner = ReservedReturner(self._launch, self._exchange, self._handlers, *gathered)
             returner.begin()
         try:
-            with self._collecting.spare_descriptors:
+            with self._attempts.spare_descriptors:
                 reason = self.handle_until_stopped()
         finally:
             if returner is not None:
@@ -202,11 +179,11 @@ class Consumer:
     def _interrupt_messages(self) -> None:
         """Interrupt messages in flight that are to stop, or whose limits have passed."""
         if self._stops.any() or self.executor.busy:
-            self._stopping.attend()
+            self._attempts.stopping.attend()
 
     def _reason_to_stop(self) -> StopReason | None:
         """The first reason to stop that holds now."""
-        if self._collecting.leaking:
+        if self._attempts.leaking:
             return StopReason.DESCRIPTORS
         if self._launch.interrupted():
             return StopReason.INTERRUPTED
@@ -271,8 +248,8 @@ class Consumer:
             self._empty_since = None
             return
         reservation = self._exchange.next()
-        attempt = None if reservation is None else self._opening.attempt(reservation)
-        if attempt is not None and self._starter.start(attempt):
+        attempt = None if reservation is None else self._attempts.attempt(reservation)
+        if attempt is not None and self._attempts.start(attempt):
             self._empty_since = None
 
     def idle(self) -> None:
@@ -290,7 +267,7 @@ class Consumer:
         if self.executor.busy:
             if self._wake.wait(min(self.options.longest_wait, longest, self._exchange.due_in()), self.executor):
                 self._exchange.promote_next()
-            self._collecting.collect()
+            self._attempts.collect()
             return
         until = self.window.wait_until(now, longest)
         last = not self.window.has_time(until, SERVER_LATE)
@@ -315,21 +292,21 @@ class Consumer:
         if self.executor.busy < self.executor.slots and not self._has_begun_all():
             self._is_closed = True
         self._reserve_ahead()
-        self._collecting.await_end()
+        self._attempts.await_end()
 
     def _reserve_ahead(self) -> None:
         """Reserve the next messages of the slots, and settle the last ones, while all slots are busy."""
         wanted, bounded = self._pace.ahead(), self.options.max_messages is not None
         if not wanted or not self.has_time_to_handle() or bounded or self._exchange.is_stuck:
             return
-        if len(self._exchange.reserved) <= wanted // 3 or self._collecting.is_late():
+        if len(self._exchange.reserved) <= wanted // 3 or self._attempts.is_late():
             self._exchange.reserve()
             if self._settling.watched:
                 self._settling.call_hooks()
 
     def finish(self) -> None:
         """Wait for messages in hand, release the ones not started, settle all."""
-        self._collecting.await_quiet()
+        self._attempts.await_quiet()
         self._exchange.release_all()
         self._wake.close()
 

@@ -48,7 +48,13 @@ NEAREST = {
     "acquire": ["leases", "moving", "rollback"],
     "announce": ["recovering", "recurring"],
     "arrive": ["batches"],
-    "attempts": ["interface/test_codec", "interface/test_handler_pauses"],
+    "attempts": [
+        "interface/test_codec",
+        "interface/test_handler_pauses",
+        "runtime/test_bulk_stops",
+        "interface/test_bulk_handlers",
+        "system/test_bulk_calls",
+    ],
     "repair": ["newer_versions", "repairing"],
     "batches": [
         "batches",

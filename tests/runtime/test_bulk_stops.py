@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
-from pollconsumer.runtime.session.bulk_calls import BulkAttempt, BulkCalls
+from pollconsumer.runtime.session.attempts import BulkAttempt, BulkCalls
 
 
 class Stops:
@@ -17,12 +16,11 @@ class Stops:
 
 
 def test_a_call_stops_once_all_of_its_messages_are_to() -> None:
-    stops, nothing = Stops(), SimpleNamespace(durations=None)
-    launch: Any = SimpleNamespace(progress=SimpleNamespace(flight=None, stops=stops), window=None)
-    options: Any = None
-    calls = BulkCalls(launch, {}, options, 1, nothing)  # type: ignore[arg-type]  # nothing of it is measured
+    stops: Any = Stops()
+    nothing: Any = None
+    calls = BulkCalls(stops, nothing)
     messages: Any = ["first", "second"]
-    call = BulkAttempt(messages[0], *[options] * 3)
+    call = BulkAttempt(messages[0], *[nothing] * 3)
     call.attempts = [call._replace(reservation=each) for each in messages]
     calls.add(call)
     stops.standing.add("second")

@@ -119,7 +119,7 @@ UNSEEN: dict[str, str] = {
     "runtime/handling/bulk: errors of the messages that there are": _AS_SAID,
     "runtime/session/bulk_calls: most bytes of a call": "outside: payloads are small",
     "runtime/session/bulk_calls: options of its own": "outside: no message has a timeout or a monitor of its own",
-    "runtime/session/bulk_calls: a call with others goes on": "outside: nobody stops what is in hand",
+    "runtime/session/attempts: a call with others goes on": "outside: nobody stops what is in hand",
     "core/retry: deferred for a week at most": "outside: no story lasts a week",
     "replace: the key lasts anew": "outside: no key has a lifetime",
     "change: the next attempt is due then": "outside: nobody looks at the next attempt",

@@ -4,45 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
-from pollconsumer.core.durations import Durations
 from pollconsumer.core.messages.message import Options, decoded_options
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.news.events import DescriptorsUsedUp
 from pollconsumer.core.notation.timespan import format_duration
-from pollconsumer.core.retry import MOST_CRASHES, STOP_GRACE, NotBegun, Stopped
+from pollconsumer.core.retry import (
+    MOST_CRASHES,
+    STOP_GRACE,
+    CallDied,
+    HandlerTimeout,
+    NotBegun,
+    ProcessDied,
+    Stopped,
+    Yield,
+)
 from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors import Attempt, Executor, Handled
 from pollconsumer.runtime.handling.handler import Crashed, Handler
-from pollconsumer.runtime.handling.outcome import Outcome
+from pollconsumer.runtime.handling.outcome import CallOutcomes, Outcome
+from pollconsumer.runtime.launch.board import Stops
 from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.session.exchange import Exchange
-from pollconsumer.runtime.session.pace import HORIZON, LONGEST_WAIT, Pace
-from pollconsumer.runtime.session.settlements import Settlements, resisted
+from pollconsumer.runtime.session.pace import HORIZON, LONGEST_WAIT, ConsumerOptions, Pace
+from pollconsumer.runtime.session.settlements import resisted
 from pollconsumer.runtime.system.system_limits import SpareDescriptors
 from pollconsumer.store.records.reservations import Reservation
 
-if TYPE_CHECKING:
-    from pollconsumer.runtime.launch.pings import Monitors
+AT_ONCE = 0.001
+"""Seconds: a timer that is set to none does not ring."""
 
 
-class AttemptOpener:
+class Attempts:
+    """Makes attempts of reserved messages, begins the calls of their handlers, takes those that have ended from the
+    executor, and has the store settle them."""
+
     def __init__(
         self,
         launch: Launch,
+        options: ConsumerOptions,
         handlers: Mapping[str, Handler],
-        settling: Settlements,
+        executor: Executor,
+        exchange: Exchange,
         context_of: Callable[[Reservation], LaunchContext],
-        settle: Callable[[], None],
-        new_monitors: Callable[[], Monitors] | None,
     ) -> None:
-        """``settle`` has the store settle what ``settling`` holds. Without ``new_monitors`` no monitor is told."""
-        self._launch, self._stops, self._clock = launch, launch.progress.stops, launch.clock
-        self._handlers, self._settling = handlers, settling
-        self._context_of, self._settle = context_of, settle
-        self._new_monitors = new_monitors
+        self._launch, self._options, self._handlers, self._executor = launch, options, handlers, executor
+        self._stops, self._flight = launch.progress.stops, launch.progress.flight
+        self._exchange, self._settling, self._pace = exchange, exchange.settling, exchange.pace
+        self._context_of = context_of
+        self.calls = BulkCalls(self._stops, self._pace)
+        self.stopping = MessageStopper(launch, executor, exchange, options.queues, self.calls)
+        self.spare_descriptors = SpareDescriptors()
+        self.leaking = False
+        """Whether handlers have left so few descriptors that the launch must end."""
 
     def attempt(self, reservation: Reservation) -> Attempt | None:
         """The attempt at a message that is to be handled. None for a message that is to stop, has expired or is
@@ -51,8 +67,8 @@ class AttemptOpener:
         handler = self._handlers.get(reservation.handler)
         if (self._stops.paused or self._stops.any()) and self._turns_away(reservation):
             return None
-        if reservation.expires and reservation.has_expired(self._clock()) and not self._took_steps(reservation):
-            self._settling.expire(reservation, reservation.server_ms(self._clock()))
+        if reservation.expires and reservation.has_expired(self._launch.clock()) and not self._took_steps(reservation):
+            self._settling.expire(reservation, reservation.server_ms(self._launch.clock()))
             self._call_hooks()
         elif handler is None:
             self._settling.park(reservation)
@@ -70,7 +86,7 @@ class AttemptOpener:
             except NotBegun as error:
                 self._settling.postpone(reservation, error)
             except (Crashed, Malformed) as error:
-                self._settling.dead_letter(reservation, handler, error, reservation.server_ms(self._clock()))
+                self._settling.dead_letter(reservation, handler, error, reservation.server_ms(self._launch.clock()))
                 self._call_hooks()
         return None
 
@@ -108,7 +124,7 @@ class AttemptOpener:
         if not handler.takes_context:
             return Attempt(reservation, handler, payload)
         if self._settling.precedes(reservation):
-            self._settle()
+            self.settle()
         return Attempt(reservation, handler, payload, self._context_of(reservation))
 
     def _limited(self, handler: Handler, reservation: Reservation) -> Handler:
@@ -133,14 +149,220 @@ class AttemptOpener:
         if options.encoded and handler.codec is None:  # GUARD an encoded payload needs a codec
             raise NotBegun("they are encoded, and PollConsumer() has no codec=")
         handler = overridden(handler, options)
-        if options.ping is not None and self._new_monitors is not None:
-            self._settling.monitors = self._settling.monitors or self._new_monitors()
+        if options.ping is not None and self._options.new_monitors is not None:
+            self._settling.monitors = self._settling.monitors or self._options.new_monitors()
             self._settling.monitors.begin(reservation, options.ping)
         return handler
 
     def _call_hooks(self) -> None:
         if self._settling.watched:
-            self._settle()
+            self.settle()
+
+    def start(self, attempt: Attempt) -> bool:
+        """Call the handler of a message. False if the message is to be handled at most once, and could not be recorded
+        as begun."""
+        self.settle_before(attempt.handler.name)
+        if attempt.handler.at_most_once:
+            self._exchange.begin([attempt.reservation])
+            if not attempt.reservation.begun:
+                return False
+        self.begin(attempt, [attempt])
+        return True
+
+    def settle_before(self, handler: str) -> None:
+        """Settle what has ended, if ``handler`` is not known to be brief: outcomes must not wait for a long one."""
+        if self._settling.since is None:
+            return
+        expected = self._pace.durations.expected(handler)
+        if expected is None or expected > HORIZON:
+            self.settle()
+
+    def begin(self, call: Attempt, attempts: Sequence[Attempt]) -> None:
+        """Begin a call that handles the messages of ``attempts``, for which there must be places in the flight."""
+        self._pace.begun += len(attempts)
+        suspect = False
+        for each in attempts:
+            suspect = suspect or each.reservation.crashes > 0
+        self._pace.suspects = suspect
+        if suspect:
+            # Handle a suspected crasher alone, so that no other message is blamed, and with no other reservations,
+            # because if the heartbeat dies as well, every reservation is charged.
+            self.await_quiet()
+            self._exchange.clear()
+        if self._flight.free() < len(attempts):
+            self.settle()
+        began, end = self._launch.clock(), self._launch.end
+        ends_by = end.ends_by(began, end.limit(call.handler.timeout))
+        for each in attempts:
+            last = each.reservation.attempt >= each.handler.max_attempts
+            self._flight.enter(each.reservation, last=last, began=began, ends_by=ends_by)
+        self._executor.start(call)
+        self.collect()
+        if suspect:
+            self.await_quiet()
+
+    def await_quiet(self) -> None:
+        """Wait until no message is in hand."""
+        while self._executor.busy:
+            self.await_end()
+
+    def await_end(self) -> None:
+        """Wait until a handler ends, or for as long as outcomes may wait."""
+        soon = self._settling.since is not None or bool(self._exchange.reserved)
+        self._executor.wait(HORIZON if soon else LONGEST_WAIT)
+        self.stopping.attend()
+        self.collect()
+
+    def collect(self) -> None:
+        for handled in self._executor.finished():
+            self._add(handled)
+        settling = self._settling
+        if settling.urgent or settling.watched or self.is_late():
+            self.settle()
+
+    def _add(self, handled: Handled) -> None:
+        attempt, launch = handled.attempt, self._launch
+        if self.stopping.timed_out:
+            handled = self._at_limit(handled)
+        self._exchange.is_stuck = False
+        if attempt.context is not None:
+            attempt.context.end()
+        if self.spare_descriptors.freed():
+            launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
+            self.leaking = True
+        if attempt.handler.bulk is None:
+            counts = self._end(handled)
+        else:
+            counts = sum(map(self._end, self.calls.each_of(handled))) > 0
+        if counts:
+            self._pace.durations.add(attempt.handler.name, handled.ended - handled.started)
+
+    def _at_limit(self, handled: Handled) -> Handled:
+        """``handled``, with the failure of a timeout in place of its interruption if its limit had passed."""
+        reservation, handler = handled.attempt.reservation, handled.attempt.handler
+        if reservation not in self.stopping.timed_out:
+            return handled
+        self.stopping.timed_out.discard(reservation)
+        if not isinstance(handled.outcome.error, TimeIsUp | Stopped):
+            return handled  # it ended just in time, or by a timeout of its own
+        error = self._launch.end.verdict(handled.started, handler.timeout)
+        error.__cause__ = handled.outcome.error
+        return handled._replace(outcome=Outcome(error))
+
+    def _end(self, handled: Handled) -> bool:
+        """Have a message settled. Returns whether its duration counts: its handler ran, and did not yield."""
+        reservation, flight = handled.attempt.reservation, self._launch.progress.flight
+        if self._settling.is_unfinished(handled):
+            flight.leave(reservation)  # a death of the launch charges nothing any more
+            return self._settling.settle_unfinished(handled)
+        flight.end(reservation, handled.ended)
+        self._settling.settle(handled)
+        return True
+
+    def is_late(self) -> bool:
+        """Whether an outcome has stayed unsettled for too long."""
+        since = self._settling.since
+        return since is not None and self._launch.clock() - since > HORIZON
+
+    def settle(self) -> None:
+        self._exchange.settle()
+        self._settling.call_hooks()
+
+
+class MessageStopper:
+    def __init__(
+        self,
+        launch: Launch,
+        executor: Executor,
+        exchange: Exchange,
+        queues: Sequence[str],
+        calls: BulkCalls,
+    ) -> None:
+        self._stops, self._flight = launch.progress.stops, launch.progress.flight
+        self._executor, self._exchange, self._queues, self._calls = executor, exchange, queues, calls
+        self._interrupted: set[tuple[str, bytes]] = set()
+        self._clock, self.timed_out = launch.clock, set[Reservation]()
+        """``timed_out``: messages in hand whose limits have passed."""
+
+    def interrupt(self) -> None:
+        """Interrupt handlers in hand, at their limits, and after a grace where a stop is asked for. From a signal
+        handler, too, if they run in the main thread."""
+        for reservation in self._flight.overdue(self._clock()):
+            if reservation not in self.timed_out:
+                self.timed_out.add(reservation)
+                if (known := self._calls.known(reservation)) is not None:
+                    self._executor.stop(known, AT_ONCE, partial(self._is_in_hand, reservation))
+        standing = self._stops.standing() - self._interrupted
+        for reservation in self._flight.in_hand() if standing else ():
+            named = reservation.queue, reservation.id
+            if named in standing and (known := self._calls.stoppable(reservation)) is not None:
+                self._interrupted.add(named)
+                self._executor.stop(known, STOP_GRACE, partial(self._is_in_hand, reservation))
+
+    def _is_in_hand(self, reservation: Reservation) -> bool:
+        return reservation in self._flight.in_hand()
+
+    def attend(self) -> None:
+        """Interrupt handlers where a stop is asked for, and forget requests about messages that are not here, or no
+        longer."""
+        self.interrupt()
+        if not self._stops.any():
+            return
+        here = {(queue, message_id) for queue in self._queues for message_id in self._exchange.held(queue)}
+        for named in self._stops.standing() - here:
+            self._stops.forget(*named)
+            self._interrupted.discard(named)
+
+
+class BulkAttempt(Attempt):
+    """A call with several messages. ``reservation`` and ``handler`` are those of the first of its ``attempts``."""
+
+    attempts: Sequence[Attempt]
+
+
+class BulkCalls:
+    """The calls of bulk handlers in hand. ``measure`` is told of each the handler's name, the size and the seconds."""
+
+    def __init__(self, stops: Stops, pace: Pace) -> None:
+        self._stops, self._pace = stops, pace
+        self.measure: Callable[[str, int, float], None] = lambda *_: None
+        self._in_hand: dict[Reservation, BulkAttempt] = {}
+        """The call in hand of each message that is not called alone."""
+
+    def add(self, call: BulkAttempt) -> None:
+        """Add a call that begins with several messages."""
+        self._in_hand |= dict.fromkeys((each.reservation for each in call.attempts), call)
+
+    def each_of(self, handled: Handled) -> Iterable[Handled]:
+        """What became of each message of a call that has ended."""
+        call, outcome = handled.attempt, handled.outcome
+        assert isinstance(call, BulkAttempt)
+        for each in call.attempts:
+            self._in_hand.pop(each.reservation, None)
+        if not isinstance(outcome.error, Yield | NotBegun | ProcessDied):
+            self.measure(call.handler.name, len(call.attempts), handled.ended - handled.started)
+        died = isinstance(outcome.error, ProcessDied | HandlerTimeout) and len(call.attempts) > 1
+        if died and not call.handler.at_most_once:  # GUARD called alone after a death; at most once is not called again
+            self._pace.begun -= len(call.attempts)
+            outcome = Outcome(CallDied())
+        outcomes = outcome.result if outcome.error is None else [outcome] * len(call.attempts)
+        assert outcome.error is not None or isinstance(outcomes, CallOutcomes)
+        ended = [handled._replace(attempt=each, outcome=of) for each, of in zip(call.attempts, outcomes, strict=True)]
+        return ended[::-1] if isinstance(outcome.error, CallDied) else ended  # each goes to the head of the queue
+
+    def known(self, reservation: Reservation) -> Reservation | None:
+        """``reservation``, if the executor knows a call by it; None for the other messages of the call."""
+        call = self._in_hand.get(reservation)
+        return reservation if call is None or call.reservation is reservation else None
+
+    def stoppable(self, reservation: Reservation) -> Reservation | None:
+        """The message by which the executor knows the call of ``reservation``; None while the call has messages that
+        are not to stop."""
+        call = self._in_hand.get(reservation)
+        if call is None:
+            return reservation
+        # GUARD a call with others goes on
+        return call.reservation if all(self._stops.asked(each.reservation) for each in call.attempts) else None
 
 
 def _has_newer_sequel(reservation: Reservation) -> bool:
@@ -182,203 +404,3 @@ class _Unknown:
 
     def delay(self, attempt: int, chance: float) -> NoReturn:  # noqa: ARG002  as of every policy
         raise LookupError(f"no retry policy named {self._name} here")
-
-
-AT_ONCE = 0.001
-"""Seconds: a timer that is set to none does not ring."""
-
-
-class MessageStopper:
-    def __init__(
-        self,
-        launch: Launch,
-        executor: Executor,
-        exchange: Exchange,
-        queues: Sequence[str],
-        stoppable: Callable[[Reservation], Reservation | None] | None = None,
-        known: Callable[[Reservation], Reservation | None] | None = None,
-    ) -> None:
-        """``stoppable`` names the message by which the executor knows the call of one that is to stop; None while
-        others share that call. ``known`` names it for the first message of a call; None for the others."""
-        self._stops, self._flight = launch.progress.stops, launch.progress.flight
-        self._executor, self._exchange, self._queues = executor, exchange, queues
-        self._interrupted: set[tuple[str, bytes]] = set()
-        self._clock, self.timed_out = launch.clock, set[Reservation]()
-        """``timed_out``: messages in hand whose limits have passed."""
-        self._stoppable = stoppable or (lambda reservation: reservation)
-        self._known = known or (lambda reservation: reservation)
-
-    def interrupt(self) -> None:
-        """Interrupt handlers in hand, at their limits, and after a grace where a stop is asked for. From a signal
-        handler, too, if they run in the main thread."""
-        for reservation in self._flight.overdue(self._clock()):
-            if reservation not in self.timed_out:
-                self.timed_out.add(reservation)
-                if (known := self._known(reservation)) is not None:
-                    self._executor.stop(known, AT_ONCE, partial(self._is_in_hand, reservation))
-        standing = self._stops.standing() - self._interrupted
-        for reservation in self._flight.in_hand() if standing else ():
-            named = reservation.queue, reservation.id
-            if named in standing and (known := self._stoppable(reservation)) is not None:
-                self._interrupted.add(named)
-                self._executor.stop(known, STOP_GRACE, partial(self._is_in_hand, reservation))
-
-    def _is_in_hand(self, reservation: Reservation) -> bool:
-        return reservation in self._flight.in_hand()
-
-    def attend(self) -> None:
-        """Interrupt handlers where a stop is asked for, and forget requests about messages that are not here, or no
-        longer."""
-        self.interrupt()
-        if not self._stops.any():
-            return
-        here = {(queue, message_id) for queue in self._queues for message_id in self._exchange.held(queue)}
-        for named in self._stops.standing() - here:
-            self._stops.forget(*named)
-            self._interrupted.discard(named)
-
-
-class Collector:
-    def __init__(
-        self,
-        launch: Launch,
-        executor: Executor,
-        durations: Durations,
-        exchange: Exchange,
-        settling: Settlements,
-        stopping: MessageStopper,
-        each_of: Callable[[Handled], Iterable[Handled]] | None = None,
-    ) -> None:
-        """``each_of`` tells what became of each message of a bulk handler's call, where there are such handlers."""
-        self._launch, self._executor, self._durations = launch, executor, durations
-        self._exchange, self._settling, self._stopping = exchange, settling, stopping
-        self._each_of = each_of
-        self.spare_descriptors = SpareDescriptors()
-        self.leaking = False
-        """Whether handlers have left so few descriptors that the launch must end."""
-
-    def await_quiet(self) -> None:
-        """Wait until no message is in hand."""
-        while self._executor.busy:
-            self.await_end()
-
-    def await_end(self) -> None:
-        """Wait until a handler ends, or for as long as outcomes may wait."""
-        soon = self._settling.since is not None or bool(self._exchange.reserved)
-        self._executor.wait(HORIZON if soon else LONGEST_WAIT)
-        self._stopping.attend()
-        self.collect()
-
-    def collect(self) -> None:
-        for handled in self._executor.finished():
-            self._add(handled)
-        settling = self._settling
-        if settling.urgent or settling.watched or self.is_late():
-            self.settle()
-
-    def _add(self, handled: Handled) -> None:
-        attempt, launch = handled.attempt, self._launch
-        if self._stopping.timed_out:
-            handled = self._at_limit(handled)
-        self._exchange.is_stuck = False
-        if attempt.context is not None:
-            attempt.context.end()
-        if self.spare_descriptors.freed():
-            launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
-            self.leaking = True
-        if attempt.handler.bulk is None or self._each_of is None:
-            counts = self._end(handled)
-        else:
-            counts = sum(map(self._end, self._each_of(handled))) > 0
-        if counts:
-            self._durations.add(attempt.handler.name, handled.ended - handled.started)
-
-    def _at_limit(self, handled: Handled) -> Handled:
-        """``handled``, with the failure of a timeout in place of its interruption if its limit had passed."""
-        reservation, handler = handled.attempt.reservation, handled.attempt.handler
-        if reservation not in self._stopping.timed_out:
-            return handled
-        self._stopping.timed_out.discard(reservation)
-        if not isinstance(handled.outcome.error, TimeIsUp | Stopped):
-            return handled  # it ended just in time, or by a timeout of its own
-        error = self._launch.end.verdict(handled.started, handler.timeout)
-        error.__cause__ = handled.outcome.error
-        return handled._replace(outcome=Outcome(error))
-
-    def _end(self, handled: Handled) -> bool:
-        """Have a message settled. Returns whether its duration counts: its handler ran, and did not yield."""
-        reservation, flight = handled.attempt.reservation, self._launch.progress.flight
-        if self._settling.is_unfinished(handled):
-            flight.leave(reservation)  # a death of the launch charges nothing any more
-            return self._settling.settle_unfinished(handled)
-        flight.end(reservation, handled.ended)
-        self._settling.settle(handled)
-        return True
-
-    def is_late(self) -> bool:
-        """Whether an outcome has stayed unsettled for too long."""
-        since = self._settling.since
-        return since is not None and self._launch.clock() - since > HORIZON
-
-    def settle(self) -> None:
-        self._exchange.settle()
-        self._settling.call_hooks()
-
-
-class CallStarter:
-    def __init__(
-        self,
-        launch: Launch,
-        executor: Executor,
-        durations: Durations,
-        exchange: Exchange,
-        settling: Settlements,
-        collecting: Collector,
-        pace: Pace,
-    ) -> None:
-        self._launch, self._flight = launch, launch.progress.flight
-        self._executor, self._durations = executor, durations
-        self._exchange, self._settling, self._collecting, self._pace = exchange, settling, collecting, pace
-
-    def start(self, attempt: Attempt) -> bool:
-        """Call the handler of a message. False if the message is to be handled at most once, and could not be recorded
-        as begun."""
-        self.settle_before(attempt.handler.name)
-        if attempt.handler.at_most_once:
-            self._exchange.begin([attempt.reservation])
-            if not attempt.reservation.begun:
-                return False
-        self.begin(attempt, [attempt])
-        return True
-
-    def settle_before(self, handler: str) -> None:
-        """Settle what has ended, if ``handler`` is not known to be brief: outcomes must not wait for a long one."""
-        if self._settling.since is None:
-            return
-        expected = self._durations.expected(handler)
-        if expected is None or expected > HORIZON:
-            self._collecting.settle()
-
-    def begin(self, call: Attempt, attempts: Sequence[Attempt]) -> None:
-        """Begin a call that handles the messages of ``attempts``, for which there must be places in the flight."""
-        self._pace.begun += len(attempts)
-        suspect = False
-        for each in attempts:
-            suspect = suspect or each.reservation.crashes > 0
-        self._pace.suspects = suspect
-        if suspect:
-            # Handle a suspected crasher alone, so that no other message is blamed, and with no other reservations,
-            # because if the heartbeat dies as well, every reservation is charged.
-            self._collecting.await_quiet()
-            self._exchange.clear()
-        if self._flight.free() < len(attempts):
-            self._collecting.settle()
-        began, end = self._launch.clock(), self._launch.end
-        ends_by = end.ends_by(began, end.limit(call.handler.timeout))
-        for each in attempts:
-            last = each.reservation.attempt >= each.handler.max_attempts
-            self._flight.enter(each.reservation, last=last, began=began, ends_by=ends_by)
-        self._executor.start(call)
-        self._collecting.collect()
-        if suspect:
-            self._collecting.await_quiet()

@@ -8,7 +8,7 @@ handles other messages. A message whose process died is called alone, so that no
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import inf
 from typing import TYPE_CHECKING
@@ -17,18 +17,16 @@ from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import Durations, Histogram, MarginRule, margin_in
 from pollconsumer.core.messages.message import decoded_options
 from pollconsumer.core.messages.payloads import Malformed
-from pollconsumer.core.retry import CallDied, HandlerTimeout, NotBegun, ProcessDied, Yield
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.handling.bulk import MESSAGES
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery
-from pollconsumer.runtime.handling.executors import Attempt, Handled
+from pollconsumer.runtime.handling.executors import Attempt
 from pollconsumer.runtime.handling.handler import Bulk, Handler
-from pollconsumer.runtime.handling.outcome import CallOutcomes, Outcome
 from pollconsumer.runtime.launch.launch import Launch
-from pollconsumer.runtime.session.attempts import AttemptOpener, CallStarter
+from pollconsumer.runtime.session.attempts import Attempts, BulkAttempt
 from pollconsumer.runtime.session.exchange import Exchange
-from pollconsumer.runtime.session.pace import MAX_PAGE_MESSAGES, ConsumerOptions, Pace
+from pollconsumer.runtime.session.pace import MAX_PAGE_MESSAGES, ConsumerOptions
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
@@ -88,86 +86,28 @@ def _histogram(duration: float) -> Histogram:
     return one
 
 
-class BulkAttempt(Attempt):
-    """A call with several messages. ``reservation`` and ``handler`` are those of the first of its ``attempts``."""
-
-    attempts: Sequence[Attempt]
-
-
-class BulkCalls:
-    def __init__(
-        self,
-        launch: Launch,
-        handlers: Mapping[str, Handler],
-        options: ConsumerOptions,
-        slots: int,
-        pace: Pace,
-    ) -> None:
-        self._flight, self._stops, self._slots, self._pace = launch.progress.flight, launch.progress.stops, slots, pace
-        self.bulks = {name: each.bulk for name, each in handlers.items() if each.bulk is not None}
-        most = {name: bulk.most for name, bulk in self.bulks.items()}
-        self.sized = BulkPace(launch.window, options, slots, pace.durations, most)
-        """How long calls take, by their size."""
-        self._in_hand: dict[Reservation, BulkAttempt] = {}
-        """The call in hand of each message that is not called alone."""
-
-    def room(self) -> int:
-        """How many messages may begin, so that each other slot has a place for one."""
-        return self._flight.free() - self._slots
-
-    def add(self, call: BulkAttempt) -> None:
-        """Add a call that begins with several messages."""
-        self._in_hand |= dict.fromkeys((each.reservation for each in call.attempts), call)
-
-    def each_of(self, handled: Handled) -> Iterable[Handled]:
-        """What became of each message of a call that has ended."""
-        call, outcome = handled.attempt, handled.outcome
-        assert isinstance(call, BulkAttempt)
-        for each in call.attempts:
-            self._in_hand.pop(each.reservation, None)
-        if not isinstance(outcome.error, Yield | NotBegun | ProcessDied):
-            self.sized.add(call.handler.name, len(call.attempts), handled.ended - handled.started)
-        died = isinstance(outcome.error, ProcessDied | HandlerTimeout) and len(call.attempts) > 1
-        if died and not call.handler.at_most_once:  # GUARD called alone after a death; at most once is not called again
-            self._pace.begun -= len(call.attempts)
-            outcome = Outcome(CallDied())
-        outcomes = outcome.result if outcome.error is None else [outcome] * len(call.attempts)
-        assert outcome.error is not None or isinstance(outcomes, CallOutcomes)
-        ended = [handled._replace(attempt=each, outcome=of) for each, of in zip(call.attempts, outcomes, strict=True)]
-        return ended[::-1] if isinstance(outcome.error, CallDied) else ended  # each goes to the head of the queue
-
-    def known(self, reservation: Reservation) -> Reservation | None:
-        """``reservation``, if the executor knows a call by it; None for the other messages of the call."""
-        call = self._in_hand.get(reservation)
-        return reservation if call is None or call.reservation is reservation else None
-
-    def stoppable(self, reservation: Reservation) -> Reservation | None:
-        """The message by which the executor knows the call of ``reservation``; None while the call has messages that
-        are not to stop."""
-        call = self._in_hand.get(reservation)
-        if call is None:
-            return reservation
-        # GUARD a call with others goes on
-        return call.reservation if all(self._stops.asked(each.reservation) for each in call.attempts) else None
-
-
 class BulkCaller:
     def __init__(
         self,
-        options: ConsumerOptions,
         launch: Launch,
+        options: ConsumerOptions,
+        handlers: Mapping[str, Handler],
         exchange: Exchange,
-        pace: Pace,
-        opening: AttemptOpener,
-        starter: CallStarter,
-        calls: BulkCalls,
+        attempts: Attempts,
         context_of_call: Callable[[Sequence[Reservation]], tuple[LaunchContext, list[Delivery]]],
     ) -> None:
-        self._options, self._launch, self._calls, self._sized = options, launch, calls, calls.sized
-        self._exchange, self._pace, self._opening, self._starter = exchange, pace, opening, starter
-        self._bulks, self._context_of_call = calls.bulks, context_of_call
+        self._options, self._launch, self._exchange, self._pace = options, launch, exchange, exchange.pace
+        self._attempts, self._context_of_call = attempts, context_of_call
+        self._bulks = {name: each.bulk for name, each in handlers.items() if each.bulk is not None}
+        most = {name: bulk.most for name, bulk in self._bulks.items()}
+        self._sized = BulkPace(launch.window, options, exchange.pace.slots, exchange.pace.durations, most)
+        attempts.calls.measure = self._sized.add
         self._due: dict[Kind, float] = {}
         """When the next call of each kind begins, on the launch's clock, if messages are gathered for it."""
+
+    def _room(self) -> int:
+        """How many messages may begin, so that each other slot has a place for one."""
+        return self._launch.progress.flight.free() - self._pace.slots
 
     def is_due(self) -> bool:
         """Whether a call is to begin, for which messages are gathered."""
@@ -177,7 +117,7 @@ class BulkCaller:
         """Seconds until a call is to begin; infinity if no messages are gathered, or none more may be in hand."""
         gathered = {_kind_of(each) for each in self._gathered()}
         self._due = {kind: at for kind, at in self._due.items() if kind in gathered}
-        if not self._due or self._calls.room() <= 0:
+        if not self._due or self._room() <= 0:
             return inf
         return max(0.0, min(self._due.values()) - self._launch.clock())
 
@@ -200,7 +140,7 @@ class BulkCaller:
         if self._joins(first):
             self._gather(_kind_of(first))
             return True
-        self._starter.settle_before(first.handler)
+        self._attempts.settle_before(first.handler)
         if (reservation := self._exchange.next()) is not None:
             self._begin([reservation])
         return True
@@ -209,7 +149,7 @@ class BulkCaller:
         kind = min(self._due, key=self._due.__getitem__)
         if self._due[kind] > -inf:
             self._gather(kind)  # more may have come
-        self._starter.settle_before(kind[0])
+        self._attempts.settle_before(kind[0])
         self._begin(self._take(kind))
 
     def _gather(self, kind: Kind) -> None:
@@ -280,7 +220,7 @@ class BulkCaller:
     def _take(self, kind: Kind) -> list[Reservation]:
         """Take the messages of the next call from those gathered: as many as fit into what is left of the window."""
         left, length = self._launch.window.left(self._launch.clock()), 0
-        most = min(self._most(self._bulks[kind[0]]), self._count(kind), self._calls.room())
+        most = min(self._most(self._bulks[kind[0]]), self._count(kind), self._room())
         size = self._sized.fitting(kind[0], most, left)
 
         def fits(each: Reservation, taken: int) -> bool:
@@ -299,12 +239,12 @@ class BulkCaller:
 
     def _begin(self, reservations: Sequence[Reservation]) -> None:
         """Begin a call with those of ``reservations`` that are to be handled, if any."""
-        opened = [self._opening.attempt(each) for each in reservations]
+        opened = [self._attempts.attempt(each) for each in reservations]
         attempts = [each for each in opened if each is not None]
         if attempts and attempts[0].handler.at_most_once:  # GUARD recorded before a call at most once
             attempts = self._recorded(attempts)
         if attempts:
-            self._starter.begin(self._call(attempts), attempts)
+            self._attempts.begin(self._call(attempts), attempts)
 
     def _call(self, attempts: Sequence[Attempt]) -> BulkAttempt:
         first, reservations = attempts[0], [each.reservation for each in attempts]
@@ -313,7 +253,7 @@ class BulkCaller:
         call = BulkAttempt(first.reservation, first.handler, payload, context)
         call.attempts = attempts
         if len(attempts) > 1:
-            self._calls.add(call)
+            self._attempts.calls.add(call)
         return call
 
     def _recorded(self, attempts: Sequence[Attempt]) -> list[Attempt]:

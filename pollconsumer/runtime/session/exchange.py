@@ -84,7 +84,7 @@ class Exchange:
         reserved: deque[Reservation],
         keeping: Mapping[str, Retention],
     ) -> None:
-        self._launch, self._settling, self._turns, self._pace = launch, settling, turns, pace
+        self._launch, self.settling, self._turns, self.pace = launch, settling, turns, pace
         self._reporter, self.reserved, self.gathered = reporter, reserved, deque[Reservation]()
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._keeping = keeping
@@ -154,19 +154,19 @@ class Exchange:
             self._look()
         if self.to_repair:
             self._repair_when_due()
-        shares, self.more_in, self.held_back = self._settling.take(), None, False
+        shares, self.more_in, self.held_back = self.settling.take(), None, False
         promotes = self._launch.clock() >= min(self._due_at, self._promoted + PROMOTE_EVERY)
         for queue in self._turns.order() if only is None else [only]:
             if queue in self.lost:
                 continue
             share = shares.pop(queue, None) or Share(queue)
-            share.wanted = self._pace.page_size(len(self.reserved), wanted)
+            share.wanted = self.pace.page_size(len(self.reserved), wanted)
             stepped = self._send([share, *shares.values()], promoting=self._turns.queues if promotes else ())
             self._flight.settled()
             shares, promotes = {}, False
             if stepped.reserved:
                 self._turns.served(queue, len(stepped.reserved))
-                self._pace.measure(stepped.reserved)
+                self.pace.measure(stepped.reserved)
                 return True
         return False
 
@@ -182,7 +182,7 @@ class Exchange:
         shares = [Share(queue) for queue in self.queues()]
         now = self._launch.clock()
         for share in shares:
-            share.wanted = self._pace.page_size(len(self.reserved))
+            share.wanted = self.pace.page_size(len(self.reserved))
             share.plain = share.queue not in self._limits and now >= self._unusual_until.get(share.queue, -inf)
         stepped = self._send(shares, wait)
         if stepped.unusual:
@@ -198,13 +198,13 @@ class Exchange:
 
     def settle(self) -> None:
         """Settle outcomes without reserving."""
-        if shares := self._settling.take():
+        if shares := self.settling.take():
             self._send([*shares.values()])
             self._flight.settled()
 
     def report(self) -> None:
         """Count for the ledger what was handled until now."""
-        settling, pace = self._settling, self._pace
+        settling, pace = self.settling, self.pace
         released = settling.released + self.returned
         average, longer = pace.durations.mean or 0.0, pace.durations.longer_than_window
         counts = Counts(settling.handled, settling.failed, released, settling.yielded, average, pace.margin(), longer)
@@ -240,7 +240,7 @@ class Exchange:
 
     def _repair(self, queue: str, live_fences: list[bytes]) -> None:
         with self._leaving_out():
-            self.brought += repair(self._launch, queue, live_fences, self._settling.add_dead_letter)
+            self.brought += repair(self._launch, queue, live_fences, self.settling.add_dead_letter)
 
     def clear(self) -> None:
         """Release reservations that were not started; settle these releases, and outcomes."""
@@ -251,7 +251,7 @@ class Exchange:
         """Release reservations that were not started, then those that yielded; settle all, and forget what may be.
         StoreUnreachable if a queue's node is lost to the end."""
         self._release_reserved()
-        self._settling.release_held_over()
+        self.settling.release_held_over()
         self.settle()
         if self.lost:
             self._await_lost()
@@ -268,7 +268,7 @@ class Exchange:
             self.reserved.clear()
             self.gathered.clear()
         for reservation in released:
-            self._settling.release(reservation)
+            self.settling.release(reservation)
 
     def _send(self, shares: list[Share], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
         """Take a step for ``shares``. With ``wait``, for `reserve_when_woken`, the step settles nothing: whatever else
@@ -302,7 +302,7 @@ class Exchange:
                 )
         except PollConsumerError as error:
             return self._send_without(error, shares, promoting)
-        self.reserved += self._settling.named(stepped.reserved)
+        self.reserved += self.settling.named(stepped.reserved)
         if stepped.successor:
             self.hear_call()
         self.held_back = self.held_back or stepped.held_back
@@ -311,7 +311,7 @@ class Exchange:
         for queue in stepped.newer:
             self._emit(NewerMessagesFound(queue))
         for dead_letter in stepped.dead_letters:
-            self._settling.add_dead_letter(dead_letter)
+            self.settling.add_dead_letter(dead_letter)
         if stepped.stale:
             self._tell_stale(stepped.stale)
         if not wait:
@@ -330,7 +330,7 @@ class Exchange:
             self._to_trim.update(share.queue for share in shares)
 
     def _tell_stale(self, stale: list[bytes]) -> None:
-        self._settling.pass_over(stale)
+        self.settling.pass_over(stale)
         self._emit(ReservationsLost(tuple(map(id_text, stale))))
 
     def _look_after(self, queues: Sequence[str], promoted: Sequence[Promoted], sent: float) -> None:
@@ -382,7 +382,7 @@ class Exchange:
         self._left_out.add(queue)
         self._turns.leave_out(queue)
         with self.passing:
-            for waiting in (self.reserved, self.gathered, self._settling.held_over):
+            for waiting in (self.reserved, self.gathered, self.settling.held_over):
                 kept = [each for each in waiting if each.queue != queue]
                 waiting.clear()
                 waiting.extend(kept)
@@ -402,7 +402,7 @@ class Exchange:
         """The ``shares`` of queues that can be served now. What is to be settled in lost queues waits."""
         for share in shares:
             if share.queue in self.lost:
-                self._settling.keep(share)
+                self.settling.keep(share)
         served = self.queues()
         return [share for share in shares if share.queue in served]
 
@@ -426,7 +426,7 @@ class Exchange:
     def _go_on_with(self, queue: str) -> None:
         """Announce ``queue`` again, since a replica may not know of the announcement. Release what an unanswered step
         may have reserved there."""
-        announce(self._launch, queue, self._settling.add_dead_letter)
+        announce(self._launch, queue, self.settling.add_dead_letter)
         self._store.unreserve(self._launch.claim, queue, self.held(queue))
         self.lost.discard(queue)
         with self.passing:
@@ -439,7 +439,7 @@ class Exchange:
         self._store.part(())
         with suppress(StoreUnreachable):
             for queue in sorted(self.lost):
-                if queue not in lost or (self.called == inf and self._settling.ids(queue)):
+                if queue not in lost or (self.called == inf and self.settling.ids(queue)):
                     self._go_on_with(queue)
             self.clear()
 
@@ -447,10 +447,10 @@ class Exchange:
         """Ids of what is reserved, in hand or not settled."""
         with self.passing:
             held = {reservation.id for reservation in self._unstarted() if reservation.queue == queue}
-            return held.union(self._flight.ids(queue), self._settling.ids(queue))
+            return held.union(self._flight.ids(queue), self.settling.ids(queue))
 
     def _unstarted(self) -> Iterable[Reservation]:
-        return *self.gathered, *self.reserved, *self._settling.held_over, *self._unbegun
+        return *self.gathered, *self.reserved, *self.settling.held_over, *self._unbegun
 
 
 LOOK_EVERY = 0.02

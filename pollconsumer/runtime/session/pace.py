@@ -68,7 +68,7 @@ class Pace:
         self, options: ConsumerOptions, launch: Launch, executor: Executor, learned: durations.Durations
     ) -> None:
         self._options, self._launch, self._window, self._clock = options, launch, launch.window, launch.clock
-        self._executor, self.durations = executor, learned
+        self._executor, self.slots, self.durations = executor, executor.slots, learned
         self._margin, self._measured = 0.0, -1
         """The margin, and after how many durations it was computed."""
         self._largest = 32 * 1024
@@ -83,7 +83,7 @@ class Pace:
         measured = self.durations.overall.count
         if measured != self._measured:
             self._measured = measured
-            self._margin = durations.margin_in(self._window, self.durations, self._options, self._executor.slots)
+            self._margin = durations.margin_in(self._window, self.durations, self._options, self.slots)
         return self._margin
 
     def warn_unless_late(self, left: float) -> None:
@@ -100,7 +100,7 @@ class Pace:
             self.durations.overall.mean,
             horizon=HORIZON,
             left=self._window.left(self._clock()) - self.margin(),
-            concurrency=self._executor.slots,
+            concurrency=self.slots,
             most=MAX_PAGE_MESSAGES,
         )
 
@@ -114,8 +114,8 @@ class Pace:
         if self.suspects:
             return 1
         size = self.ahead() - reserved if wanted is None else min(wanted, MAX_PAGE_MESSAGES)
-        if self._executor.slots > 1 and wanted is None:
-            size = min(MAX_PAGE_MESSAGES, size + self._executor.slots - self._executor.busy)
+        if self.slots > 1 and wanted is None:
+            size = min(MAX_PAGE_MESSAGES, size + self.slots - self._executor.busy)
         size = min(size, MAX_PAGE_BYTES // max(1, self._largest))
         if self._options.max_messages is not None:
             size = min(size, self._options.max_messages - self.begun)

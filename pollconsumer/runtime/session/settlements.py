@@ -13,7 +13,6 @@ from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.core.messages.payloads import Malformed, quick
 from pollconsumer.core.news.events import (
     AttemptFailed,
-    Event,
     HandlerPaused,
     MessageCompleted,
     MessageExpired,
@@ -58,43 +57,6 @@ RESULTS_KEPT_MS = 48 * 3600 * 1000
 """Time for which results of members are kept at least, for the callbacks of their batch."""
 _SCALARS: dict[type, Callable[[Any], str]] = {int: int.__repr__, str: json.encoder.encode_basestring}
 """The functions by which the encoder writes text and whole numbers, called without the encoder."""
-
-
-class ResultEncoder:
-    def __init__(self, handlers: Mapping[str, Handler], emit: Callable[[Event], None]) -> None:
-        self._emit = emit
-        self._codecs = {name: each.codec for name, each in handlers.items() if each.codec is not None}
-
-    def extra_of(
-        self, reservation: Reservation, kept_for_ms: int, context: LaunchContext | None, result: Any, ended: float
-    ) -> Extra | None:
-        """What the message's completion leaves, if anything."""
-        encoded, sequel = b"", reservation.lot.sequel
-        if result is not None and (kept_for_ms > 0 or sequel):
-            try:
-                scalar = _SCALARS.get(type(result))
-                encoded = (scalar(result) if scalar else "".join(quick(result, 0))).encode()
-            except BaseException:  # the user's classes may raise, or the user's threads modify it concurrently
-                self._drop(reservation, why_dropped(result)[:200])
-            if len(encoded) > MAX_RESULT_BYTES:
-                self._drop(reservation, f"{len(encoded)} bytes of JSON, {MAX_RESULT_BYTES} at most")
-                encoded = b""
-            if encoded and (codec := self._codecs.get(reservation.handler)):
-                encoded = self._coded(reservation, encoded, codec)
-        if sequel or (context is not None and context.leaves):
-            return full_extra(reservation, context, encoded, reservation.server_ms(ended), kept_for_ms)
-        return (kept_for_ms, encoded, b"", b"") if encoded else None
-
-    def _coded(self, reservation: Reservation, result: bytes, codec: Codec) -> bytes:
-        """A result, encoded by the codec; empty if that raises: in plain text it must not be stored."""
-        try:
-            return encoded_json(result, codec)
-        except Exception as error:
-            self._drop(reservation, f"the codec raised {described(error)}")
-            return b""
-
-    def _drop(self, reservation: Reservation, reason: str) -> None:
-        self._emit(ResultDropped(reservation.name, reservation.handler, reason))
 
 
 def full_extra(
@@ -144,7 +106,7 @@ class Settlements:
         self._emit, self._chance, self._context_of, self._handlers = launch.emit, launch.chance, context_of, handlers
         self._stops, self._reports_completed = launch.progress.stops, launch.plan.reports_completed
         self._aliases = aliases_among(handlers)
-        self.extra_of = ResultEncoder(handlers, launch.emit).extra_of
+        self._codecs = {name: each.codec for name, each in handlers.items() if each.codec is not None}
         self._shares: dict[str, Share] = {}
         self._done: dict[str, list[Done]] = {}
         """Messages that returned and are not in a share yet, by queue, in the order in which they ended."""
@@ -182,6 +144,37 @@ class Settlements:
                 self.since = ended
             self._fail(handled, error, reservation.server_ms(started), reservation.server_ms(ended))
         self.urgent = self.urgent or reservation.attempt >= handler.max_attempts or handler.at_most_once
+
+    def extra_of(
+        self, reservation: Reservation, kept_for_ms: int, context: LaunchContext | None, result: Any, ended: float
+    ) -> Extra | None:
+        """What the message's completion leaves, if anything."""
+        encoded, sequel = b"", reservation.lot.sequel
+        if result is not None and (kept_for_ms > 0 or sequel):
+            try:
+                scalar = _SCALARS.get(type(result))
+                encoded = (scalar(result) if scalar else "".join(quick(result, 0))).encode()
+            except BaseException:  # the user's classes may raise, or the user's threads modify it concurrently
+                self._drop(reservation, why_dropped(result)[:200])
+            if len(encoded) > MAX_RESULT_BYTES:
+                self._drop(reservation, f"{len(encoded)} bytes of JSON, {MAX_RESULT_BYTES} at most")
+                encoded = b""
+            if encoded and (codec := self._codecs.get(reservation.handler)):
+                encoded = self._coded(reservation, encoded, codec)
+        if sequel or (context is not None and context.leaves):
+            return full_extra(reservation, context, encoded, reservation.server_ms(ended), kept_for_ms)
+        return (kept_for_ms, encoded, b"", b"") if encoded else None
+
+    def _coded(self, reservation: Reservation, result: bytes, codec: Codec) -> bytes:
+        """A result, encoded by the codec; empty if that raises: in plain text it must not be stored."""
+        try:
+            return encoded_json(result, codec)
+        except Exception as error:
+            self._drop(reservation, f"the codec raised {described(error)}")
+            return b""
+
+    def _drop(self, reservation: Reservation, reason: str) -> None:
+        self._emit(ResultDropped(reservation.name, reservation.handler, reason))
 
     def is_unfinished(self, handled: Handled) -> bool:
         """Whether the attempt ended without a result or a failure, and is uncharged. One that a person asked to stop
