@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence, Set
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from math import inf
 from typing import TYPE_CHECKING
 
-from pollconsumer.core import durations
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PermissionDenied, PollConsumerError, StoreUnreachable
@@ -26,7 +25,7 @@ from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.launch_upkeep import announce, end_expired
 from pollconsumer.runtime.session.attempts import Attempts
 from pollconsumer.runtime.session.contexts import Deliveries, Predecessors, ProgressReporter
-from pollconsumer.runtime.session.exchange import Exchange, Turns
+from pollconsumer.runtime.session.exchange import Exchange, ReservedReturner
 from pollconsumer.runtime.session.pace import ConsumerOptions, Pace
 from pollconsumer.runtime.session.settlements import Settlements, death_of
 from pollconsumer.runtime.session.wake import Wake
@@ -54,7 +53,7 @@ class Consumer:
         launch: Launch,
         handlers: Mapping[str, Handler],
         executor: Executor,
-        learned: durations.Durations,
+        learned: Durations,
         wake: Wake,
         lost: set[str],
     ) -> None:
@@ -68,11 +67,7 @@ class Consumer:
         self._settling = Settlements(launch, deliveries.context_of, handlers, predecessors)
         self._pace = Pace(options, launch, executor, learned)
         self.margin = self._pace.margin
-        turns = Turns(options.queues, options.weights)
-        self._exchange = Exchange(
-            launch, self._settling, turns, options.limits, self._pace, reporter, reserved, options.keeping
-        )
-        self._exchange.lost = lost
+        self._exchange = Exchange(launch, options, self._settling, self._pace, reporter, reserved, lost)
         self._handlers, self._stops = handlers, launch.progress.stops
         self._attempts = Attempts(launch, options, handlers, executor, self._exchange, deliveries.context_of)
         self._bulks: bulk_calls.BulkCaller | None = None
@@ -95,21 +90,10 @@ class Consumer:
         began = self.clock()
         if self.executor.slots == 1:
             self._launch.progress.stops.answer_by(self._attempts.stopping.interrupt)
-        returner = None
-        if self.options.instances > 1:
-            from pollconsumer.runtime.session.exchange import (
-                ReservedReturner,  # few launches share their queues
-            )
-
-            gathered = () if self._bulks is None else (self._bulks.overdue,)
-            returner = ReservedReturner(self._launch, self._exchange, self._handlers, *gathered)
-            returner.begin()
-        try:
-            with self._attempts.spare_descriptors:
-                reason = self.handle_until_stopped()
-        finally:
-            if returner is not None:
-                returner.end()
+        gathered = () if self._bulks is None else (self._bulks.overdue,)
+        returning = ReservedReturner(self._launch, self._exchange, self._handlers, *gathered)
+        with returning if self.options.instances > 1 else nullcontext(), self._attempts.spare_descriptors:
+            reason = self.handle_until_stopped()
         if (
             reason is StopReason.NO_TIME_TO_HANDLE
             and self.clock() - began < NEVER_ANY_TIME_WITHIN

@@ -20,7 +20,8 @@ from pollconsumer.runtime.launch.launch import LaunchPlan
 from pollconsumer.runtime.launch_upkeep import EVERY
 from pollconsumer.runtime.session import contexts
 from pollconsumer.runtime.session.contexts import Deliveries, Predecessors, ProgressReporter
-from pollconsumer.runtime.session.exchange import Exchange, Turns
+from pollconsumer.runtime.session.exchange import Exchange
+from pollconsumer.runtime.session.pace import ConsumerOptions
 from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.store.leases import Group
 from pollconsumer.store.limits import Kept, Limits, Retention
@@ -54,10 +55,10 @@ class Exchanging:
         self.predecessors = Predecessors(launch, reserved)
         context_of = Deliveries(launch, {}, nullcontext(), self.reporting, self.predecessors).context_of
         self.settling = Settlements(launch, context_of, {}, self.predecessors)
-        turns = Turns(QUEUES, {})
+        options = ConsumerOptions(QUEUES, 1.0, 1.0, 2.0, 0.25, 0.01, limits=limits or {}, keeping=keeping)
         pace: Any = SimpleNamespace(page_size=lambda *_: 9, measure=lambda _: None, margin=lambda: 0.0)
         pace.durations = SimpleNamespace(mean=None, longer_than_window=0)
-        self.exchange = Exchange(launch, self.settling, turns, limits or {}, pace, self.reporting, reserved, keeping)
+        self.exchange = Exchange(launch, options, self.settling, pace, self.reporting, reserved, set())
         for queue in QUEUES:
             launch.store.upkeep.announce(launch.claim, queue)
 

@@ -187,7 +187,10 @@ class EmbeddedServer:
                     said = True
                     say(f"embedded server is loading its data, {self._data_size()}; waiting for it")
             if time.monotonic() >= deadline:
-                raise self._reading() if is_loading else self._unanswered(f"{answer} from {address}")
+                if not is_loading:
+                    raise self._unanswered(f"{answer} from {address}")
+                fix = f"try again later, or see {self.log}"
+                raise StoreUnreachable("embedded server is still loading its data", self._data_size(), fix)
             time.sleep(max(0.0, min(pause, deadline - time.monotonic())))
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
@@ -298,10 +301,6 @@ class EmbeddedServer:
             ) from None
         except OSError as error:
             raise self._unanswered(f"{error.strerror} at {address}") from None
-
-    def _reading(self) -> StoreUnreachable:
-        fix = f"try again later, or see {self.log}"
-        return StoreUnreachable("embedded server is still loading its data", self._data_size(), fix)
 
     def _data_size(self) -> str:
         files = (self.directory / AOF_DIRECTORY).glob("*.aof")

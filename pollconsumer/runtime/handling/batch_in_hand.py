@@ -239,9 +239,9 @@ class StartedBatch(Batch):
     ) -> None:
         """``at_end``: calls that return the batches of a handler that has ended, with their totals."""
         super().__init__(batch.home, batch.id, ask)
-        self._batch, self._add, self._members = batch, add, 0
+        self._add, self._members = add, 0
         self._adding = Lock()
-        at_end.append(self._closed)
+        at_end.append(lambda: batch._replace(total=self._members))
 
     def add(self, member: Sendable) -> str:
         with self._adding:
@@ -249,9 +249,6 @@ class StartedBatch(Batch):
             self._add(message)
             self._members += 1
         return message.id
-
-    def _closed(self) -> NewBatch:
-        return self._batch._replace(total=self._members)
 
 
 def first_number(producer: Producer, sequel: bytes, home: str, batch_id: str, count: int) -> int | None:

@@ -7,7 +7,7 @@ since only its holder touches messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from math import inf
@@ -211,7 +211,8 @@ class Launch:
                 return True
             came, self.waited = not self.waited, True
             if came:
-                self._tell_projects(answer.holders)
+                for config in _projects_beside(self.progress.facts, answer.holders):
+                    self.emit(NamespaceShared(config))
             if isinstance(answer, TurnedAway) or not self._await_holders(group, answer, asked, came=came):
                 return False
 
@@ -232,11 +233,6 @@ class Launch:
             "handlers": group.handlers,
         }
 
-    def _tell_projects(self, holders: Sequence[bytes]) -> None:
-        """Tell of other projects that share the namespace."""
-        for config in _projects_beside(self.progress.facts, holders):
-            self.emit(NamespaceShared(config))
-
     def _await_holders(self, group: Group, others: LeasesOfOthers, asked: float, *, came: bool) -> bool:
         """Wait until it may help to ask again, after ``asked`` on the boot clock. ``came``: for the first time. False
         if the launch does not wait any longer."""
@@ -251,7 +247,8 @@ class Launch:
         if self._gone or self.plan.if_free:
             return bool(self._gone)
         if came:
-            self.emit(LaunchWaits(group.role, tuple(map(_place_of, others.holders)), left))
+            places = [f"pid {each.get('pid', '?')} on {each.get('host', '?')}" for each in map(_read, others.holders)]
+            self.emit(LaunchWaits(group.role, tuple(places), left))
         if self.plan.handoff.on_call and self._called != (newest := others.newest_fence()):
             self.leases.call_for_hand_over(group, newest, left)
             self._called = newest
@@ -428,11 +425,6 @@ def _is_gone(holder: bytes, host: Host) -> bool:
     if not isinstance(namespace, str) or not isinstance(births, dict):
         return False
     return all(isinstance(birth, str) for birth in births.values()) and host.all_gone(namespace, births)
-
-
-def _place_of(holder: bytes) -> str:
-    found = _read(holder)
-    return f"pid {found.get('pid', '?')} on {found.get('host', '?')}"
 
 
 def _projects_beside(facts: Mapping[str, Any], holders: Iterable[bytes]) -> list[str]:

@@ -56,7 +56,11 @@ class BulkPace:
         of_size = self._measured.get((handler, size.bit_length()))
         if of_size is None:
             expected = self._expected(handler, size.bit_length())
-            of_size = Durations({} if expected is None else {handler: _histogram(expected)})
+            learned: dict[str, Histogram] = {}
+            if expected is not None:
+                learned[handler] = Histogram()
+                learned[handler].add(expected)
+            of_size = Durations(learned)
         return margin_in(self._window, of_size, self._rule, self._slots)
 
     def fitting(self, handler: str, most: int, left: float) -> int:
@@ -78,12 +82,6 @@ class BulkPace:
             means = {self._most[handler].bit_length(): longest}
         known = max((size for size in means if size < of_size), default=min(means))
         return means[known] * 2.0 ** (of_size - known)
-
-
-def _histogram(duration: float) -> Histogram:
-    one = Histogram()
-    one.add(duration)
-    return one
 
 
 class BulkCaller:
@@ -131,7 +129,11 @@ class BulkCaller:
         """Begin the call that is due, else gather the next reserved message. False if there is no such call, and the
         message is no bulk handler's."""
         if self.is_due():
-            self._begin_due()
+            kind = min(self._due, key=self._due.__getitem__)
+            if self._due[kind] > -inf:
+                self._gather(kind)  # more may have come
+            self._attempts.settle_before(kind[0])
+            self._begin(self._take(kind))
             return True
         with self._exchange.passing:
             first = self._exchange.reserved[0] if self._exchange.reserved else None
@@ -144,13 +146,6 @@ class BulkCaller:
         if (reservation := self._exchange.next()) is not None:
             self._begin([reservation])
         return True
-
-    def _begin_due(self) -> None:
-        kind = min(self._due, key=self._due.__getitem__)
-        if self._due[kind] > -inf:
-            self._gather(kind)  # more may have come
-        self._attempts.settle_before(kind[0])
-        self._begin(self._take(kind))
 
     def _gather(self, kind: Kind) -> None:
         """Gather messages for the next call of ``kind``, reserving more while it is not full."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from math import inf
 from threading import Lock
@@ -20,10 +20,10 @@ from pollconsumer.runtime.launch.board import Counts
 from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.launch_upkeep import EVERY, announce, repair, send_on, tick
 from pollconsumer.runtime.session.contexts import ProgressReporter
-from pollconsumer.runtime.session.pace import Pace
+from pollconsumer.runtime.session.pace import ConsumerOptions, Pace
 from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.runtime.system.own_threads import start_thread
-from pollconsumer.store.limits import Limits, Retention
+from pollconsumer.store.limits import Retention
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.reservations import Reservation
@@ -76,26 +76,24 @@ class Exchange:
     def __init__(
         self,
         launch: Launch,
+        options: ConsumerOptions,
         settling: Settlements,
-        turns: Turns,
-        limits: Mapping[str, Limits],
         pace: Pace,
         reporter: ProgressReporter,
         reserved: deque[Reservation],
-        keeping: Mapping[str, Retention],
+        lost: set[str],
     ) -> None:
-        self._launch, self.settling, self._turns, self.pace = launch, settling, turns, pace
+        """``lost``: queues of ours that are skipped now, since a cluster has lost their node; kept up to date here."""
+        self._launch, self.settling, self.pace, self.lost = launch, settling, pace, lost
+        self._turns, self._keeping = Turns(options.queues, options.weights), options.keeping
         self._reporter, self.reserved, self.gathered = reporter, reserved, deque[Reservation]()
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
-        self._keeping = keeping
-        self._limits = {queue: limits[queue].packed() for queue in limits}
+        self._limits = {queue: limits.packed() for queue, limits in options.limits.items()}
         self.passing = Lock()
         """A lock that is held while reserved messages are taken or returned: another thread returns some."""
         self.returned, self.is_stuck = 0, False
         """How many messages were returned to their queues, and whether no handler has ended since: see
         `ReservedReturner`."""
-        self.lost = set[str]()
-        """Queues of ours that are skipped now, since a cluster has lost their node."""
         self._look_at = -inf
         """When to ask whether their nodes are there again."""
         self._unbegun: list[Reservation] = []
@@ -232,15 +230,12 @@ class Exchange:
         self._repaired, self.to_repair = launch.clock(), []
         live = launch.leases.live_fences()
         for queue in queues:
-            self._repair(queue, live)
+            with self._leaving_out():
+                self.brought += repair(launch, queue, live, self.settling.add_dead_letter)
 
     def _repair_when_due(self) -> None:
         if self._promoted - self._repaired >= EVERY:
             self.repair()
-
-    def _repair(self, queue: str, live_fences: list[bytes]) -> None:
-        with self._leaving_out():
-            self.brought += repair(self._launch, queue, live_fences, self.settling.add_dead_letter)
 
     def clear(self) -> None:
         """Release reservations that were not started; settle these releases, and outcomes."""
@@ -257,7 +252,8 @@ class Exchange:
             self._await_lost()
         self.report()
         for queue in self.queues():
-            self._trim(queue)
+            with self._leaving_out():
+                self._store.upkeep.trim(queue, self._keeping.get(queue, Retention()))
         if self.lost:
             raise unreachable(self.lost)
 
@@ -324,7 +320,8 @@ class Exchange:
         for share in shares:
             self._untrimmed += share.completed
             if (share.left or share.tells_ends) and share.has_outgoing():
-                self._send_outgoing(share.queue)
+                with self._leaving_out():
+                    self.brought += send_on(self._launch, share.queue)
         if self._untrimmed >= TRIM_EVERY:
             self._untrimmed = 0
             self._to_trim.update(share.queue for share in shares)
@@ -344,21 +341,10 @@ class Exchange:
             if each.to_repair:
                 self.to_repair.append(queue)
             if each.recurring:
-                self._tick(queue)
+                with self._leaving_out():
+                    self.brought += tick(self._launch, queue)
         if self.to_repair and not self.reserved:
             self._repair_when_due()
-
-    def _send_outgoing(self, queue: str) -> None:
-        with self._leaving_out():
-            self.brought += send_on(self._launch, queue)
-
-    def _tick(self, queue: str) -> None:
-        with self._leaving_out():
-            self.brought += tick(self._launch, queue)
-
-    def _trim(self, queue: str) -> None:
-        with self._leaving_out():
-            self._store.upkeep.trim(queue, self._keeping.get(queue, Retention()))
 
     @contextmanager
     def _leaving_out(self) -> Iterator[None]:
@@ -446,11 +432,9 @@ class Exchange:
     def held(self, queue: str) -> set[bytes]:
         """Ids of what is reserved, in hand or not settled."""
         with self.passing:
-            held = {reservation.id for reservation in self._unstarted() if reservation.queue == queue}
+            unstarted = *self.gathered, *self.reserved, *self.settling.held_over, *self._unbegun
+            held = {reservation.id for reservation in unstarted if reservation.queue == queue}
             return held.union(self._flight.ids(queue), self.settling.ids(queue))
-
-    def _unstarted(self) -> Iterable[Reservation]:
-        return *self.gathered, *self.reserved, *self.settling.held_over, *self._unbegun
 
 
 LOOK_EVERY = 0.02
@@ -477,11 +461,11 @@ class ReservedReturner:
         """What is to be settled, by queue."""
         self._store: RedisStore | None = None
 
-    def begin(self) -> None:
+    def __enter__(self) -> None:
         with suppress(RuntimeError):  # no thread can be started: messages wait, as with one instance
             start_thread("returner", self._serve)
 
-    def end(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
 
     def _serve(self) -> None:
@@ -498,7 +482,9 @@ class ReservedReturner:
             self._seen = (in_hand, behind[0]) if in_hand and behind else None
             if self._seen is not None and self._seen == before:
                 self._take()
-                self._take_gathered(overdue)
+                for each in reversed(overdue):
+                    exchange.gathered.remove(each)  # one by one: the launch's thread may count the others meanwhile
+                    self._release(each)
                 exchange.is_stuck = True
         if self._shares:
             self._return()
@@ -509,11 +495,6 @@ class ReservedReturner:
         reserved = self._exchange.reserved
         while reserved and reserved[-1].handler not in self._once:
             self._release(reserved.pop())
-
-    def _take_gathered(self, overdue: Sequence[Reservation]) -> None:
-        for each in reversed(overdue):
-            self._exchange.gathered.remove(each)  # one by one: the launch's thread may count the others meanwhile
-            self._release(each)
 
     def _release(self, reservation: Reservation) -> None:
         share = self._shares.setdefault(reservation.queue, Share(reservation.queue))
