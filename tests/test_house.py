@@ -9,13 +9,13 @@ import pytest
 from tests import house
 
 AT_MOST = {
-    "modules under 60 lines": 57,
-    "modules under 60 lines that fewer than three import": 26,
-    "packages with fewer than three modules": 6,
-    "modules at the top of runtime/": 8,
+    "modules under 60 lines": 28,
+    "modules under 60 lines that fewer than three import": 13,
+    "packages with fewer than three modules": 4,
+    "modules at the top of runtime/": 6,
     "modules at the top of interface/": 7,
-    "imports in functions": 213,
-    "public names of several files": 42,
+    "imports in functions": 203,
+    "public names of several files": 38,
     "constructors with more than eight parameters": 2,
 }
 """What each count is today: a change may lower it, and lowers it here."""
