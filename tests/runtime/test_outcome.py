@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from pollconsumer.runtime.handling.outcome import describe
+import os
+import time
+from typing import TYPE_CHECKING
+
+from pollconsumer.runtime.handling.outcome import describe, trace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 
 def test_a_group_of_errors_is_told_with_the_first_of_them() -> None:
@@ -18,3 +26,23 @@ def test_a_group_of_errors_is_told_with_the_first_of_them() -> None:
 
 def test_a_zero_in_an_error_is_escaped() -> None:
     assert describe(ValueError("a\0b")) == "ValueError: a\\x00b"
+
+
+def test_a_traceback_says_that_a_file_was_changed_after_the_process_began(tmp_path: Path) -> None:
+    file = tmp_path / "rows.py"
+    file.write_text("def row():\n    return 1 / 0\n")
+    code = compile(file.read_text(), file, "exec")
+    names: dict[str, Callable[[], object]] = {}
+    exec(code, names)
+
+    def shown() -> str:
+        try:
+            names["row"]()
+        except ZeroDivisionError as error:
+            return trace(error).splitlines()[-1]
+        return ""
+
+    os.utime(file, (0, time.time() - 3600 * 24 * 365))
+    assert shown() == "ZeroDivisionError: division by zero"
+    os.utime(file)
+    assert shown() == f"{file} was changed after this process began, which may have run the code as it was before"

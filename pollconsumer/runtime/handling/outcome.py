@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
@@ -19,6 +20,8 @@ _NOT_THEIRS = (_OURS, str(Path(os.__file__).parent / "_")[:-1], "<")
 """Beginnings of the paths of our own code, and of the standard library's."""
 _INTERRUPTING = f'  File "{_OURS}runtime/handling/interrupts.py'
 """The beginning of a line of a traceback: the frame that interrupts a handler."""
+_BEGAN = time.time()
+"""When this process began, before it read any code of the user's."""
 MAX_TRACE_CHARACTERS = 4000
 MOST_OF_GROUP = 3
 """How many errors of a group are in the group's text."""
@@ -114,7 +117,8 @@ def why_dropped(result: Any) -> str:
 
 def trace(error: BaseException, verdict: BaseException | None = None) -> str:
     """The end of the traceback of ``error``, without our own frames at its beginning, and without the frame that
-    interrupts a handler. ``verdict``: the error of ours whose cause ``error`` is."""
+    interrupts a handler; and a line for a file that changed after it was read. ``verdict``: the error of ours whose
+    cause ``error`` is."""
     text = getattr(error, "trace", None)  # raised in another process
     if isinstance(text, str):
         return text[-MAX_TRACE_CHARACTERS:]
@@ -132,6 +136,8 @@ def trace(error: BaseException, verdict: BaseException | None = None) -> str:
         text = "".join(each for each in lines if not each.startswith(_INTERRUPTING))
     except BaseException:  # raised by the user's code
         return ""
+    for file in dict.fromkeys(_file(each) for each in user_frames(error) if _changed(_file(each))):
+        text += f"{file} was changed after this process began, which may have run the code as it was before\n"
     return text[-MAX_TRACE_CHARACTERS:].encode("utf-8", "backslashreplace").decode()
 
 
@@ -174,6 +180,14 @@ def _frames(traced: TracebackType | None) -> Iterator[TracebackType]:
 
 def _file(traced: TracebackType) -> str:
     return traced.tb_frame.f_code.co_filename
+
+
+def _changed(file: str) -> bool:
+    """Whether a file changed after this process began. What is no file, as ``<stdin>``, did not."""
+    try:
+        return Path(file).stat().st_mtime > _BEGAN
+    except OSError:
+        return False
 
 
 def signal_name(number: int) -> str:
