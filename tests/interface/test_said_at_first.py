@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -27,6 +28,10 @@ write '{"to": "ada@example.org", "n": "007"}'""",
 double quotes, at column 2",
     ("dead", "redrive"): "no dead letters chosen; give ids or --all, --handler, --header or --queue",
     ("dead", "redrive", "a", "--all"): "ids and a selection; give one of the two",
+    ("list", "dead"): "unexpected argument: dead; a state is given as --state dead",
+    ("list", "failed"): "unexpected argument: failed; a state is given as --state dead",
+    ("list", "slow"): "unexpected argument: slow; a queue is given as --queue slow; see 'pollconsumer list --help'",
+    ("run", "--with-scheduler"): "unknown option: --with-scheduler; leave it out: each launch promotes what comes due",
     ("store", "reopen"): "not reopened; make sure first that the export was not imported elsewhere, then --yes",
 }
 
@@ -41,7 +46,7 @@ def test_check_says_when_a_launch_ends_in_words(site: Site) -> None:
     rows = [line.split("  ")[0].removeprefix("consumer ") for line in shown.splitlines() if line.startswith("consumer")]
     assert rows == ["launcher", "window", "schedule", "takes no new message after", "killed if it still runs at"]
     assert "; a new launch may start beside a running one" in shown
-    assert "none; a launch runs for timeout (1m)" in shown
+    assert "none; a launch runs for 1m" in shown
 
 
 @pytest.mark.parametrize(
@@ -55,3 +60,16 @@ def test_check_names_the_last_instant_at_which_a_message_is_taken(
     window = next_window(settings, begin, [], 300.0, None) | {"stop_before": (begin + timedelta(minutes=1)).isoformat()}
     row = dict(described_window(window, HandOff(handoff), margin))["takes no new message after"]
     assert datetime.fromisoformat(row) == begin + timedelta(seconds=said)
+
+
+def test_check_says_how_much_of_a_long_period_launches_leave_unserved(site: Site) -> None:
+    def unserved(timeout: str, schedule: str) -> str | None:
+        settings = {"POLLCONSUMER_CONSUMER__TIMEOUT": timeout, "POLLCONSUMER_CONSUMER__SCHEDULE": schedule}
+        return cast("str | None", json.loads(site.command("check", "--json", **settings).stdout)["unserved"])
+
+    assert unserved("1m", "*/5 * * * *") == (
+        "80% of each 5m: a launch ends after 1m, and the next one starts 5m after it started; "
+        'consumer.timeout = "5m" would serve it'
+    )
+    assert unserved("5m", "*/5 * * * *") is None
+    assert unserved("1m", "* * * * *") is None

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import get_completion_class, shell_complete
 
-from pollconsumer.core.errors import UsageError, shown, suggestion
+from pollconsumer.core.errors import STATES, UsageError, command_for, shown, suggestion
+from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.text import redacted
 from pollconsumer.core.users_code import printing_aside
 from pollconsumer.interface.cli.output import print_help, print_lines, wants_json
@@ -124,6 +125,8 @@ OF_PROGRAM = "\n".join(
 )
 
 SEE_ALL = "Exit codes: see 'pollconsumer --help'."
+NEEDLESS = dict.fromkeys(("--beat", "--with-scheduler"), "leave it out: each launch promotes what comes due")
+"""Options of other queues that have no counterpart, with the reason."""
 VERBOSITY = {"-v": "verbosity", "-q": "quiet"}
 """Flags that are allowed before and after every command."""
 
@@ -348,6 +351,7 @@ def _line(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption):
         text = f"unknown option: {shown(error.option_name)}"
         see = suggestion(error.option_name, _options(context) or error.possibilities or (), see)
+        see = NEEDLESS.get(error.option_name, see)
     elif isinstance(error, click.BadOptionUsage):
         text = f"{error.option_name}: {text.removeprefix(f'Option {error.option_name!r} ')}"
     elif isinstance(error, click.MissingParameter) and error.param is not None:
@@ -361,7 +365,9 @@ def _line(error: click.ClickException) -> str:
         see = _similar(found[1], context, see)
     elif found := re.match(r"Got unexpected extra arguments? \((.*)\)", text, re.DOTALL):
         text = f"unexpected argument: {shown(found[1])}"
-        if context and "--queue" in _options(context) and not any(map(_is_argument, context.command.params)):
+        if context and "--state" in _options(context) and (state := STATES.get(found[1], found[1])) in set(State):
+            see = f"a state is given as --state {state}"
+        elif context and "--queue" in _options(context) and not any(map(_is_argument, context.command.params)):
             see = f"a queue is given as --queue {shown(found[1])}; {see}"
         elif context and context.command.name == "enqueue" and "=" in found[1]:
             see = """the payload is one JSON object: write '{"name": "x"}'"""
@@ -380,8 +386,6 @@ def _of_click(text: str, kind: click.ParamType[Any]) -> str:
 
 
 def _similar(name: str, context: click.Context | None, see: str) -> str:
-    from pollconsumer.core.errors import command_for
-
     command = context.command if context else None
     names = command.list_commands(context) if context and isinstance(command, click.Group) else []
     meant = command_for(name, context.command_path.partition(" ")[2] if context else "", names)

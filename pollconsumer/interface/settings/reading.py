@@ -251,6 +251,10 @@ SERVICE_LINK = PREFIX + r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|
 """Variables that are no settings: Kubernetes sets them in every container if there is a Service named pollconsumer."""
 
 ELSEWHERE = "no setting has it; docs/reference/settings.md lists each one's variable"
+OF_HANDLERS = frozenset({"delivery", "fatal", "isolation", "max_attempts", "result_ttl", "retry", "timeout"})
+"""Options of handlers that people look for among settings."""
+RULES = {"crontab": "cron", "interval": "every", "schedule": "cron"}
+"""Words of other queues → the key of a recurrence."""
 
 
 def read(path: Path | None, content: bytes, variables: Mapping[str, str]) -> dict[str, Any]:
@@ -304,9 +308,14 @@ def _accepted(
 
 
 def _unknown(path: str, known: Collection[str]) -> ConfigurationError:
-    there = declared_fields().path_of(path.rpartition(".")[2])
+    section, _, key = path.rpartition(".")
+    there = declared_fields().path_of(key)
     place = "" if not there else f"did you mean {there}{'' if '.' in there else ', above the first [table]'}?"
-    return ConfigurationError("unknown key", path, suggestion(path.rpartition(".")[2], known, place))
+    if section and key in OF_HANDLERS:
+        place = f"a handler has it: @app.handler({key}=...)"
+    elif section.startswith("recurrences.") and key in RULES:
+        place = f"did you mean {RULES[key]}?"
+    return ConfigurationError("unknown key", path, suggestion(key, known, place))
 
 
 def _parsed(path: Path | None, content: bytes) -> dict[str, Any]:

@@ -127,7 +127,11 @@ def check(compat: bool, schema: bool) -> int:
         "long_work": {each.name: str(each) for each in _long_work(settings, handlers, queues, past, windows, store)},
         "not_begun_by_url": beyond_requests(handlers, settings),
         "unserved": unserved_time(
-            launches["consumer"], next_one["window_seconds"], next_one["launcher"], settings.consumer.handoff
+            launches["consumer"],
+            next_one["window_seconds"],
+            next_one["launcher"],
+            settings.consumer.handoff,
+            _period(next_one["next_launches"]),
         ),
         "rates": _rates_of(settings, handlers),
         "recurrences": sorted(each.name for each in recurrences),
@@ -153,6 +157,12 @@ def check(compat: bool, schema: bool) -> int:
         _warn_of_dropped_ticks(role, windows[role], launches[role])
     _warn_of_recurrences_nobody_serves(recurrences, unserved)
     return 0
+
+
+def _period(launches: Sequence[str]) -> float | None:
+    """The seconds between the next two launches; None without a schedule."""
+    instants = [datetime.fromisoformat(each) for each in launches[:2]]
+    return (instants[1] - instants[0]).total_seconds() if instants else None
 
 
 def _schedule(settings: Settings, role: str) -> str | None:
@@ -552,7 +562,7 @@ def described_window(window: dict[str, Any], chosen: HandOff, margin: float | No
         before = 0.0  # a launch works on until the next one calls
     last = datetime.fromisoformat(window["stop_before"]) - timedelta(seconds=before)
     limit = format_duration(window["window_seconds"])
-    launches = "  ".join(map(_local, window["next_launches"])) or f"none; a launch runs for timeout ({limit})"
+    launches = "  ".join(map(_local, window["next_launches"])) or f"none; a launch runs for {limit}"
     seen, rule = window["observed"], window["launcher"]
     found = f"seen {counted(seen['times'], 'time')}" if seen else window["platform"] or "not known yet"
     unused = f"{chosen} is set and not used: {RULES[rule]}; where that is wrong, set launcher to parallel"
