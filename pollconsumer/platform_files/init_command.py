@@ -17,6 +17,7 @@ import click
 from pollconsumer.core.errors import CannotCreate, ConfigurationError, UsageError, suggestion
 from pollconsumer.core.notation.cron_expression import five_fields
 from pollconsumer.core.notation.text import redacted
+from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.assembly.handlers import import_handlers, load_handlers
 from pollconsumer.interface.assembly.launch_roles import served_queues
 from pollconsumer.interface.cli.group import current_settings
@@ -29,6 +30,7 @@ from pollconsumer.interface.settings.names import PREFIX
 from pollconsumer.interface.settings.owners import refuse_writable_modules
 from pollconsumer.interface.settings.reading import SERVICE_LINK
 from pollconsumer.platform_files import hosted, images, machines
+from pollconsumer.platform_files.calendar import least_gap
 from pollconsumer.platform_files.crontabs import cron_files, install, installed_apart, uninstall
 from pollconsumer.platform_files.files import PRIVATE, File, render, shell, write_files
 from pollconsumer.platform_files.installation import EVERY_MINUTE, STORE, Installation
@@ -170,7 +172,9 @@ def _hand_out(asked: Asked) -> None:
 
 def _installation(asked: Asked) -> Installation:
     settings = current_settings()
-    for problem in _problems(asked.platform, settings):
+    schedule = five_fields(asked.schedule or settings.consumer.schedule or EVERY_MINUTE)
+    problems = [*_problems(asked.platform, settings), *_rare(asked.platform, schedule, settings.consumer.timeout)]
+    for problem in problems:
         log.warning("%s", problem)
     variables = {name: value for name, value in environment_in_force().items() if not re.fullmatch(SERVICE_LINK, name)}
     given = click.get_current_context().find_root().params
@@ -182,7 +186,7 @@ def _installation(asked: Asked) -> Installation:
         settings,
         _program(),
         user,
-        five_fields(asked.schedule or settings.consumer.schedule or EVERY_MINUTE),
+        schedule,
         environment=variables | flags,
         queues=_queues(settings) if asked.platform == "keda" or apart else (),
         apart=apart,
@@ -219,6 +223,13 @@ def _problems(platform: str, settings: Settings) -> Iterator[str]:
         yield f"store: embedded; {WITHOUT_EMBEDDED[platform]}: name a redis:// or rediss:// URL"
     elif settings.client is None and _names_only_this_machine(settings.store):
         yield f"store: {redacted(settings.store)}; only this machine reaches it: name the server as {platform} does"
+
+
+def _rare(platform: str, schedule: str, timeout: float) -> Iterator[str]:
+    """That launches of cron leave most of their period unserved: other platforms' files lengthen launches."""
+    if platform == "cron" and timeout < (period := least_gap(schedule)):
+        whole, served = format_duration(period), format_duration(timeout)
+        yield f'consumer.timeout: {served}; cron starts a launch each {whole}: timeout = "{whole}" serves all of it'
 
 
 def _names_only_this_machine(store: str) -> bool:

@@ -405,7 +405,7 @@ def unserved_times(facts: Facts) -> Iterator[str]:
     for group in groups_of(facts.launches, facts.now, facts.expected):
         if facts.expected.concerns(group.role, group.queues) and not group.absent:
             rule, expected = _rule(group.launches[0]), facts.expected
-            if line := unserved_time(group.launches, expected.window, rule, expected.handoff):
+            if line := unserved_time(group.launches, expected.window, rule, expected.handoff, expected.period):
                 yield f"unserved by launches of {','.join(group.queues)}: {line}"
 
 

@@ -343,6 +343,12 @@ def test_time_that_launches_leave_unserved_is_named_with_what_helps_and_is_no_fi
         assert lines[0].startswith(begun + said)
 
 
+def test_launches_much_shorter_than_their_period_are_named() -> None:
+    of = facts(ledger=launches(), expected=expected_as_set(period=5 * MINUTE)._replace(window=60.0))
+    (line,) = unserved_times(of)
+    assert line.startswith("unserved by launches of mail: 80% of each 5m: a launch ends after 1m, and the next one ")
+
+
 def test_two_launches_or_launches_of_another_configuration_tell_nothing_of_unserved_time() -> None:
     wide = launches(margin_seconds=30.0, count=2)
     assert [*unserved_times(facts(ledger=wide))] == []

@@ -127,10 +127,21 @@ def usual_margin(launches: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def unserved_time(
-    launches: Sequence[Mapping[str, Any]], window: float, rule: LauncherRule, handoff: HandOff
+    launches: Sequence[Mapping[str, Any]],
+    window: float,
+    rule: LauncherRule,
+    handoff: HandOff,
+    period: float | None = None,
 ) -> str | None:
-    """A line about how much of each ``window``, in seconds, goes unserved, and what helps; None if it is little.
-    ``launches``: of one group, newest first, as the ledger has them. ``handoff``: the setting."""
+    """A line about how much of each ``window``, or ``period`` between launches, in seconds, goes unserved, and what
+    helps; None if it is little. ``launches``: of one group, newest first, as the ledger has them. ``handoff``: the
+    setting."""
+    if period is not None and period - window > MUCH * period:
+        whole, served = format_duration(period), format_duration(round(window))
+        return (
+            f"{1 - window / period:.0%} of each {whole}: a launch ends after {served}, and the next one starts "
+            f'{whole} after it started; consumer.timeout = "{whole}" would serve it'
+        )
     margin = usual_margin(launches)
     if rule.handoff(handoff).on_call or margin is None or margin <= MUCH * window:
         return None
