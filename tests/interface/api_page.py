@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, ForwardRef, is_typeddict
 import pollconsumer
 from pollconsumer import audit, dashboard, django, otel, sentry, testing, web
 from pollconsumer.core.messages.message_steps import Progress
-from pollconsumer.interface.api.batches import AppBatch, AppBatches, Chain, LinkHandle, OpenBatch
+from pollconsumer.interface.api.batches import AppBatch, AppBatches, Chain, LinkHandle, Messages, OpenBatch
 from pollconsumer.interface.api.handler_function import Args, BoundHandler, HandlerFunction
-from pollconsumer.interface.api.message_set import Messages
 from pollconsumer.interface.api.recurrences import AppRecurrences, PutOptions
 from pollconsumer.interface.api.registry import HandlerOptions
 from pollconsumer.runtime.handling.batch_in_hand import Batch, MemberOutcome

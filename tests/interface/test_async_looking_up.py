@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import BadData, NotFound, PollConsumer
-from pollconsumer.interface.api import message_set
+from pollconsumer.interface.api import batches
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import PER_CHUNK
@@ -77,7 +77,7 @@ def test_the_members_of_a_batch_are_cancelled_and_redriven_asynchronously(app: P
 def test_messages_are_gone_through_asynchronously_several_at_a_time(
     app: PollConsumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(message_set, "AT_ONCE", 3)
+    monkeypatch.setattr(batches, "AT_ONCE", 3)
     expected = [app.enqueue("x", id=f"m{n}", queue="default").id for n in range(7)]
 
     async def ids(**which: Any) -> list[str]:

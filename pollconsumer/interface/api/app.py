@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 
 from pollconsumer.core.errors import ConfigurationError, unknown_options
 from pollconsumer.core.lifecycle import State, StateName
-from pollconsumer.core.messages.message import Codec, check_handler, check_headers, check_policy_name
+from pollconsumer.core.messages.message import Codec, check_headers, check_policy_name
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.app_calls import AppCalls
@@ -18,19 +18,12 @@ from pollconsumer.interface.api.handler_function import BulkRegister, HandlerFun
 from pollconsumer.interface.api.registry import (
     BulkOptions,
     HandlerOptions,
-    RegisteredHandler,
     Retrying,
-    aliases_of,
-    arguments_of,
-    check_options,
-    handler_of,
     is_asynchronous,
     policy_of,
     recurrence_of,
-    refuse_second,
     registry,
     seconds_of,
-    upgrade_of,
 )
 from pollconsumer.interface.settings.values import parse_timeout, parse_word, read_period
 from pollconsumer.runtime.handling.context import Context
@@ -38,8 +31,7 @@ from pollconsumer.runtime.handling.handler import Hooks
 from pollconsumer.runtime.new_messages import Sendable, SendOptions, milliseconds, new_id
 
 if TYPE_CHECKING:
-    from pollconsumer.interface.api.batches import AppBatches, Chain, OpenBatch
-    from pollconsumer.interface.api.message_set import Messages
+    from pollconsumer.interface.api.batches import AppBatches, Chain, Messages, OpenBatch
     from pollconsumer.interface.api.recurrences import AppRecurrences
     from pollconsumer.runtime.new_messages import Draft
     from pollconsumer.store.brought_client import UserClient
@@ -184,27 +176,14 @@ class PollConsumer(HookRegistration):
         """
         if name is not None and not isinstance(name, str):
             return self.handler()(name)
-        calls, checked = self._calls, check_options(cast("HandlerOptions", options))
-        aliases, upgrade = aliases_of(options.get("aliases", ())), upgrade_of(options.get("upgrade"))
+        register = self._calls.registering(name, cast("HandlerOptions", options))
 
-        def register(function: Any) -> HandlerFunction[..., ..., Any, Any]:
+        def decorate(function: Any) -> HandlerFunction[..., ..., Any, Any]:
             if isinstance(function, HandlerFunction):
                 function = function.__wrapped__  # it gets a second name
-            elif not callable(function):
-                fix = "give a function; a method of a class once that is defined, as in app.handler(Mail.send)"
-                raise ConfigurationError("handler", f"a {type(function).__name__}", fix)
-            chosen = check_handler(name or getattr(function, "__name__", None))
-            for each in (chosen, *aliases):
-                if each in calls.handlers:
-                    refuse_second(each, calls.handlers[each].function, function)
-            arguments = arguments_of(function, upgrade, calls.codec, is_bulk=checked["bulk"] is not None)
-            own = {"policies": calls.retry_policies, "codec": calls.codec}
-            definition = handler_of(chosen, function, arguments, checked | own)
-            registered = RegisteredHandler(definition, function, arguments, calls.hooks)
-            calls.handlers |= dict.fromkeys((chosen, *aliases), registered)
-            return HandlerFunction(calls, registered)
+            return HandlerFunction(self._calls, register(function))
 
-        return register
+        return decorate
 
     def retry_policy(self, name: str, policy: Retrying) -> None:
         """Give a policy a name, for messages that name it as their ``retry``. ConfigurationError for an invalid policy,
@@ -365,7 +344,7 @@ class PollConsumer(HookRegistration):
         entered their state at least, in seconds, as text such as ``5m`` or as a timedelta. ``header``: they have each
         of these headers. ValueError for an invalid value.
         """
-        from pollconsumer.interface.api.message_set import Messages
+        from pollconsumer.interface.api.batches import Messages
         from pollconsumer.store.reading.message_selector import Selection
 
         chosen = None if state is None else parse_word(State, "state", state)

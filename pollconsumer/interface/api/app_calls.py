@@ -8,12 +8,10 @@ from typing import Any, Unpack
 
 from pollconsumer.core.errors import CannotCreate, StoreUnreachable
 from pollconsumer.core.messages.message import Codec, NewMessage
-from pollconsumer.core.retry import ErrorPolicy, RetryPolicy
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import Application, RegisteredHandler, check_codec, registry
 from pollconsumer.interface.api.store_calls import StoreCalls
-from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.runtime.new_messages import Defaults, SendOptions, new_message, refuse_unknown
 from pollconsumer.store.queues.producer import Producer
 
@@ -30,14 +28,7 @@ class AppCalls(StoreCalls, Application):
         codec: Codec | None,
     ) -> None:
         super().__init__(config, store, namespace, patience, check_codec(codec))
-        self.queues: set[str] = set()
-        """Queues that launches serve in addition to those of its handlers."""
-        self.handlers: dict[str, RegisteredHandler] = {}
-        """Handlers by name, and by each alias."""
-        self.recurring: dict[str, RecurrenceSettings] = {}
-        """The recurrences of `every`, by name."""
-        self.retry_policies: dict[str, RetryPolicy | ErrorPolicy] = {}
-        """Retry policies, by the name that a message gives as ``retry``."""
+        Application.__init__(self)
         self._warned_of: set[str] = set()
 
     def new_message(self, handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:

@@ -1,4 +1,4 @@
-"""Batches and chains, as producers see them."""
+"""Several messages at once, as producers see them: batches, chains, and those that are selected."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
+from itertools import islice
 from threading import RLock
 from types import TracebackType
 from typing import Any, Self
@@ -32,9 +33,11 @@ from pollconsumer.runtime.new_messages import Sendable, callback_of, message_of,
 from pollconsumer.store.batch_interventions import CancelledMembers
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.batches import MOST_BATCHES, Batches, NewBatch
+from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
 from pollconsumer.store.queues.taken_ids import refuse_taken
 from pollconsumer.store.reading.batch_reader import PER_CHUNK, UNFINISHED, BatchStatus
+from pollconsumer.store.reading.message_selector import Chosen, Selection, by_queue, dead_letters, unreserved
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.server import TIME
 from pollconsumer.store.store import Store
@@ -431,3 +434,56 @@ class LinkHandle(Handle[Any]):
 
     def _goes_on(self, message: Message) -> bool:
         return message.state is State.COMPLETED and message.id != self.id
+
+
+AT_ONCE = 100
+"""Messages that a thread reads for an event loop before it hands them over."""
+
+
+class Messages:
+    """What `PollConsumer.messages` selects: iterable, as often as you like. Each iteration reads the store anew, a page
+    of 500 messages at a time, and keeps none of them.
+
+    A message that enters another state meanwhile may be missed, or come twice. All methods: NotFound for an unknown
+    queue, StoreUnreachable.
+    """
+
+    def __init__(self, app: StoreCalls, selection: Selection) -> None:
+        self._app, self._selection = app, selection
+
+    def __iter__(self) -> Iterator[Handle[Any]]:
+        """A handle to each, whose ``listed`` is the message as it was read."""
+        for message in self._found():
+            yield self._app.handle_of(message)
+
+    async def __aiter__(self) -> AsyncIterator[Handle[Any]]:
+        """Yield the same handles without blocking the event loop."""
+        found = self._found()
+        while several := await self._app.ask_async(lambda *_: [*islice(found, AT_ONCE)]):
+            for message in several:
+                yield self._app.handle_of(message)
+
+    def _found(self) -> Iterator[Message]:
+        return self._app.ask_for_each(lambda store: store.selector.messages(self._selection))
+
+    def count(self) -> int:
+        """How many there are now. Reads all of them."""
+        return sum(1 for _ in self)
+
+    def cancel_all(self) -> int:
+        """Cancel those of the messages that are scheduled or ready. Returns how many are cancelled now."""
+        chosen = self._app.ask(lambda store: unreserved(store.selector, self._selection))
+        return self._act(chosen, lambda each, queue, ids: each.cancel_all(queue, ids))
+
+    def redrive_all(self, *, from_start: bool = False) -> int:
+        """Return the dead letters among them to their queues, with attempts reset to zero; ``from_start``: without
+        their checkpoints, steps and signals. Returns how many were returned: one is left if another message has its
+        unique key by now."""
+        chosen = self._app.ask(lambda store: dead_letters(store.selector, self._selection))
+        return self._act(chosen, lambda each, queue, ids: each.redrive(queue, ids, from_start=from_start))
+
+    def _act(self, chosen: Chosen, act: Callable[[Interventions, str, list[str]], list[str]]) -> int:
+        return sum(
+            len(self._app.ask(lambda store: act(store.interventions, queue, ids)))  # noqa: B023  called at once
+            for queue, ids in by_queue(chosen).items()
+        )

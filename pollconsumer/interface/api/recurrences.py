@@ -77,11 +77,7 @@ _OPTIONS = PutOptions.__annotations__.keys()
 
 
 def new_put(
-    name: str,
-    registered: RegisteredHandler | None,
-    defaults: Defaults,
-    /,
-    **options: Unpack[PutOptions],
+    name: str, registered: RegisteredHandler | None, defaults: Defaults, /, **options: Unpack[PutOptions]
 ) -> Put:
     """A validated recurrence, and where it begins. ``registered``: its handler, if that is registered here;
     ``defaults``: those of its occurrences.

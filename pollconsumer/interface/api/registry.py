@@ -116,22 +116,6 @@ def check_codec(codec: Codec | None) -> Codec | None:
     return codec
 
 
-def aliases_of(given: object) -> tuple[str, ...]:
-    """The aliases of a handler. ConfigurationError for what are none, BadData for an invalid name."""
-    if not isinstance(given, list | tuple) or len(set(map(str, given))) < len(given):
-        raise ConfigurationError("aliases", repr(given), 'a list of different names, as ["send_mail"]')
-    return tuple(map(check_handler, given))
-
-
-def upgrade_of(
-    given: Callable[[dict[str, Any]], dict[str, Any]] | None,
-) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-    """The function that upgrades payloads, if there is one. ConfigurationError for what is none."""
-    if given is not None and (not callable(given) or is_asynchronous("upgrade", given)):
-        raise ConfigurationError("upgrade", repr(given), "a function of a payload that returns a payload, not async")
-    return given
-
-
 def _bulk(most: object, wait: Any) -> Bulk | None:
     if most is None:
         if wait is not None:
@@ -228,7 +212,7 @@ def refuse_second(name: str, first: Callable[..., Any], second: Callable[..., An
     raise ConfigurationError("handler registered twice", name, fix)
 
 
-def arguments_of(
+def _arguments_of(
     function: Callable[..., Any],
     upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None,
     codec: Codec | None,
@@ -260,7 +244,7 @@ def _dumping(hint: Any) -> Callable[[Any], Any]:
     return called(dumping, hint)
 
 
-def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, checked: dict[str, Any]) -> Handler:
+def _handler_of(name: str, function: Callable[..., Any], arguments: Arguments, checked: dict[str, Any]) -> Handler:
     """The handler ``name`` that calls ``function``, with the fields ``checked``."""
     if (argument := checked["rate_key"]) is not None and not arguments.takes(argument):
         raise ConfigurationError("rate_key", repr(argument), f"the handler {name} has no parameter of that name")
@@ -286,7 +270,7 @@ def handler_of(name: str, function: Callable[..., Any], arguments: Arguments, ch
         takes_context=arguments.takes_context,
         takes_occurrence=arguments.takes_occurrence,
         asynchronous=asynchronous,
-        timed=lambda seconds: handler_of(name, function, arguments, checked | {"timeout": seconds}),
+        timed=lambda seconds: _handler_of(name, function, arguments, checked | {"timeout": seconds}),
         **checked,
     )
 
@@ -332,15 +316,54 @@ class RegisteredHandler(NamedTuple):
 class Application:
     """The registrations of a `PollConsumer`, and the ``place`` of its store."""
 
-    handlers: dict[str, RegisteredHandler]
-    queues: set[str]
-    recurring: dict[str, RecurrenceSettings]
     hooks: Hooks
+    codec: Codec | None
     place: tuple[object, str | None]
+
+    def __init__(self) -> None:
+        self.queues: set[str] = set()
+        """Queues that launches serve in addition to those of its handlers."""
+        self.handlers: dict[str, RegisteredHandler] = {}
+        """Handlers by name, and by each alias."""
+        self.recurring: dict[str, RecurrenceSettings] = {}
+        """The recurrences of `every`, by name."""
+        self.retry_policies: dict[str, RetryPolicy | ErrorPolicy] = {}
+        """Retry policies, by the name that a message gives as ``retry``."""
 
     def own_config(self) -> Path | None:
         """The configuration file that it reads outside of commands; None if there is none."""
         raise NotImplementedError
+
+    def registering(
+        self, name: str | None, options: HandlerOptions | BulkOptions
+    ) -> Callable[[Any], RegisteredHandler]:
+        """What registers a function as the handler ``name``, by default the function's name. It and this raise
+        ConfigurationError for what is invalid, and BadData for an invalid name."""
+        checked, aliases, upgrade = check_options(options), options.get("aliases", ()), options.get("upgrade")
+        if not isinstance(aliases, list | tuple) or len(set(map(str, aliases))) < len(aliases):
+            raise ConfigurationError("aliases", repr(aliases), 'a list of different names, as ["send_mail"]')
+        aliases = tuple(map(check_handler, aliases))
+        if upgrade is not None and (not callable(upgrade) or is_asynchronous("upgrade", upgrade)):
+            raise ConfigurationError(
+                "upgrade", repr(upgrade), "a function of a payload that returns a payload, not async"
+            )
+
+        def register(function: Any) -> RegisteredHandler:
+            if not callable(function):
+                fix = "give a function; a method of a class once that is defined, as in app.handler(Mail.send)"
+                raise ConfigurationError("handler", f"a {type(function).__name__}", fix)
+            chosen = check_handler(name or getattr(function, "__name__", None))
+            for each in (chosen, *aliases):
+                if each in self.handlers:
+                    refuse_second(each, self.handlers[each].function, function)
+            arguments = _arguments_of(function, upgrade, self.codec, is_bulk=checked["bulk"] is not None)
+            own = {"policies": self.retry_policies, "codec": self.codec}
+            definition = _handler_of(chosen, function, arguments, checked | own)
+            registered = RegisteredHandler(definition, function, arguments, self.hooks)
+            self.handlers |= dict.fromkeys((chosen, *aliases), registered)
+            return registered
+
+        return register
 
 
 class StandIn(Protocol):

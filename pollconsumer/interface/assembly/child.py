@@ -129,11 +129,7 @@ class _WaitsTold(SlotWaits):
 
 class _ChildServer:
     def __init__(
-        self,
-        connection: FrameConnection,
-        handlers: dict[str, Handler],
-        defaults: dict[str, list[Any]],
-        launch: str,
+        self, connection: FrameConnection, handlers: dict[str, Handler], defaults: dict[str, list[Any]], launch: str
     ) -> None:
         self._connection, self._handlers, self._defaults, self._launch = connection, handlers, defaults, launch
         self._attempts: SimpleQueue[dict[str, Any] | None] = SimpleQueue()

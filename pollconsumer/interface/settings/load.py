@@ -158,11 +158,7 @@ SAYING_WHERE = tuple(map(variable, ("store", "namespace", "data", "client")))
 
 
 def load_settings(
-    config: Path | None = None,
-    *,
-    store: str | None = None,
-    namespace: str | None = None,
-    beside: Beside | None = None,
+    config: Path | None = None, *, store: str | None = None, namespace: str | None = None, beside: Beside | None = None
 ) -> Settings:
     """Settings from flags (the arguments), environment, file and defaults, in this precedence. ``beside``: where the
     search for a file begins that nobody names; by default in the current directory.

@@ -18,13 +18,7 @@ from pollconsumer.store.queues.server_clock import ServerClock
 from pollconsumer.store.queues.upkeep import Upkeep
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.occurrences import PreviousOccurrence, read_previous
-from pollconsumer.store.records.reservations import (
-    Claim,
-    DeadLetter,
-    Reservation,
-    dead_letters_of,
-    reservations_of,
-)
+from pollconsumer.store.records.reservations import Claim, DeadLetter, Reservation, dead_letters_of, reservations_of
 from pollconsumer.store.records.steps import Promoted, Share, Stepped
 from pollconsumer.store.server import known_queues, lost_queues
 
@@ -204,12 +198,7 @@ class RedisStore:
         return lost_queues(self.wire, self.keys, queues)
 
     def unreserve(
-        self,
-        claim: Claim,
-        queue: str,
-        keep: Iterable[bytes],
-        ended: Sequence[bytes] = (),
-        spent: Sequence[bytes] = (),
+        self, claim: Claim, queue: str, keep: Iterable[bytes], ended: Sequence[bytes] = (), spent: Sequence[bytes] = ()
     ) -> int:
         """Release this holder's reservations in ``queue``, but for what is to ``keep``, and for messages recorded as
         begun at most once. They are not charged an attempt, unless they are ``ended`` or ``spent``."""
