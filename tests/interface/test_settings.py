@@ -154,6 +154,7 @@ def test_a_printed_settings_object_does_not_show_the_store() -> None:
         ('[recurrences.n]\nhandler = "a"\ntimeout = "5m"', "timeout; a handler has it: @app.handler(timeout=...)"),
         ("[consumer]\nmax_attempts = 3", "unknown key: consumer.max_attempts; a handler has it: @app.handler(max_att"),
         ('[queues.default]\ntimeout = "5m"', "unknown key: queues.default.timeout; a handler has it"),
+        ('[recurrences.n]\nevery = "1m"', "recurrences.n: handler: missing; name the handler of its messages"),
         ('[recurrences.n]\nhandler = "a"\nschedule = "@daily"', "recurrences.n.schedule; did you mean cron?"),
         ("[consumr]\n", "unknown key: consumr; did you mean consumer?"),
         ("[Consumer]\n", "unknown key: Consumer; did you mean consumer?"),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +26,13 @@ SLIPS: dict[str, tuple[Callable[[Any, Any], object], type[Exception], str]] = {
     "an option of another queue": (lambda _, send: send.enqueue(to="a", countdown=5), TypeError, r"go into using\(\)"),
     "delay": (lambda _, send: send.delay(to="ada"), AttributeError, r"did you mean enqueue\(\.\.\.\)\?"),
     "result": (lambda _, send: send.enqueue(to="ada").result, AttributeError, r"did you mean wait\(\)\?"),
+    "requeue": (lambda _, send: send.enqueue(to="ada").requeue, AttributeError, r"did you mean redrive\(\)\?"),
+    "is_finished": (lambda _, send: send.enqueue(to="ada").is_finished, AttributeError, r"did you mean state\?"),
+    "a time of day": (
+        lambda app, _: app.every("02:30", name="daily")(lambda: None),
+        ConfigurationError,
+        r'or 1m30s; a time of day is a cron expression, as in "30 2 \* \* \*"$',
+    ),
     "the function": (lambda app, send: app.enqueue(send, to="a"), TypeError, r"function write send\.enqueue\(\.\.\.\)"),
     "its plain function": (lambda app, send: app.enqueue(send.__wrapped__), TypeError, r"function write send\.enqueue"),
     "its arguments": (lambda app, send: app.enqueue(send.args("a")), TypeError, r"function write send\.enqueue"),
@@ -87,6 +96,12 @@ def test_a_slip_is_answered_with_what_to_write(app: PollConsumer, send: Any, sli
 
 def test_a_handler_shows_its_name(send: Any) -> None:
     assert repr(send) == "<handler mail.send>"
+
+
+def test_python_suggests_nothing_beside_what_a_slip_is_answered_with() -> None:
+    code = "from pollconsumer import PollConsumer\nPollConsumer().enqueue_at"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+    assert said.splitlines()[-1].endswith("did you mean enqueue(name, {...}, in_=...) or at=...?")
 
 
 @pytest.mark.usefixtures("sandbox")

@@ -29,7 +29,8 @@ def parse_duration(value: Span) -> float:
         except OverflowError:
             raise ValueError("must be 0 or more, and finite") from None
         except ValueError:
-            raise ValueError("units are ms, s, m, h, d, as in 500ms, 2s or 1m30s") from None
+            daily = '; a time of day is a cron expression, as in "30 2 * * *"' if ":" in str(value) else ""
+            raise ValueError(f"units are ms, s, m, h, d, as in 500ms, 2s or 1m30s{daily}") from None
     if not math.isfinite(seconds) or seconds < 0:
         raise ValueError("must be 0 or more, and finite")
     return seconds

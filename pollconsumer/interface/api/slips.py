@@ -28,13 +28,19 @@ OF_HANDLERS = {
 }
 OF_BOUND = OF_HANDLERS | {"using": "one using(...) with all options", "args": "args(...).using(...)"}
 OF_ARGS = {"enqueue": "handler.enqueue(...), or handler.enqueue_many([...])", "delay": "handler.enqueue(...)"}
-OF_HANDLES = dict.fromkeys(("result", "get"), "wait()") | dict.fromkeys(("ready", "successful", "failed"), "state")
+OF_HANDLES = {
+    **dict.fromkeys(("get", "result", "return_value"), "wait()"),
+    **dict.fromkeys(("failed", "get_status", "is_failed", "is_finished", "ready", "successful"), "state"),
+    **dict.fromkeys(("requeue", "retry"), "redrive()"),
+    **dict.fromkeys(("abort", "delete", "revoke"), "cancel()"),
+}
 OF_APPLICATIONS = {
     **dict.fromkeys(("task", "job", "actor", "register", "periodic_task", "cron"), "handler, or every"),
     **dict.fromkeys(("send_task", "delay"), "enqueue"),
     "enqueue_many": "handler.enqueue_many([...])",
     **dict.fromkeys(("run", "start", "work"), "the command pollconsumer run"),
-    **dict.fromkeys(("enqueue_in", "enqueue_at", "schedule"), "enqueue(name, {...}, in_=...) or at=..."),
+    **dict.fromkeys(("enqueue_in", "enqueue_at"), "enqueue(name, {...}, in_=...) or at=..."),
+    "schedule": "every, or enqueue(name, {...}, in_=...) for one message",
 }
 
 
@@ -42,8 +48,9 @@ def hinting(what: str, hints: dict[str, str]) -> Callable[[Any, str], Any]:
     """A ``__getattr__`` for ``what``: the AttributeError of a name says what to write in its place."""
 
     def __getattr__(self: Any, name: str) -> NoReturn:  # noqa: N807
-        hint = f"; did you mean {hints[name]}?" if name in hints else ""
-        raise AttributeError(f"{what} has no {name}{hint}", name=name, obj=self)
+        if name in hints:  # without its name Python adds no suggestion of its own
+            raise AttributeError(f"{what} has no {name}; did you mean {hints[name]}?", name=None)
+        raise AttributeError(f"{what} has no {name}", name=name, obj=self)
 
     return __getattr__
 

@@ -178,10 +178,12 @@ def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
 
 def check_rule(recurrence: RecurrenceSettings) -> None:
     """Raise ValueError for an invalid field of a recurrence. The name is not checked."""
+    if not recurrence.handler:
+        raise ValueError("handler: missing; name the handler of its messages")
     try:
         check_handler(recurrence.handler)
     except ValueError as error:
-        raise ValueError(f"handler; name the one that its messages are for: {error}") from None
+        raise ValueError(f"handler; {error}") from None
     if recurrence.queue is not None and not (isinstance(recurrence.queue, str) and NAME.fullmatch(recurrence.queue)):
         raise ValueError(f"queue; {NAME_RULE}")
     check_priority(recurrence.priority)
