@@ -1,7 +1,78 @@
-"""Spans of OpenTelemetry around messages, whose traces go on from their senders. Imported only where one is wanted."""
+"""Spans of OpenTelemetry, one for each attempt, by the semantic conventions of messaging; their traces go on from the
+senders, and travel in the messages' headers. Imported only where they are wanted."""
 
 from __future__ import annotations
 
-from pollconsumer.otel.message_spans import instrument
+from typing import Any
+
+from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.new_messages import Draft
+
+try:
+    from opentelemetry import context as current
+    from opentelemetry import propagate, trace
+except ModuleNotFoundError as missing:
+    raise ImportError("OpenTelemetry is not installed here: pip install 'pollconsumer[otel]'") from missing
 
 __all__ = ["instrument"]
+SYSTEM = "pollconsumer"
+
+
+def instrument(app: PollConsumer, tracer_provider: trace.TracerProvider | None = None) -> None:
+    """Have ``app`` send the current trace with each message, and record a span for each attempt of its handlers.
+
+    A span is a child of the sender's and has a link to it; its attributes are those of the semantic conventions of
+    messaging. Without ``tracer_provider`` it is OpenTelemetry's global one.
+    """
+    spans = _MessageSpans(trace.get_tracer(SYSTEM, tracer_provider=tracer_provider))
+    app.before_enqueue(_send_trace)
+    app.before(spans.begin)
+    app.after(spans.end)
+    app.on_failure(spans.fail)
+    app.on_dead(spans.fail)
+
+
+def _send_trace(draft: Draft) -> None:
+    propagate.inject(draft.headers)  # as traceparent, and what else is configured
+
+
+class _MessageSpans:
+    """The spans of attempts that go on, by their messages' ids."""
+
+    def __init__(self, tracer: trace.Tracer) -> None:
+        self._tracer = tracer
+        self._begun: dict[str, trace.Span] = {}
+
+    def begin(self, context: Context) -> None:
+        if (left := self._begun.pop(context.id, None)) is not None:
+            left.end()  # of an attempt that ended without an outcome: it was released, or sleeps
+        sender = propagate.extract(context.headers)
+        of_sender = trace.get_current_span(sender).get_span_context()
+        span = self._begun[context.id] = self._tracer.start_span(
+            f"{context.handler} {context.queue}",
+            sender,
+            trace.SpanKind.CONSUMER,
+            {
+                "messaging.system": SYSTEM,
+                "messaging.operation.type": "process",
+                "messaging.operation.name": context.handler,
+                "messaging.destination.name": context.queue,
+                "messaging.message.id": context.id,
+                "pollconsumer.attempt": context.attempt,
+            },
+            [trace.Link(of_sender)] if of_sender.is_valid else [],
+        )
+        current.attach(trace.set_span_in_context(span))  # the handler's own spans become its children
+
+    def end(self, context: Context, _: Any) -> None:
+        if (span := self._begun.pop(context.id, None)) is not None:
+            span.end()
+
+    def fail(self, context: Context, error: BaseException, *_: float) -> None:
+        if (span := self._begun.pop(context.id, None)) is None:
+            return  # it was never handled, or another process has handled it
+        span.record_exception(error)
+        span.set_attribute("error.type", type(error).__qualname__)
+        span.set_status(trace.StatusCode.ERROR, str(error))
+        span.end()

@@ -1,7 +1,68 @@
-"""Transactions and errors of Sentry around messages. Imported only where they are wanted."""
+"""A transaction of Sentry for each attempt, and an event for each failure; their trace travels in the message's headers.
+Imported only where they are wanted."""
 
 from __future__ import annotations
 
-from pollconsumer.sentry.message_transactions import instrument
+from typing import Any
+
+from pollconsumer.interface.api.app import PollConsumer
+from pollconsumer.runtime.handling.context import Context
+from pollconsumer.runtime.new_messages import Draft
+
+try:
+    import sentry_sdk
+    from sentry_sdk.scope import Scope, use_isolation_scope
+    from sentry_sdk.tracing import Span
+except ModuleNotFoundError as missing:
+    raise ImportError("Sentry's SDK is not installed here: pip install 'pollconsumer[sentry]'") from missing
 
 __all__ = ["instrument"]
+
+
+def instrument(app: PollConsumer) -> None:
+    """Have ``app`` send the current trace with each message, and tell Sentry of each attempt of its handlers, as a
+    transaction, and of each failure, as an event with the message's id as a tag. Call ``sentry_sdk.init`` first."""
+    transactions = _MessageTransactions()
+    app.before_enqueue(_send_trace)
+    app.before(transactions.begin)
+    app.after(transactions.end)
+    app.on_failure(transactions.fail)
+    app.on_dead(transactions.fail)
+
+
+def _send_trace(draft: Draft) -> None:
+    trace = {"sentry-trace": sentry_sdk.get_traceparent(), "baggage": sentry_sdk.get_baggage()}
+    draft.headers |= {name: value for name, value in trace.items() if value}
+
+
+class _MessageTransactions:
+    """The transactions of attempts that go on, with their scopes, by their messages' ids."""
+
+    def __init__(self) -> None:
+        self._begun: dict[str, tuple[Scope, Span]] = {}
+
+    def begin(self, context: Context) -> None:
+        if context.id in self._begun:
+            self._begun.pop(context.id)[1].finish()  # it ended without an outcome: it was released, or sleeps
+        scope = Scope.get_isolation_scope().fork()
+        scope.set_tag("message", context.id)
+        Scope.set_isolation_scope(scope)
+        Scope.set_current_scope(Scope.get_current_scope().fork())
+        sender = sentry_sdk.continue_trace(dict(context.headers), op="queue.process", name=context.handler)
+        transaction = sentry_sdk.start_transaction(sender).__enter__()
+        transaction.set_data("messaging.message.id", context.id)
+        transaction.set_data("messaging.destination.name", context.queue)
+        transaction.set_data("messaging.message.retry.count", context.attempt - 1)
+        self._begun[context.id] = scope, transaction
+
+    def end(self, context: Context, _: Any) -> None:
+        if context.id in self._begun:
+            self._begun.pop(context.id)[1].finish()
+
+    def fail(self, context: Context, error: BaseException, *_: float) -> None:
+        scope, transaction = self._begun.pop(context.id, (Scope.get_isolation_scope(), None))
+        with use_isolation_scope(scope):
+            sentry_sdk.capture_exception(error)
+            if transaction is not None:  # else it was never handled here
+                transaction.set_status("internal_error")
+                transaction.finish()
