@@ -12,7 +12,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Mapping
 from functools import cache, partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.users_code import answering, called
@@ -76,25 +76,9 @@ class Visitor(NamedTuple):
     acts: bool = False
 
 
-class Access(Protocol):
-    """The rule of who may look, and act. ``form``: what a form must send. ``refusal``: what somebody who may not look
-    is told."""
-
-    form: str
-    refusal: str
-
-    def welcome(self, token: str) -> PageAnswer | None:
-        """The answer to a request with the token in its address; None if that is none."""
-
-    def visitor(self, request: WebRequest) -> Visitor | None:
-        """The sender of the request; None if they may not look."""
-
-    def may_act(self, form: str, headers: Mapping[str, str]) -> bool:
-        """Whether the form of a visitor who acts is from a page of ours."""
-
-
 class TokenAccess:
-    """The rule of a server of our own. ``token``: None where everybody who can connect may look. ``acts``: whether one
+    """The rule of a server of our own. ``form``: what a form must send. ``refusal``: what somebody who may not look is
+    told. ``token``: None where everybody who can connect may look. ``acts``: whether one
     may act from the pages. ``port`` is part of the cookie's name, since cookies of a host are sent to all of its
     ports."""
 
@@ -106,13 +90,14 @@ class TokenAccess:
         self.form = "" if token is None else _made(token, "form")
 
     def welcome(self, token: str) -> PageAnswer | None:
-        """Give the browser a cookie, and lead it to an address without the token."""
+        """Give the browser a cookie, and lead it to an address without the token; None for another token."""
         if self._token is None or not equal_secrets(token, self._token):
             return None
         cookie = f"{self._cookie}={_made(self._token, 'cookie')}; HttpOnly; Path=/; SameSite=strict"
         return redirect("./", ("set-cookie", cookie))
 
     def visitor(self, request: WebRequest) -> Visitor | None:
+        """The sender of the request; None if they may not look."""
         if self._token is None:
             return self._visitor
         cookies = (each.strip().partition("=") for each in request.headers.get("cookie", "").split(";"))
@@ -120,6 +105,7 @@ class TokenAccess:
         return self._visitor if given is not None and equal_secrets(given, _made(self._token, "cookie")) else None
 
     def may_act(self, form: str, headers: Mapping[str, str]) -> bool:
+        """Whether the form of a visitor who acts is from a page of ours."""
         return equal_secrets(form, self.form) and _is_same_site(headers) is not False
 
 
@@ -151,6 +137,10 @@ class SiteAccess:
 
     def may_act(self, form: str, headers: Mapping[str, str]) -> bool:
         return form == self.form and _is_same_site(headers) is True
+
+
+Access = TokenAccess | SiteAccess
+"""The rule of who may look, and act."""
 
 
 def _is_same_site(headers: Mapping[str, str]) -> bool | None:

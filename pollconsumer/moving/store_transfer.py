@@ -68,7 +68,7 @@ def export_(file: str, yes: bool) -> None:
         raise UsageError("--json", "-", "the last line of an export has its totals")
     if not yes:
         ask("This closes the store: launches and producers are refused until 'store reopen --yes'. Export?")
-    closing, said = _closing(_opener()), _WaitNotice()
+    closing, said = _closing(opener_of(current_settings())), _WaitNotice()
     closed = complete = False
     try:
         with raising_terminations(), _written(file, "export") as output:
@@ -108,7 +108,7 @@ def backup(file: str) -> None:
     with (
         raising_terminations(),
         _written(file, "backup") as output,
-        copied(_keeping(_opener()), directory, server_program_of(settings)) as copy,
+        copied(_keeping(opener_of(settings)), directory, server_program_of(settings)) as copy,
     ):
         takes_all = settings.is_embedded and _namespace_given() is None
         names = (takes_all and namespaces_of(copy)) or [settings.namespace]
@@ -228,7 +228,7 @@ def reopen(yes: bool) -> None:
     """
     if not yes:
         raise UsageError("not reopened", None, "make sure first that the export was not imported elsewhere, then --yes")
-    closing = _closing(_opener())
+    closing = _closing(opener_of(current_settings()))
     closing.reopen()
     print_line(f"opened: {closing.wire.address}, namespace {current_settings().namespace}")
 
@@ -257,10 +257,6 @@ def _write_lines(lines: Iterator[dict[str, Any]], output: BinaryIO) -> dict[str,
                 bar.update(count_of(line["type"], line["values"]))
     totals: dict[str, Any] = line["end"]
     return totals
-
-
-def _opener() -> StoreOpener:
-    return opener_of(current_settings())
 
 
 def _closing(opener: StoreOpener) -> StoreCloser:

@@ -80,14 +80,10 @@ def for_systemd(schedule: str) -> list[str]:
     """Values of OnCalendar: two where cron asks for one of both days, systemd for both."""
     minute, hour, day, month, weekday = _listed_fields(schedule)
     time = f"{hour}:{minute}:00"
-    weekdays = "" if weekday == "*" else ",".join(_weekday(number) for number in weekday.split(",")) + " "
+    weekdays = "" if weekday == "*" else ",".join(DAYS[int(each)].capitalize() for each in weekday.split(",")) + " "
     if _either_day(schedule):
         return [f"*-{month}-{day} {time}", f"{weekdays}*-{month}-* {time}"]
     return [f"{weekdays}*-{month}-{day} {time}"]
-
-
-def _weekday(number: str) -> str:
-    return DAYS[int(number)].capitalize()
 
 
 def _either_day(schedule: str) -> bool:

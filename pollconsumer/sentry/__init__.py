@@ -1,5 +1,5 @@
-"""A transaction of Sentry for each attempt, and an event for each failure; their trace travels in the message's headers.
-Imported only where they are wanted."""
+"""A transaction of Sentry for each attempt, and an event for each failure; their trace travels in the message's
+headers. Imported only where they are wanted."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_lines, wants_json
 from pollconsumer.interface.cli.types import JSON_OBJECT
+from pollconsumer.interface.configured_store import spool_of
 from pollconsumer.interface.logs.logs import write_line
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.owners import REMEDY, OwnStore, own_store
@@ -35,8 +36,6 @@ def _of_spool(settings: Settings, expected: Expected) -> Iterator[Finding]:
     """Yield findings about spooled messages that no launch has taken in, or could not."""
     if settings.spool is None:
         return
-    from pollconsumer.interface.configured_store import spool_of
-
     state, place = spool_of(settings).state(), str(settings.spool_directory())
     age = 0.0 if state.oldest is None else time.time() - state.oldest / 1000
     if age > max(SPOOLED_AT_MOST, 2 * (expected.period or 0.0)):

@@ -109,12 +109,10 @@ class LaunchEndpoint:
             enqueue = _Route(lambda: self._enqueue(request), MAX_PAYLOAD_BYTES + 1)
             return self._allowed(request, "POST", "enqueue_token", enqueue)
         if last == "launch":
-            return self._allowed(
-                request,
-                "GET, POST",
-                "token",
-                _Route(lambda: self._starter.start(within, of_producer=_is_of_producer(request))),
-            )
+            # Whether a program of ours asks for a launch on demand, and no scheduler.
+            of_producer = request.headers.get("user-agent") == USER_AGENT
+            launch = _Route(lambda: self._starter.start(within, of_producer=of_producer))
+            return self._allowed(request, "GET, POST", "token", launch)
         return refusal(404, "there are /launch, /messages and /messages/ID")
 
     def _allowed(self, request: WebRequest, methods: str, token: TokenName, found: _Route) -> WebAnswer | _Route:
@@ -146,11 +144,6 @@ class LaunchEndpoint:
         message = self._calls.look(None, message_id)
         names = {"id": message.id, "queue": message.queue, "handler": message.handler}
         return WebAnswer(200, names | {"state": message.state, "attempts": message.attempts})
-
-
-def _is_of_producer(request: WebRequest) -> bool:
-    """Whether a program of ours asks for a launch on demand, and no scheduler."""
-    return request.headers.get("user-agent") == USER_AGENT
 
 
 def _body(request: WebRequest) -> bytes:

@@ -28,6 +28,7 @@ from pollconsumer.interface.cli.types import (
     header_option,
     limit_option,
 )
+from pollconsumer.interface.configured_store import spool_of
 from pollconsumer.store.queues.outbox_entry import read_entry
 from pollconsumer.store.reading.message_selector import Chosen, Selection, dead_letters
 from pollconsumer.store.reading.messages import Message
@@ -269,8 +270,6 @@ def _files() -> Iterator[Quarantined]:
     settings = current_settings()
     if settings.spool is None:
         return
-    from pollconsumer.interface.configured_store import spool_of
-
     for path, content, unreadable in spool_of(settings).refused():
         entry = read_entry("", content)
         reason = unreadable or (entry and entry.problem) or "a launch could not enqueue it"

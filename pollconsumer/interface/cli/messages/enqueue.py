@@ -24,7 +24,7 @@ from pollconsumer.core.errors import (
     UsageError,
     suggestion,
 )
-from pollconsumer.core.messages.codec import is_encoded
+from pollconsumer.core.messages.codec import coded, is_encoded
 from pollconsumer.core.messages.message import MOST_ATTEMPTS, NewMessage
 from pollconsumer.core.notation.instants import datetime_of, read_instant
 from pollconsumer.core.users_code import refusing
@@ -51,6 +51,7 @@ from pollconsumer.interface.cli.types import (
     json_option,
     priority_option,
 )
+from pollconsumer.interface.configured_store import NOT_SPOOLED, spool_instead
 from pollconsumer.runtime.new_messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
 from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.store.queues.producer import Producer
@@ -295,8 +296,6 @@ def _spool(messages: list[NewMessage], error: StoreUnreachable | CannotCreate, r
     settings = current_settings()
     if settings.spool is None:
         raise error
-    from pollconsumer.interface.configured_store import spool_instead
-
     before = len(error.accepted)
     try:
         spool_instead(settings, messages, error)
@@ -317,8 +316,6 @@ def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreU
     """The error for ``lines`` that were not accepted since the store could not be reached. If the outcome is unknown,
     it names the lines that were sent."""
     if isinstance(error, OutcomeUnknown):
-        from pollconsumer.interface.configured_store import NOT_SPOOLED
-
         _, spool, refusal = str(error).partition(NOT_SPOOLED)
         unknown = f"lines {lines[0]} to {lines[: len(error.ids)][-1]}"
         rest = f"those with an id may be repeated: --skip {lines[0] - 1}"
@@ -401,8 +398,6 @@ def own_message(
     message = own_defaults.drafted(defaults.rated(message))
     if (codec := own_defaults.codec_of(handler)) is None:
         return message
-    from pollconsumer.core.messages.codec import coded
-
     with refusing("codec", handler, "encode"):
         return coded(message, codec)
 
