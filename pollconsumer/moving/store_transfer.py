@@ -317,7 +317,8 @@ def copied(wire: Wire, directory: Path, program: Path | None) -> Iterator[Wire]:
     """
     if not isinstance(wire, ServerWire):
         raise UsageError("a cluster", wire.address, ANOTHER_WAY)
-    database = _database(wire)
+    said: bytes = wire.command("CLIENT", "INFO")
+    database = dict(field.partition("=")[::2] for field in said.decode().split())["db"]  # of this connection
     with TemporaryDirectory(prefix=".pollconsumer-", dir=directory) as folder:
         files = Path(folder) / AOF_DIRECTORY
         files.mkdir(mode=0o700)
@@ -330,12 +331,6 @@ def copied(wire: Wire, directory: Path, program: Path | None) -> Iterator[Wire]:
             yield ServerWire(f"{server.url.partition('?')[0]}?db={database}", wire.patience)
         finally:
             server.stop()
-
-
-def _database(wire: Wire) -> str:
-    """The number of the database that the connection of ``wire`` uses."""
-    said: bytes = wire.command("CLIENT", "INFO")
-    return dict(field.partition("=")[::2] for field in said.decode().split())["db"]
 
 
 def _receive(wire: ServerWire, output: BinaryIO) -> None:

@@ -127,7 +127,15 @@ def init(**options: Any) -> None:
     elif asked.uninstalls:
         uninstall(_user()[0])
     else:
-        _hand_out(asked)
+        installation = _installation(asked)
+        files = PLATFORMS[asked.platform](installation)
+        if asked.installs:
+            write_files([file for file in files if not file.printed], installation.place, force=asked.force)
+            install(installation)
+        elif asked.directory is None:
+            _print(files)
+        else:
+            write_files(files, asked.directory, force=asked.force)
 
 
 def _refuse_contradictions(asked: Asked) -> None:
@@ -155,19 +163,6 @@ def _refuse_beside_crontab(asked: Asked) -> None:
         raise UsageError(option, fix="it writes to your crontab: leave out --write")
     if asked.uninstalls and (asked.installs or asked.force or asked.directory or asked.schedule or asked.apart):
         raise UsageError("--uninstall", fix="it takes no other option")
-
-
-def _hand_out(asked: Asked) -> None:
-    """Print the files, write them, or put them into the crontab."""
-    installation = _installation(asked)
-    files = PLATFORMS[asked.platform](installation)
-    if asked.installs:
-        write_files([file for file in files if not file.printed], installation.place, force=asked.force)
-        install(installation)
-    elif asked.directory is None:
-        _print(files)
-    else:
-        write_files(files, asked.directory, force=asked.force)
 
 
 def _installation(asked: Asked) -> Installation:
@@ -221,7 +216,10 @@ def _problems(platform: str, settings: Settings) -> Iterator[str]:
         yield f"store: the configuration file holds a password, and goes where the code goes: leave it to {STORE}"
     if settings.is_embedded and platform in WITHOUT_EMBEDDED:
         yield f"store: embedded; {WITHOUT_EMBEDDED[platform]}: name a redis:// or rediss:// URL"
-    elif settings.client is None and _names_only_this_machine(settings.store):
+    elif settings.client is None and (
+        settings.store.startswith("unix:")
+        or all(urlsplit(f"//{host}").hostname in LOOPBACK for host in several_hosts(settings.store).hosts)
+    ):
         yield f"store: {redacted(settings.store)}; only this machine reaches it: name the server as {platform} does"
 
 
@@ -230,13 +228,6 @@ def _rare(platform: str, schedule: str, timeout: float) -> Iterator[str]:
     if platform == "cron" and timeout < (period := least_gap(schedule)):
         whole, served = format_duration(period), format_duration(timeout)
         yield f'consumer.timeout: {served}; cron starts a launch each {whole}: timeout = "{whole}" serves all of it'
-
-
-def _names_only_this_machine(store: str) -> bool:
-    if store.startswith("unix:"):
-        return True
-    hosts = several_hosts(store).hosts
-    return all(urlsplit(f"//{host}").hostname in LOOPBACK for host in hosts)
 
 
 def _program() -> tuple[str, ...]:
@@ -255,9 +246,7 @@ def _user() -> tuple[str, Path]:
 
 
 def _queues(settings: Settings) -> tuple[str, ...]:
-    if settings.consumer.queues:
-        return served_queues(settings, {})
-    return served_queues(settings, load_handlers(settings))
+    return served_queues(settings, {} if settings.consumer.queues else load_handlers(settings))
 
 
 def _apart(settings: Settings, asked: Asked) -> tuple[tuple[str, ...], ...]:

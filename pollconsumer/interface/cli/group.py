@@ -76,14 +76,7 @@ COMMANDS = {
 """Command → module below pollconsumer, attribute, and help in the list of commands."""
 FORMER = {"interventions": "audit"}
 """Former name → command: accepted, and listed nowhere."""
-OF_WINGS = {
-    "store": (
-        "moving.store_transfer:export_",
-        "moving.store_transfer:import_",
-        "moving.store_transfer:reopen",
-        "moving.store_transfer:backup",
-    ),
-}
+OF_WINGS = {"store": [f"moving.store_transfer:{name}" for name in ("export_", "import_", "reopen", "backup")]}
 """Command of the house → commands within it that wings have, written as in `COMMANDS`: the house imports no wing."""
 CHANGING = frozenset(
     (

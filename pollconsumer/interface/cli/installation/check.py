@@ -113,8 +113,11 @@ def check(compat: bool, schema: bool) -> int:
     roles = {role: usual_margin(found) for role, found in launches.items() if found or role == "consumer"}
     now = datetime.now().astimezone()
     longest = {"consumer": _longest_limit(settings, handlers, queues)}
+    schedules: dict[str, str | None] = {role: getattr(settings, role).schedule for role in launches}
+    if schedules["consumer"] is None and settings.config is not None:  # this user's crontab may give one
+        schedules["consumer"] = wing_part("installed_schedule")(settings.config)
     windows = {
-        role: next_window(getattr(settings, role), now, found, longest.get(role, 0.0), _schedule(settings, role))
+        role: next_window(getattr(settings, role), now, found, longest.get(role, 0.0), schedules[role])
         for role, found in launches.items()
     }
     next_one = windows["consumer"]
@@ -163,14 +166,6 @@ def _period(launches: Sequence[str]) -> float | None:
     """The seconds between the next two launches; None without a schedule."""
     instants = [datetime.fromisoformat(each) for each in launches[:2]]
     return (instants[1] - instants[0]).total_seconds() if instants else None
-
-
-def _schedule(settings: Settings, role: str) -> str | None:
-    """The schedule of the launches of ``role``: that of the settings, else the one that this user's crontab gives."""
-    schedule: str | None = getattr(settings, role).schedule
-    if schedule is None and role == "consumer" and settings.config is not None:
-        schedule = wing_part("installed_schedule")(settings.config)
-    return schedule
 
 
 def _reached(settings: Settings, files: OwnFiles) -> Store | None:
