@@ -1,4 +1,4 @@
-"""``pollconsumer enqueue``: one message, or one a line; and messages as lines of a file."""
+"""``pollconsumer enqueue``: one message, one a line, or lines as the members of a batch."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import re
 import shlex
 import stat
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import click
 
@@ -28,10 +28,13 @@ from pollconsumer.core.messages.codec import coded, is_encoded
 from pollconsumer.core.messages.message import MOST_ATTEMPTS, NewMessage
 from pollconsumer.core.notation.instants import datetime_of, read_instant
 from pollconsumer.core.users_code import refusing
+from pollconsumer.interface.api.batches import OpenBatch
+from pollconsumer.interface.api.slips import BY_CONFIGURATION
+from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.assembly.handlers import OwnDefaults
 from pollconsumer.interface.cli import discard
 from pollconsumer.interface.cli.group import current_settings
-from pollconsumer.interface.cli.opened import producer
+from pollconsumer.interface.cli.opened import COMMAND_BUDGET, producer
 from pollconsumer.interface.cli.output import (
     is_terminal,
     print_lines,
@@ -52,9 +55,10 @@ from pollconsumer.interface.cli.types import (
     priority_option,
 )
 from pollconsumer.interface.configured_store import NOT_SPOOLED, spool_instead
-from pollconsumer.runtime.new_messages import LONGEST_DELAY, SendOptions, milliseconds, new_message
+from pollconsumer.runtime.handling.batch_in_hand import new_batch
+from pollconsumer.runtime.new_messages import LONGEST_DELAY, SendOptions, milliseconds, new_message, refuse_own_identity
 from pollconsumer.runtime.system.watchdog import lift
-from pollconsumer.store.queues.producer import Producer
+from pollconsumer.store.queues.producer import Enqueued, Producer
 
 CALLBACK = "HANDLER[=PAYLOAD]"
 BULK = 1000
@@ -73,6 +77,7 @@ WORDS = re.compile(
 )
 """The names and values of an object in JSON, or in what resembles it."""
 PYTHONS = {"True": "true", "False": "false", "None": "null"}
+GO_ON = "repeat the command with all lines within an hour: lines that are members already are not added twice"
 
 
 @click.command(
@@ -198,8 +203,6 @@ def enqueue(
         if handler is not None or given:
             raise UsageError("--ndjson", handler or given[0], "give handler and options as keys of each line")
         if batch is not None:
-            from pollconsumer.interface.cli.messages.batch_lines import enqueue_batch  # imports what few need
-
             Report().show([enqueue_batch(ndjson, batch, callbacks)])
             return
         report = Report(counting=is_terminal(sys.stdout), line=skip)
@@ -483,3 +486,69 @@ def size_of(file: BinaryIO) -> int | None:
 def refuse_closed_input() -> None:
     if sys.stdin is None:
         raise BadData("standard input", None, "is closed: redirect it from a file, or a pipe")
+
+
+class _Prepared(NamedTuple):
+    """A message that is made already, as a member or a callback."""
+
+    message: NewMessage
+
+    def __message__(self) -> NewMessage:
+        return self.message
+
+
+def enqueue_batch(source: str, batch_id: str, callbacks: Mapping[str, str | None]) -> Enqueued:
+    """Enqueue the lines of ``source`` as the members of a batch, and close it. ``callbacks``: ``HANDLER`` or
+    ``HANDLER=PAYLOAD`` by ``then``, ``failed`` and ``ended``. The batch is a duplicate if it is closed already. After
+    an error it is open: the error says which line is refused, and how to go on."""
+    own_defaults = OwnDefaults(current_settings())
+    given = {
+        name: None if text is None else _Prepared(_callback(name, text, own_defaults))
+        for name, text in callbacks.items()
+    }
+    asked = click.get_current_context().find_root().params
+    calls = StoreCalls(asked["config"], asked["store"], asked["namespace"], COMMAND_BUDGET)
+    calls.beside = lambda: None  # the configuration is that of the current directory; hooks are called for each line
+    batch = OpenBatch(calls, new_batch(batch_id, given["then"], given["failed"], given["ended"], None))
+    lift()
+    with opened_lines(source) as file, telling_when_interrupted(lambda: f"batch {batch_id} is open: {GO_ON}"):
+        try:
+            with batch:
+                for message in () if batch.duplicate else _members(file, batch_id, own_defaults):
+                    batch.add(_Prepared(message))
+        except StoreUnreachable as error:
+            raise StoreUnreachable(f"{error}; batch {batch_id} is not closed: {GO_ON}") from None
+    return Enqueued(batch_id, batch.duplicate)
+
+
+def _callback(name: str, text: str, own_defaults: OwnDefaults) -> NewMessage:
+    handler, _, payload = text.partition("=")
+    try:
+        own_defaults.function(handler, BY_CONFIGURATION)
+        return own_message(handler, parse_object("payload", payload) if payload else {}, {}, own_defaults)
+    except BadData as error:
+        raise BadData(f"--{name}: {error}") from None
+
+
+def _members(file: BinaryIO, batch_id: str, own_defaults: OwnDefaults) -> Iterator[NewMessage]:
+    """The messages of the lines, with a progress bar. BadData for a line that is refused."""
+    with progress_bar(size := size_of(file), shown=True) as bar:
+        lines = enumerate(file, 1)
+        while part := [*islice(lines, BULK)]:
+            for number, line in part:
+                if line.strip():
+                    try:
+                        yield _member(line, own_defaults)
+                    except BadData as error:
+                        fix = f"batch {batch_id} is open: correct the line, and {GO_ON}"
+                        raise BadData(f"line {number}: {error}; {fix}") from None
+            bar.update(len(part) if size is None else file.tell() - bar.pos)
+
+
+def _member(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
+    message = line_message(line, own_defaults)
+    try:
+        refuse_own_identity(message, "a member of a batch")
+    except UsageError as error:
+        raise BadData(str(error)) from None
+    return message
