@@ -333,8 +333,8 @@ def copied(wire: Wire, directory: Path, program: Path | None) -> Iterator[Wire]:
             server.stop()
 
 
-def _receive(wire: ServerWire, output: BinaryIO) -> None:
-    """Write the server's contents, an RDB file, to ``output``."""
+def _receive(wire: ServerWire, written: BinaryIO) -> None:
+    """Write the server's contents, an RDB file, to ``written``."""
     wire.command("REPLCONF", "rdb-only", "1")  # nothing follows the contents
     with contextlib.closing(wire.raw(("SYNC",), SILENT_FOR)) as pieces:
         head = b""
@@ -343,7 +343,7 @@ def _receive(wire: ServerWire, output: BinaryIO) -> None:
         line, _, rest = head.partition(b"\n")
         left = _announced(line)
         while left:
-            left -= output.write(rest[:left])
+            left -= written.write(rest[:left])
             rest = _next(pieces) if left else b""
 
 
