@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pollconsumer.store.brought_client import BroughtClient
     from pollconsumer.store.client.strict import Strict
 
+NOT_SPOOLED = "; not spooled: "
+
 
 def strict_of(settings: Settings) -> Strict | None:
     """What an acknowledgement waits for; None if for nothing. The embedded server writes through before it answers."""
@@ -143,9 +145,6 @@ def opener_of(
         client=client,
         credentials=credentials,
     )
-
-
-NOT_SPOOLED = "; not spooled: "
 
 
 def spool_of(settings: Settings) -> Spool:

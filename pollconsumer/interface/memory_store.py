@@ -16,6 +16,10 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
 
+BUDGET = 5.0
+SCRIPTS = Scripts(shebang=False)
+"""Read once in a process, since a test suite makes hundreds of stores."""
+
 
 class VirtualClock:
     """The server's clock and the monotonic clock in one, in whole milliseconds.
@@ -129,11 +133,6 @@ class DirectConnection:
     def fileno(self) -> None: ...
 
     def close(self) -> None: ...
-
-
-BUDGET = 5.0
-SCRIPTS = Scripts(shebang=False)
-"""Read once in a process, since a test suite makes hundreds of stores."""
 
 
 class MemoryOpener:

@@ -35,6 +35,27 @@ if TYPE_CHECKING:
 
 # Neither waits for a successor, nor is the platform's: it may come at any time, while another is alive.
 RULES = ("--handoff", "deadline", "--launcher", "parallel", "--if-free", "--until-empty")
+LINGER = 10.0
+"""Seconds for which there must be nothing left before a process ends: messages often follow each other."""
+ANSWERED_WITHIN = 3.0
+"""Seconds for which the exit of a program waits for all answers to its requests, which may come when launches end."""
+FOLLOWED_WITHIN = 1.0
+"""Seconds for which the exit of a launch waits until its successor's request has come through: a proxy gives up a
+request whose client has gone. The answer comes when the successor ends."""
+MOST_STARTED = 4
+"""Starts of this process whose launches have not ended: of one that works, one that exits, and late ones."""
+_started: list[Any] = []
+"""Processes."""
+_sending: list[Started] = []
+LEAVING_MESSAGES = (
+    StopReason.EMPTY,
+    StopReason.NO_TIME_TO_HANDLE,
+    StopReason.NO_TIME_TO_IDLE,
+    StopReason.MEMORY,
+    StopReason.DESCRIPTORS,
+)
+"""How a launch ends that another may continue; one that is empty, where a message came after its last look. After
+another end a launch follows only if a producer has wanted one meanwhile, whose start may have met the lease."""
 
 
 def launch_command(*options: str) -> list[str]:
@@ -72,21 +93,6 @@ def _import_path() -> list[str]:
     own = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     found = [Path(entry) for entry in sys.path if entry and Path(entry).is_dir()]
     return [str(each.absolute()) for each in found if not any(each.is_relative_to(place) for place in own)]
-
-
-LINGER = 10.0
-"""Seconds for which there must be nothing left before a process ends: messages often follow each other."""
-ANSWERED_WITHIN = 3.0
-"""Seconds for which the exit of a program waits for all answers to its requests, which may come when launches end."""
-FOLLOWED_WITHIN = 1.0
-"""Seconds for which the exit of a launch waits until its successor's request has come through: a proxy gives up a
-request whose client has gone. The answer comes when the successor ends."""
-MOST_STARTED = 4
-"""Starts of this process whose launches have not ended: of one that works, one that exits, and late ones."""
-
-_started: list[Any] = []
-"""Processes."""
-_sending: list[Started] = []
 
 
 def start_launch(settings: Settings, await_answer: Callable[[], float] | None = None) -> None:
@@ -149,17 +155,6 @@ def _await_answers() -> None:
     until = time.monotonic() + ANSWERED_WITHIN
     for each in _sending:
         each.join(until - time.monotonic())
-
-
-LEAVING_MESSAGES = (
-    StopReason.EMPTY,
-    StopReason.NO_TIME_TO_HANDLE,
-    StopReason.NO_TIME_TO_IDLE,
-    StopReason.MEMORY,
-    StopReason.DESCRIPTORS,
-)
-"""How a launch ends that another may continue; one that is empty, where a message came after its last look. After
-another end a launch follows only if a producer has wanted one meanwhile, whose start may have met the lease."""
 
 
 def present_during(

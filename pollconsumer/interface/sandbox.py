@@ -59,6 +59,8 @@ from pollconsumer.store.server import service_of
 FORESEEN = (Asleep, Fatal, RetryIn, Yield)
 ENDS_A_HANDLER = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError, Asleep)
 """Other exceptions of a handler (Ctrl-C, pytest's outcomes) are raised in the test."""
+FOREVER = 1e12
+CONSUMER = Group("consumer", (), 1)
 
 
 class SandboxHost(ThisProcess):
@@ -164,9 +166,6 @@ def _outcomes(handled: Handled) -> Sequence[Outcome]:
     return [handled.outcome] if handled.attempt.handler.bulk is None or outcomes is None else outcomes
 
 
-FOREVER = 1e12
-
-
 class SandboxMover:
     def __init__(
         self, opener: MemoryOpener, clock: VirtualClock, emit: Callable[[Event], None], options: MoverOptions
@@ -202,9 +201,6 @@ class SandboxMover:
             yield from (max(0.0, float(at) - now) / 1000 for at in batches[1:] if float(at) < inf)
             # A key outlasts its end by a millisecond.
             yield from ((int(end) + 1 - now) / 1000 for end in (pause or b"").split()[1:])
-
-
-CONSUMER = Group("consumer", (), 1)
 
 
 class Launched(NamedTuple):

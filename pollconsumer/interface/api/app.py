@@ -41,9 +41,12 @@ Before = TypeVar("Before", bound="Callable[[Context], object]")
 After = TypeVar("After", bound="Callable[[Context, Any], object]")
 OnFailure = TypeVar("OnFailure", bound="Callable[[Context, BaseException, float], object]")
 OnDead = TypeVar("OnDead", bound="Callable[[Context, BaseException], object]")
-OnExpired = TypeVar("OnExpired", bound="Callable[[Context], object]")
 BeforeEnqueue = TypeVar("BeforeEnqueue", bound="Callable[[Draft], object]")
 OnLaunch = TypeVar("OnLaunch", bound="Callable[[], object]")
+P = ParamSpec("P")
+R = TypeVar("R")
+PATIENCE = 5.0
+"""Seconds for which a call is repeated while the store does not answer."""
 
 
 class HookRegistration:
@@ -71,7 +74,7 @@ class HookRegistration:
         """Call ``hook(context, error)`` when a message became a dead letter, even without having been handled."""
         return _hook(self._hooks.on_dead, hook, 2)
 
-    def on_expired(self, hook: OnExpired) -> OnExpired:
+    def on_expired(self, hook: Before) -> Before:
         """Call ``hook(context)`` when a message was not handled, because its expiry had come."""
         return _hook(self._hooks.on_expired, hook, 1)
 
@@ -101,13 +104,6 @@ def _hook(hooks: list[Any], hook: H, parameters: int) -> H:
         raise ConfigurationError("hook", name, f"it is given {parameters} arguments: {error}") from None
     hooks.append(hook)
     return hook
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-PATIENCE = 5.0
-"""Seconds for which a call is repeated while the store does not answer."""
 
 
 class PollConsumer(HookRegistration):

@@ -45,6 +45,13 @@ from pollconsumer.store.store import Store
 _WHICH: dict[State | None, str] = {State.COMPLETED: "completed", State.DEAD: "dead"}
 """Which members to read for those of a state; for others all are read."""
 LONGEST_PAUSE = 0.5
+PAGE = ENQUEUE_PAGE * ENQUEUE_PAGES
+"""Members that are sent at once."""
+HEARD_EVERY = 60.0
+"""Seconds after which the store is told that the producer lives."""
+MOST_LINKS = 100
+AT_ONCE = 100
+"""Messages that a thread reads for an event loop before it hands them over."""
 
 
 class AppBatch(Batch):
@@ -127,12 +134,6 @@ class AppBatches:
     def __iter__(self) -> Iterator[AppBatch]:
         for found in self._app.ask_for_each(lambda store: store.batches.batches()):
             yield AppBatch(self._app, found.home, found.id, found)
-
-
-PAGE = ENQUEUE_PAGE * ENQUEUE_PAGES
-"""Members that are sent at once."""
-HEARD_EVERY = 60.0
-"""Seconds after which the store is told that the producer lives."""
 
 
 class OpenBatch(AppBatch):
@@ -312,9 +313,6 @@ def _duplicates(handles: Iterable[Handle[Any]]) -> list[tuple[str, str]]:
     return [(handle.queue, handle.id) for handle in handles if handle.duplicate]
 
 
-MOST_LINKS = 100
-
-
 class LinkState(StrEnum):
     """The state of a link that is not enqueued yet, beside those of messages."""
 
@@ -434,10 +432,6 @@ class LinkHandle(Handle[Any]):
 
     def _goes_on(self, message: Message) -> bool:
         return message.state is State.COMPLETED and message.id != self.id
-
-
-AT_ONCE = 100
-"""Messages that a thread reads for an event loop before it hands them over."""
 
 
 class Messages:

@@ -35,6 +35,13 @@ if TYPE_CHECKING:
     from pollconsumer.store.store import Store
 
 Act = Callable[["Store"], None]
+R = TypeVar("R", covariant=True)
+T = TypeVar("T")
+FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
+STUCK = (
+    "every slot of this launch waits, and no other launch serves that queue: raise consumer.concurrency, have another "
+    "launch serve it, or enqueue with context.enqueue and do not wait"
+)
 
 
 def cancelling(queue: str, message_id: str) -> Act:
@@ -90,16 +97,6 @@ def redriving(queue: str, message_id: str, *, from_start: bool) -> Act:
             raise BadData("cannot redrive", message_id, reason)
 
     return redrive
-
-
-R = TypeVar("R", covariant=True)
-T = TypeVar("T")
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.1
-STUCK = (
-    "every slot of this launch waits, and no other launch serves that queue: raise consumer.concurrency, have another "
-    "launch serve it, or enqueue with context.enqueue and do not wait"
-)
 
 
 class MessageCalls(Protocol):

@@ -32,6 +32,7 @@ from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
 from pollconsumer.store.store import Store
 
 _NAME = re.compile(rf"[A-Za-z0-9_.:@+-]{{1,{LONGEST_NAME}}}")
+T = TypeVar("T")
 
 
 class PutOptions(TypedDict, total=False):
@@ -157,9 +158,6 @@ def _payload(given: Mapping[str, Any], registered: RegisteredHandler | None) -> 
 def _whole(seconds: float) -> float:
     """``seconds`` as an integer, whose text is shorter, if it is a whole number."""
     return int(seconds) if seconds == int(seconds) else seconds
-
-
-T = TypeVar("T")
 
 
 class AppRecurrences:

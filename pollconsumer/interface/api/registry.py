@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _STEPPING = frozenset({"step", "step_async", "sleep", "wait_for"})
 Retrying = RetryPolicy | ErrorPolicy | Sequence[Span]
 """What the delays between attempts are given as."""
+MOST_BULK = 500
 
 
 class HandlerOptions(TypedDict, total=False):
@@ -71,9 +72,6 @@ class BulkOptions(HandlerOptions, total=False):
 
     bulk: Required[int]
     bulk_wait: Span
-
-
-MOST_BULK = 500
 
 
 def check_options(options: HandlerOptions | BulkOptions) -> dict[str, Any]:

@@ -42,6 +42,11 @@ OF_APPLICATIONS = {
     **dict.fromkeys(("enqueue_in", "enqueue_at"), "enqueue(name, {...}, in_=...) or at=..."),
     "schedule": "every, or enqueue(name, {...}, in_=...) for one message",
 }
+BY_QUEUE = "if another program has it, name its queue with --queue"
+BY_CONFIGURATION = "give the configuration that has it, with --config"
+"""What to do about a handler that the configuration does not have."""
+MOST_SHOWN = 5
+"""Handlers that an error lists."""
 
 
 def hinting(what: str, hints: dict[str, str]) -> Callable[[Any, str], Any]:
@@ -62,13 +67,6 @@ def refuse_handler_object(given: object) -> NoReturn:
     if name is None:
         raise TypeError(f"enqueue takes a handler's name, as text, not {type(given).__name__}")
     raise TypeError(f"enqueue takes a handler's name, as text; for the function write {name}.enqueue(...)")
-
-
-BY_QUEUE = "if another program has it, name its queue with --queue"
-BY_CONFIGURATION = "give the configuration that has it, with --config"
-"""What to do about a handler that the configuration does not have."""
-MOST_SHOWN = 5
-"""Handlers that an error lists."""
 
 
 def refuse_handler(name: str, known: Collection[str], fix: str = BY_QUEUE) -> NoReturn:

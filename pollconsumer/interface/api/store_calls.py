@@ -56,6 +56,11 @@ if TYPE_CHECKING:
     from pollconsumer.store.reading.messages import Message
     from pollconsumer.store.store import Store
 
+MOST_IDLE = 64
+"""Connections that are kept while no call has them. Calls at the same time may have more."""
+T = TypeVar("T")
+PACKAGE = __name__.partition(".")[0]
+
 
 class CallPatience(Patience):
     """Patience of ``seconds`` for each call that begins, on the monotonic clock."""
@@ -81,10 +86,6 @@ class CallPatience(Patience):
     def for_one_answer(self, blocking: float = 0.0) -> float:
         left = self._until - self._now()
         return blocking + (COMMAND_TIMEOUT if left >= COMMAND_TIMEOUT else answer_within(max(0.0, left)))
-
-
-MOST_IDLE = 64
-"""Connections that are kept while no call has them. Calls at the same time may have more."""
 
 
 class PooledStore:
@@ -133,9 +134,6 @@ class StorePool:
             pass
         patience = CallPatience(self.seconds, self.clocks)
         return PooledStore(self._open_store(patience), patience, self._idle)
-
-
-T = TypeVar("T")
 
 
 class CallThread:
@@ -242,9 +240,6 @@ def _end(future: Future[Any], result: object, error: BaseException | None) -> No
         future.set_result(result)
     else:
         future.set_exception(error)
-
-
-PACKAGE = __name__.partition(".")[0]
 
 
 class StoreCalls:

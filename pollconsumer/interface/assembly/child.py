@@ -34,6 +34,9 @@ from pollconsumer.runtime.system.signals import SIGNALS, end_stray, flush_stream
 from pollconsumer.runtime.system.standard_error import outlast_readers
 from pollconsumer.runtime.system.system_limits import start_refused
 
+REPORT_EVERY = 0.2
+"""Seconds between two reports that are sent: a handler may report in each turn of a loop."""
+
 
 def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     """Handle messages for the launch, until it hangs up."""
@@ -59,10 +62,6 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     connection.send({"ready": True})
     server.serve()
     logs.warn_of_lost_output(lost_output())
-
-
-REPORT_EVERY = 0.2
-"""Seconds between two reports that are sent: a handler may report in each turn of a loop."""
 
 
 class Reports:

@@ -43,6 +43,8 @@ PARTS = {
     "write_at_end": "pollconsumer.dashboard.at_end",
 }
 """Function → its module."""
+NEAR = 0.9
+"""The share of a window from which on a measured duration is near it."""
 
 
 def wing_part(name: str) -> Any:
@@ -203,10 +205,6 @@ class OwnDefaults:
 
         with refusing("before_enqueue", message.handler, "a hook"):
             return drafted(message, known.hooks.before_enqueue)
-
-
-NEAR = 0.9
-"""The share of a window from which on a measured duration is near it."""
 
 
 class LongHandler(NamedTuple):

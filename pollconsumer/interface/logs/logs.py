@@ -40,6 +40,37 @@ PREFIX = "pollconsumer_"
 record's own ``extra``, and logging refuses to replace an attribute."""
 ABOUT = ("launch_id", "run_id", "message_id", "handler", "attempt")
 _identity: tuple[str | None, str | None] = (None, None)
+DIRECTORY = "streaks"
+WITHOUT_WORK = (
+    StopReason.LEASE_HELD,
+    StopReason.LEASE_LOST,
+    StopReason.STORE_UNREACHABLE,
+    StopReason.FAILED,
+    StopReason.WATCHDOG,
+    StopReason.DIED,
+)
+"""Stop reasons after which a launch cannot know whether a warning is over."""
+_VARIABLES = {"--config": "CONFIG", "--store": "STORE", "--namespace": "NAMESPACE", "--queue": "CONSUMER__QUEUES"}
+NEWS: dict[str, Any] = {"streak": None}
+"""``extra`` of a record that is not damped."""
+FAILURE, STANDING, LASTING, MET = "failure", "standing", "lasting", "met"
+"""Kinds of streaks: see ``core/news/repeats.py``."""
+SAID_BY_US = ("django.tasks", "django_tasks")
+"""Loggers of Django's tasks framework, whose records are left out: the launch reports dead letters, too."""
+_NUMBER = r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])"
+"""A count, a duration, an address; not a number in a name, as in ``mail2``."""
+_streaks: LaunchStreaks | None = None
+Line = Callable[[str, str, Mapping[str, Any]], str]
+"""Makes a line of a level, a text, and fields about the record."""
+Copy = Callable[[str, str, Mapping[str, Any]], None]
+_output: Callable[[str], object] | None = None
+"""Takes each line on standard error, with its line feed; None until `configure` is called."""
+_line: Line | None = None
+"""How lines on standard error look; None for text."""
+_line_has_traceback = False
+"""Whether ``_line`` shows the field ``traceback``."""
+_copy: Copy | None = None
+"""Takes everything that is logged to where the settings have it."""
 
 
 def identify(launch_id: str, run_id: str | None, the_one: Callable[[], InHand | None] = lambda: None) -> None:
@@ -69,19 +100,6 @@ def about_message(record: logging.LogRecord) -> dict[str, Any]:
     """The values that `identify` gave the record, without those that are None."""
     known = ((name, getattr(record, PREFIX + name, None)) for name in ABOUT)
     return {name: value for name, value in known if value is not None}
-
-
-DIRECTORY = "streaks"
-WITHOUT_WORK = (
-    StopReason.LEASE_HELD,
-    StopReason.LEASE_LOST,
-    StopReason.STORE_UNREACHABLE,
-    StopReason.FAILED,
-    StopReason.WATCHDOG,
-    StopReason.DIED,
-)
-"""Stop reasons after which a launch cannot know whether a warning is over."""
-_VARIABLES = {"--config": "CONFIG", "--store": "STORE", "--namespace": "NAMESPACE", "--queue": "CONSUMER__QUEUES"}
 
 
 class LaunchStreaks:
@@ -150,28 +168,6 @@ def name_of(role: str, arguments: Sequence[str], variables: Mapping[str, str], p
     given["--config"] = [os.path.abspath(path or "config.toml") for path in given["--config"]]  # noqa: PTH100  # as written, links included
     given["--store"] = [redacted(url) for url in given["--store"]]
     return sha256(json.dumps([role, given]).encode("utf-8", "surrogateescape"))[:32]
-
-
-NEWS: dict[str, Any] = {"streak": None}
-"""``extra`` of a record that is not damped."""
-FAILURE, STANDING, LASTING, MET = "failure", "standing", "lasting", "met"
-"""Kinds of streaks: see ``core/news/repeats.py``."""
-SAID_BY_US = ("django.tasks", "django_tasks")
-"""Loggers of Django's tasks framework, whose records are left out: the launch reports dead letters, too."""
-_NUMBER = r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])"
-"""A count, a duration, an address; not a number in a name, as in ``mail2``."""
-_streaks: LaunchStreaks | None = None
-Line = Callable[[str, str, Mapping[str, Any]], str]
-"""Makes a line of a level, a text, and fields about the record."""
-Copy = Callable[[str, str, Mapping[str, Any]], None]
-_output: Callable[[str], object] | None = None
-"""Takes each line on standard error, with its line feed; None until `configure` is called."""
-_line: Line | None = None
-"""How lines on standard error look; None for text."""
-_line_has_traceback = False
-"""Whether ``_line`` shows the field ``traceback``."""
-_copy: Copy | None = None
-"""Takes everything that is logged to where the settings have it."""
 
 
 def about(*subject: str, kind: str = MET) -> dict[str, Any]:

@@ -26,6 +26,19 @@ from pollconsumer.runtime.system.own_files import EMBEDDED, modes_mean_nothing
 NAME = "config.toml"
 MOST_BYTES = 1 << 20
 NAMED_BY = "--config names one, 'pollconsumer init project' begins one"
+MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
+"""Set for a program that handles a message, with the variables below: no settings, where it calls pollconsumer."""
+HEADER_PREFIX = f"{PREFIX}HEADER_"
+ABOUT_MESSAGE = frozenset(
+    PREFIX + name
+    for name in ("HANDLER", "QUEUE", "ATTEMPT", "GENERATION", "FENCE", "IDEMPOTENCY_KEY", "DEADLINE", "SECONDS_LEFT")
+)
+TRUST_VARIABLE, TRUSTED = f"{PREFIX}TRUST_WRITABLE", "true"
+"""Read from the environment alone: a file that others may write cannot vouch for itself."""
+DJANGO_VARIABLE = "DJANGO_SETTINGS_MODULE"
+NO_HANDLERS = "no handlers: messages are kept, not handled; name the modules as handlers in the configuration"
+SAYING_WHERE = tuple(map(variable, ("store", "namespace", "data", "client")))
+"""Variables that say where messages go, without a configuration."""
 
 
 class Beside(NamedTuple):
@@ -140,21 +153,6 @@ def other_config(other: Path, settings: Settings) -> str:
     return (
         f"the application beside {other} reads that file where it enqueues; this command reads {here}: name one of both"
     )
-
-
-MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
-"""Set for a program that handles a message, with the variables below: no settings, where it calls pollconsumer."""
-HEADER_PREFIX = f"{PREFIX}HEADER_"
-ABOUT_MESSAGE = frozenset(
-    PREFIX + name
-    for name in ("HANDLER", "QUEUE", "ATTEMPT", "GENERATION", "FENCE", "IDEMPOTENCY_KEY", "DEADLINE", "SECONDS_LEFT")
-)
-TRUST_VARIABLE, TRUSTED = f"{PREFIX}TRUST_WRITABLE", "true"
-"""Read from the environment alone: a file that others may write cannot vouch for itself."""
-DJANGO_VARIABLE = "DJANGO_SETTINGS_MODULE"
-NO_HANDLERS = "no handlers: messages are kept, not handled; name the modules as handlers in the configuration"
-SAYING_WHERE = tuple(map(variable, ("store", "namespace", "data", "client")))
-"""Variables that say where messages go, without a configuration."""
 
 
 def load_settings(

@@ -37,6 +37,9 @@ KINDS: dict[str, type | tuple[type, ...]] = {
 }
 
 TABLE = Path(__file__).with_name("fields.json")
+S = TypeVar("S")
+PLACE = ("directory", "config", "nowhere")
+"""Attributes of Settings that are no keys of the file: where it was found."""
 
 
 class InvalidValue(ValueError):
@@ -191,9 +194,6 @@ def _field(given: Any) -> DeclaredField:
     return field if field.items is None else field._replace(items=DeclaredField(**given["items"]))
 
 
-S = TypeVar("S")
-
-
 class Values:
     """The values of a section, as attributes. Two are equal if all their values are."""
 
@@ -242,8 +242,6 @@ SECTIONS = {
 }
 TABLES = {name: _class(name, name.removesuffix("s")) for name in ("queues", "recurrences", "commands")}
 """Sections whose keys are chosen by the user."""
-PLACE = ("directory", "config", "nowhere")
-"""Attributes of Settings that are no keys of the file: where it was found."""
 
 if TYPE_CHECKING:
     from pollconsumer.interface.settings import declared

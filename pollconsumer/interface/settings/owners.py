@@ -22,6 +22,7 @@ from pollconsumer.runtime.system.own_files import OwnFiles, modes_mean_nothing
 
 TRUST = "set POLLCONSUMER_TRUST_WRITABLE=true"
 COMPILED, IMPORTED = "__pycache__", (".py", ".pyc", ".so")
+REMEDY = "set data= or store= to share one (documentation: two-users.md)"
 
 
 def refuse_writable_file(path: Path) -> None:
@@ -132,9 +133,6 @@ def group_writable(*paths: Path | None) -> list[Path]:
     """Those of ``paths`` that a group may write."""
     modes = {path: path.stat().st_mode for path in paths if path is not None}
     return [path for path, mode in modes.items() if mode & stat.S_IWGRP and (stat.S_ISREG(mode) or stat.S_ISDIR(mode))]
-
-
-REMEDY = "set data= or store= to share one (documentation: two-users.md)"
 
 
 class OwnStore(NamedTuple):

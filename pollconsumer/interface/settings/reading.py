@@ -37,6 +37,13 @@ from pollconsumer.runtime.system.own_files import EMBEDDED
 from pollconsumer.store.client.address import several_hosts
 
 RETRY = ("first", "factor", "most", "jitter")
+SERVICE_LINK = PREFIX + r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
+"""Variables that are no settings: Kubernetes sets them in every container if there is a Service named pollconsumer."""
+ELSEWHERE = "no setting has it; docs/reference/settings.md lists each one's variable"
+OF_HANDLERS = frozenset({"delivery", "fatal", "isolation", "max_attempts", "result_ttl", "retry", "timeout"})
+"""Options of handlers that people look for among settings."""
+RULES = {"crontab": "cron", "interval": "every", "schedule": "cron"}
+"""Words of other queues → the key of a recurrence."""
 
 
 def check_given(settings: Settings, given: Collection[str], flags: Collection[str] = ()) -> None:
@@ -247,16 +254,6 @@ def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
             yield from _leaves(part, f"{path}[{at}]")
     else:
         yield path, value
-
-
-SERVICE_LINK = PREFIX + r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
-"""Variables that are no settings: Kubernetes sets them in every container if there is a Service named pollconsumer."""
-
-ELSEWHERE = "no setting has it; docs/reference/settings.md lists each one's variable"
-OF_HANDLERS = frozenset({"delivery", "fatal", "isolation", "max_attempts", "result_ttl", "retry", "timeout"})
-"""Options of handlers that people look for among settings."""
-RULES = {"crontab": "cron", "interval": "every", "schedule": "cron"}
-"""Words of other queues → the key of a recurrence."""
 
 
 def read(path: Path | None, content: bytes, variables: Mapping[str, str]) -> dict[str, Any]:
