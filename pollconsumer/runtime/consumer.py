@@ -44,6 +44,8 @@ NEVER_ANY_TIME_WITHIN = 0.5
 """Seconds within which a stop for lack of time means that there never was any."""
 MEMORY_CHECK_EVERY = 1.0
 SHORTEST_WAIT = 0.0001
+MOST_LOOKED_AT = 100
+"""Queues of others that a launch looks at when it ends, at most."""
 
 
 class Consumer:
@@ -293,10 +295,6 @@ class Consumer:
         self._attempts.await_quiet()
         self._exchange.release_all()
         self._wake.close()
-
-
-MOST_LOOKED_AT = 100
-"""Queues of others that a launch looks at when it ends, at most."""
 
 
 def consume(

@@ -31,6 +31,20 @@ if TYPE_CHECKING:
 
 
 BeforeEnqueue = Callable[["Draft"], object]
+LONGEST_DELAY = 1000 * YEAR
+_NOT_WITH_REPLACE = {
+    "id": "the key says which message is replaced: leave the id out",
+    "then": "callbacks stay as they were: leave them out",
+    "failed": "callbacks stay as they were: leave them out",
+    "key_until": "it is until the start: leave that out",
+}
+"""Options that a message which replaces another cannot have, and why."""
+_NEEDED_BY = {
+    **dict.fromkeys(("key_lifetime", "key_scope", "key_until", "replace"), "key"),
+    "concurrency_limit": "concurrency_key",
+    "rate": "rate_key",
+}
+"""Option → the option without which it says nothing."""
 
 
 class Draft:
@@ -75,9 +89,6 @@ def drafted(message: NewMessage, hooks: Sequence[BeforeEnqueue]) -> NewMessage:
     return message._replace(headers=check_new_headers(draft.headers) or None)
 
 
-LONGEST_DELAY = 1000 * YEAR
-
-
 class _Identifiers:
     """Ids that sort by time: 48 bits of milliseconds, 64 random bits, incremented within a millisecond."""
 
@@ -99,14 +110,6 @@ class _Identifiers:
 
 
 new_id = _Identifiers().next
-
-_NOT_WITH_REPLACE = {
-    "id": "the key says which message is replaced: leave the id out",
-    "then": "callbacks stay as they were: leave them out",
-    "failed": "callbacks stay as they were: leave them out",
-    "key_until": "it is until the start: leave that out",
-}
-"""Options that a message which replaces another cannot have, and why."""
 
 
 class Sendable(Protocol):
@@ -209,14 +212,6 @@ def copied(options: SendOptions) -> SendOptions:
     """``options`` that a later change of their headers does not reach."""
     headers = options.get("headers")
     return {**options, "headers": dict(headers)} if isinstance(headers, Mapping) else {**options}
-
-
-_NEEDED_BY = {
-    **dict.fromkeys(("key_lifetime", "key_scope", "key_until", "replace"), "key"),
-    "concurrency_limit": "concurrency_key",
-    "rate": "rate_key",
-}
-"""Option → the option without which it says nothing."""
 
 
 def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:

@@ -53,6 +53,9 @@ _ENTRY = re.compile(r"(?P<spooled>\d{16})-[0-9a-f]{16}(?:\+(?P<number>\d{1,16})\
 _LEDGER = re.compile(rb"([0-9a-f]{16}) (\d{16})\n")
 _ITS_OWN = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EIO}
 """Errors of opening and reading that tell of the file, and not of the process."""
+LOOK_EVERY = 1.0
+OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors that no file can be read with."""
 
 
 class SpooledFile(NamedTuple):
@@ -271,11 +274,6 @@ def _aged(message: NewMessage, spooled: int) -> NewMessage:
         return message
     age = time.time_ns() // 1_000_000 - max(spooled, int(message.due or 0))
     return message._replace(lifetime=max(1, message.lifetime - max(0, age)))
-
-
-LOOK_EVERY = 1.0
-OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors that no file can be read with."""
 
 
 class Intake:

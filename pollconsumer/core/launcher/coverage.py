@@ -21,6 +21,11 @@ LOOKED_AT = 10
 FEWEST = 3
 EARLY = 0.1
 """Share of a period by which a tick may be earlier than reckoned."""
+MUCH = 0.2
+"""The share of a window that is worth a line."""
+WINDOW_OVER = why_stopped(StopReason.NO_TIME_TO_IDLE)
+MOST_NAMED = 3
+_TYPES = [str, str, str, int, int]
 
 
 class Hole(NamedTuple):
@@ -114,11 +119,6 @@ def _end(launch: Mapping[str, Any], now: int) -> int:
     return int(launch.get("ended_ms", launch["started_ms"] + 1000 * launch["running_seconds"]))
 
 
-MUCH = 0.2
-"""The share of a window that is worth a line."""
-WINDOW_OVER = why_stopped(StopReason.NO_TIME_TO_IDLE)
-
-
 def usual_margin(launches: Sequence[Mapping[str, Any]]) -> float | None:
     """The seconds before their windows' ends in which ``launches``, newest first, took no message; None if unknown."""
     ended = [each for each in launches[:LOOKED_AT] if why_stopped(each["stop_reason"]) == WINDOW_OVER]
@@ -151,10 +151,6 @@ def unserved_time(
         f"{share}: launches take no new message in their last {format_duration(margin)}, since handlers take long; "
         f"{remedy}, or shorter handlers, would serve it"
     )
-
-
-MOST_NAMED = 3
-_TYPES = [str, str, str, int, int]
 
 
 class WorkBeyond(NamedTuple):

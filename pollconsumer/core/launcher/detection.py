@@ -17,6 +17,11 @@ GIVES_UP = ("-n", "--nb", "--nonblock", "-w", "--wait", "--timeout")
 OVERLAPS = ("-overlapping", "--overlapping")
 
 DROP, QUEUE, PARALLEL = LauncherRule.DROP, LauncherRule.QUEUE, LauncherRule.PARALLEL
+ON_DEMAND, ON_DEMAND_BY_URL = "on-demand", "on-demand-url"
+BY_PRODUCERS = (ON_DEMAND, ON_DEMAND_BY_URL)
+"""Platforms of launches that producers have started: how often they come says nothing about a crontab."""
+DEMANDED_VARIABLE = "_POLLCONSUMER_DEMANDED"
+"""No setting: one of these platforms, in a launch that a producer has started."""
 
 
 class Ancestor(NamedTuple):
@@ -56,11 +61,6 @@ class Found(NamedTuple):
     is_watched: bool = False
 
 
-ON_DEMAND, ON_DEMAND_BY_URL = "on-demand", "on-demand-url"
-BY_PRODUCERS = (ON_DEMAND, ON_DEMAND_BY_URL)
-"""Platforms of launches that producers have started: how often they come says nothing about a crontab."""
-DEMANDED_VARIABLE = "_POLLCONSUMER_DEMANDED"
-"""No setting: one of these platforms, in a launch that a producer has started."""
 UNKNOWN = Found("", PARALLEL, is_watched=True)
 
 # The first that fits counts: what is more specific stands before what it runs on. Rows are plain, for the start's sake.

@@ -18,6 +18,25 @@ from pollconsumer.core.window import OUR_OWN
 
 LONGEST = 3600.0
 """Seconds: a longer offset, exit time or wait for the next tick is corrupt, or of no use."""
+TIMES = 3
+"""Number of times that the same is seen in succession before it counts: a suspended machine, too, starts no launch."""
+SOON = 3.0
+"""Seconds after the end of a launch within which a launcher that queues starts the next. A pod that starts later may
+have been started beside it. A launch that ends within this time after a tick may do so by itself, just before a
+launcher that is late at times starts the next one: that is no sign of waiting."""
+PERIODS = 2
+"""A launcher that drops a tick starts another launch within this number of periods: a launch with a baton is alive at
+two ticks. After a longer time, the machine was suspended or the launcher had stopped."""
+LAUNCHES = 10
+"""Number of launches from which it is learned."""
+FLOOR = 0.25
+"""Part of the margin beyond the largest exit time. A launch that ends after the next one has started makes it wait."""
+FLOOR_OF_DROP = 0.5
+"""Least margin where ticks are dropped: the parent must notice the end of the process."""
+OF_EXIT = 0.25
+"""Share of the largest exit time that is the margin where ticks are dropped: on a busy machine a longer one will
+come."""
+UNLEARNED_EXIT = 1.75
 
 
 class Past(NamedTuple):
@@ -82,17 +101,6 @@ def _instant(value: object) -> float | None:
     return value / 1000 if type(value) is int and value.bit_length() < 64 else None
 
 
-TIMES = 3
-"""Number of times that the same is seen in succession before it counts: a suspended machine, too, starts no launch."""
-SOON = 3.0
-"""Seconds after the end of a launch within which a launcher that queues starts the next. A pod that starts later may
-have been started beside it. A launch that ends within this time after a tick may do so by itself, just before a
-launcher that is late at times starts the next one: that is no sign of waiting."""
-PERIODS = 2
-"""A launcher that drops a tick starts another launch within this number of periods: a launch with a baton is alive at
-two ticks. After a longer time, the machine was suspended or the launcher had stopped."""
-
-
 class Observed(NamedTuple):
     """What the launcher did the last ``times`` that a launch was alive at a tick. AUTO: nothing was seen."""
 
@@ -146,18 +154,6 @@ def _at_the_tick(before: Past, now: Began, least_offset: float) -> LauncherRule 
         waited = gone > tick + max(0.0, least_offset) + SOON
         return LauncherRule.QUEUE if waited and now.started <= gone + SOON else None
     return LauncherRule.DROP if late < PERIODS * period + OUR_OWN else None
-
-
-LAUNCHES = 10
-"""Number of launches from which it is learned."""
-FLOOR = 0.25
-"""Part of the margin beyond the largest exit time. A launch that ends after the next one has started makes it wait."""
-FLOOR_OF_DROP = 0.5
-"""Least margin where ticks are dropped: the parent must notice the end of the process."""
-OF_EXIT = 0.25
-"""Share of the largest exit time that is the margin where ticks are dropped: on a busy machine a longer one will
-come."""
-UNLEARNED_EXIT = 1.75
 
 
 class Punctuality(NamedTuple):

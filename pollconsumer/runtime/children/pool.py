@@ -34,6 +34,14 @@ from pollconsumer.store.queues.batches import NewBatch
 
 LOOK_EVERY = 0.02
 """Seconds between looks whether the process has ended, if the system has no pidfds."""
+READY_WITHIN = 60.0
+"""Seconds in which a process must have imported the handlers' modules."""
+REFUSED_FOR = 5.0
+"""Seconds for which no other start is tried after one that failed, unless a process ends meanwhile."""
+LONGEST_WAIT = 0.1
+"""Seconds between checks of the process and the launch."""
+END_WITHIN = 1.0
+"""Seconds for an idle process to exit by itself."""
 
 
 class ChildProcess:
@@ -93,16 +101,6 @@ class ChildProcess:
         else:
             if pid:
                 self._ended, self._code = True, os.waitstatus_to_exitcode(status)
-
-
-READY_WITHIN = 60.0
-"""Seconds in which a process must have imported the handlers' modules."""
-REFUSED_FOR = 5.0
-"""Seconds for which no other start is tried after one that failed, unless a process ends meanwhile."""
-LONGEST_WAIT = 0.1
-"""Seconds between checks of the process and the launch."""
-END_WITHIN = 1.0
-"""Seconds for an idle process to exit by itself."""
 
 
 class Processes:

@@ -35,6 +35,8 @@ LONGEST_SHOWN = 255
 SHARE = "install -d -o USER -g GROUP -m 2770 makes one that the users of a group share"
 ON_A_LOCAL_DISK = "the file system has no locks: name a directory on a local disk, with data or XDG_DATA_HOME"
 OWN_OR_SHARE = f"install -d -o USER -m 700 makes one of your own, {SHARE}"
+APPENDED = ".incr.aof"
+"""The end of the name of the files to which a server appends; others it reads, or replaces."""
 
 
 class DirectoryModes(NamedTuple):
@@ -224,10 +226,6 @@ def _is_private(directory: Path) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
-
-
-APPENDED = ".incr.aof"
-"""The end of the name of the files to which a server appends; others it reads, or replaces."""
 
 
 def as_whom(directory: Path) -> dict[str, Any]:

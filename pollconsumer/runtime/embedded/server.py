@@ -36,6 +36,13 @@ from pollconsumer.runtime.embedded.directory import (
 Reply = str | list[str]
 
 SHORTEST_WAIT = 0.01  # even past the deadline a healthy server can answer
+APPENDFSYNC = {"everysec": "everysec", "strict": "always"}
+STATUS_BUDGET = 2.0
+LONG = 2.0
+"""Seconds after which to tell a person at a terminal about the delay."""
+GONE = 0.5
+"""Seconds after which a missing socket is not due to a server that is starting or ending."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05  # a cold start takes about 0.05 s, loading a large file many seconds
 
 
 def ask(address: Path, commands: list[str], deadline: float) -> list[Reply]:
@@ -75,15 +82,6 @@ def _read(stream: BinaryIO) -> Reply:
             raise ConnectionResetError
         return data[:-2].decode("utf-8", "replace")
     return line[:-2].decode("utf-8", "replace")
-
-
-APPENDFSYNC = {"everysec": "everysec", "strict": "always"}
-STATUS_BUDGET = 2.0
-LONG = 2.0
-"""Seconds after which to tell a person at a terminal about the delay."""
-GONE = 0.5
-"""Seconds after which a missing socket is not due to a server that is starting or ending."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05  # a cold start takes about 0.05 s, loading a large file many seconds
 
 
 class ServerStatus(NamedTuple):

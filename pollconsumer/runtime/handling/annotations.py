@@ -17,6 +17,10 @@ from pollconsumer.core.retry import Fatal
 
 MOST_NAMED = 5
 MOST_CHARACTERS = 300
+JSON_KINDS = (str, bool, int, float, dict, list, type(None))
+"""The types of JSON values."""
+_SYNONYMS: dict[Any, type] = {dict[str, Any]: dict, dict[str, object]: dict, list[Any]: list, list[object]: list}
+_MOST_WRAPPERS = 100
 
 
 class BadArguments(Fatal):
@@ -68,12 +72,6 @@ def name_of(kind: type) -> str:
 
 def reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".partition("\n")[0]
-
-
-JSON_KINDS = (str, bool, int, float, dict, list, type(None))
-"""The types of JSON values."""
-_SYNONYMS: dict[Any, type] = {dict[str, Any]: dict, dict[str, object]: dict, list[Any]: list, list[object]: list}
-_MOST_WRAPPERS = 100
 
 
 class Annotations:

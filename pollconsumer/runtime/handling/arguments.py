@@ -38,6 +38,8 @@ Convert = Callable[[Any], Any]
 """Converts a JSON value to a parameter's type. Mismatch if it does not fit."""
 Kinds = tuple[type, ...] | None
 """Types whose values are accepted; None for any."""
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+"""Makes a payload of today's form from one that does not fit."""
 
 
 class _Plan(NamedTuple):
@@ -348,10 +350,6 @@ def _is_json(value: Any) -> bool:
     except ValueError:  # as the payload is refused, too
         pass
     return True
-
-
-Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
-"""Makes a payload of today's form from one that does not fit."""
 
 
 class UpgradedArguments(Arguments):

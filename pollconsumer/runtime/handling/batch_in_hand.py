@@ -26,6 +26,7 @@ MOST_MEMBERS = 1_000_000
 """Members that a producer adds to a batch."""
 LONGEST_ID = 100
 """Characters of a batch's id: members and callbacks have ids that begin with it."""
+FAILED = (State.DEAD, State.CANCELLED, State.EXPIRED)
 
 
 def new_batch(
@@ -75,9 +76,6 @@ class MemberOutcome:
     error: str | None
     payload: dict[str, Any] | None
     headers: Mapping[str, str]
-
-
-FAILED = (State.DEAD, State.CANCELLED, State.EXPIRED)
 
 
 class Batch:

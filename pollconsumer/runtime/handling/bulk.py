@@ -39,6 +39,10 @@ else:
 
     T = TypeVar("T")
 
+FORMS = "annotate it: list[Item], list[dict], list[Item[Model]] or list[Model]"
+MESSAGES = "messages"
+"""The name under which the payload of a call has its messages: pairs of a `Delivery`, or its fields, and a payload."""
+
 
 class Item(NamedTuple, Generic[T]):
     """One of the messages of a bulk handler's call.
@@ -68,9 +72,6 @@ class BulkContext:
         """Whether to stop: the launch was signalled, its lease is lost, the time is over, or all messages of the call
         are to stop."""
         return self._context.cancelled
-
-
-FORMS = "annotate it: list[Item], list[dict], list[Item[Model]] or list[Model]"
 
 
 class _Form(NamedTuple):
@@ -227,10 +228,6 @@ class BulkArguments(Arguments):
     def _conversion(self, hint: Any) -> Convert | None:
         """What converts a payload to ``hint``; None if every payload fits. Raises as the converter."""
         return None if hint is Item or accepted_types(hint) != () else self._converting(hint)
-
-
-MESSAGES = "messages"
-"""The name under which the payload of a call has its messages: pairs of a `Delivery`, or its fields, and a payload."""
 
 
 class _BulkCall:

@@ -35,6 +35,7 @@ END_WITHIN = 1.0
 """Seconds for cancelled tasks to finish when the loop is closed."""
 _BROKEN: list[asyncio.AbstractEventLoop] = []
 """Never garbage-collected, since that would close descriptors whose numbers may have been reused."""
+_current: ContextVar[_LimitedCoroutine] = ContextVar("limited coroutine")
 
 
 class ExactSelector(DefaultSelector):
@@ -306,6 +307,3 @@ class _LimitedCoroutine:
         except BaseException as error:  # it was cancelled before it began
             self._coroutine.close()
             return failed(error)
-
-
-_current: ContextVar[_LimitedCoroutine] = ContextVar("limited coroutine")

@@ -32,6 +32,14 @@ from pollconsumer.runtime.handling.outcome import (
 from pollconsumer.runtime.new_messages import BeforeEnqueue, Defaults
 from pollconsumer.runtime.system.signals import end_stray
 
+Run = Callable[[dict[str, Any], LaunchContext | None], Any]
+RunAsync = Callable[[dict[str, Any], LaunchContext | None], Coroutine[Any, Any, Any]]
+MOST_CHARACTERS = 300
+HOOK_TIMEOUT = 5.0
+"""Timeout of one call of a hook, in seconds."""
+MAX_ATTEMPTS = 5
+RESULT_TTL = DAY
+
 
 def own_context(base: Context | None = None) -> Context:
     """A copy of ``base``, or of the caller's, for one message."""
@@ -49,14 +57,6 @@ def renew_decimal(context: Context) -> None:
         if type(value) is kind:
             context.run(decimal.setcontext, value.copy())
             return
-
-
-Run = Callable[[dict[str, Any], LaunchContext | None], Any]
-RunAsync = Callable[[dict[str, Any], LaunchContext | None], Coroutine[Any, Any, Any]]
-
-MOST_CHARACTERS = 300
-HOOK_TIMEOUT = 5.0
-"""Timeout of one call of a hook, in seconds."""
 
 
 class Crashed(Exception):
@@ -204,10 +204,6 @@ def begin_launch(applications: Iterable[Hooks]) -> Callable[[Callable[[], float]
                 raise refusal from failure
         begun.append(hooks)
     return end
-
-
-MAX_ATTEMPTS = 5
-RESULT_TTL = DAY
 
 
 class Bulk(NamedTuple):

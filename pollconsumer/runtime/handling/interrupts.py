@@ -37,6 +37,13 @@ SHIELDED_RETRY = 0.01
 """Seconds until the next try, if a handler could not be interrupted where it was."""
 _SIGALRM, _TIMER = int(signal.SIGALRM), int(signal.ITIMER_REAL)
 """Numbers: the functions of ``signal`` look for an enum's member in each call, which took half of a timeout's time."""
+VERDICTS = (Asleep, Fatal, RetryIn, Yield)
+"""Exceptions by which a stopped handler may still decide about the next attempt."""
+_starting = threading.Lock()
+_STORE = "pollconsumer.store."
+"""Modules that are not interrupted while they run: an answer of the store must not be left half read."""
+_APART = ("pollconsumer.runtime.children.",)
+"""Modules whose handlers end by themselves: they stop a process."""
 
 
 def in_main_thread() -> bool:
@@ -150,10 +157,6 @@ class Alarm(Limit):
             signal.setitimer(_TIMER, REPEAT)
             self.fire()
             raise TimeIsUp
-
-
-VERDICTS = (Asleep, Fatal, RetryIn, Yield)
-"""Exceptions by which a stopped handler may still decide about the next attempt."""
 
 
 def limited(run: Run, seconds: float) -> Run:
@@ -295,15 +298,6 @@ class Striker:
         limit.fire()
         self._raise_in(limit.thread, TimeIsUp)
         return REPEAT
-
-
-_starting = threading.Lock()
-
-
-_STORE = "pollconsumer.store."
-"""Modules that are not interrupted while they run: an answer of the store must not be left half read."""
-_APART = ("pollconsumer.runtime.children.",)
-"""Modules whose handlers end by themselves: they stop a process."""
 
 
 def interrupt(seconds: float, in_hand: Callable[[], bool]) -> bool:

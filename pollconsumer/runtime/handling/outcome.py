@@ -25,6 +25,8 @@ _BEGAN = time.time()
 MAX_TRACE_CHARACTERS = 4000
 MOST_OF_GROUP = 3
 """How many errors of a group are in the group's text."""
+_LAZY = frozenset({GeneratorType, map, filter})
+_OF_JSON = frozenset({str, int, float, bool, dict, list, tuple})
 
 
 class Outcome(NamedTuple):
@@ -47,10 +49,6 @@ def failed(error: BaseException) -> Outcome:
 
 DONE = Outcome()
 """The outcome of a handler that returned None, as most do."""
-
-
-_LAZY = frozenset({GeneratorType, map, filter})
-_OF_JSON = frozenset({str, int, float, bool, dict, list, tuple})
 
 
 def returned(result: Any) -> Outcome:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from threading import get_ident
 
+in_force: dict[int, Stopper] = {}
+"""What stops a handler, by the handler's thread."""
+
 
 class Stopper:
     """What stops a handler, but not while it is ``deferred``."""
@@ -20,10 +23,6 @@ class Stopper:
 
     def end(self) -> None:
         """Stop watching. Called in the handler's thread, once the handler has ended."""
-
-
-in_force: dict[int, Stopper] = {}
-"""What stops a handler, by the handler's thread."""
 
 
 class Shield:

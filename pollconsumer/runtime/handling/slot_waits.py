@@ -9,6 +9,11 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import NamedTuple, Protocol
 
+IN_SLOT: ContextVar[InHand | None] = ContextVar("in_slot", default=None)
+"""The message that this thread, or this task, handles."""
+SAID_BEFORE = 0.2
+_of_launch: SlotWaits | None = None
+
 
 class InHand(Protocol):
     @property
@@ -20,13 +25,6 @@ class InHand(Protocol):
 
     @property
     def attempt(self) -> int: ...
-
-
-IN_SLOT: ContextVar[InHand | None] = ContextVar("in_slot", default=None)
-"""The message that this thread, or this task, handles."""
-
-
-SAID_BEFORE = 0.2
 
 
 class ServedQueues(NamedTuple):
@@ -91,9 +89,6 @@ class SlotWaits:
             if stuck and waiting is not None:
                 del self._waiting[waiting]
             return stuck
-
-
-_of_launch: SlotWaits | None = None
 
 
 def serve_here(waits: SlotWaits | None) -> None:

@@ -19,6 +19,23 @@ _HEAD = struct.Struct("BBBB")
 """What an entry begins with: whether it is the last attempt, and the lengths of handler, queue and id; these follow."""
 LONGEST = 255
 """Maximum bytes of an id, or a name; valid ones are shorter."""
+_LENGTHS = struct.Struct("HH")
+_NO_QUEUE, _ALL_RESUMED = "", b""
+"""What stand in place of a queue's name, and of a handler's."""
+_COUNTS = struct.Struct("qqqqddq")
+"""The fields of `Counts`."""
+_END = struct.Struct("qq")
+_COUNTS_AT = 8
+"""The offset of the counts: before them is a double, the instant until which the lease can be trusted."""
+_END_AT = _COUNTS_AT + _COUNTS.size
+_REASONS = list(StopReason)
+LOST, EMPTIED, ROLLED_BACK = -1.0, -2.0, -3.0
+"""What stands for an instant once the lease is lost: another launch holds it; the store was emptied; the store went
+back, and is refused for that."""
+_OF_PROCESSES = ("namespace", "births")
+_DESCRIBING = ("role", "queues", "host", "pid", "config", "handlers", *_OF_PROCESSES)
+Sighting = tuple[str, str, str, float, float]
+"""Handler, queue, id of a message in hand, when it was first seen, and when it must have ended, on the boot clock."""
 
 
 class MessageInHand(NamedTuple):
@@ -173,11 +190,6 @@ class Flight:
         return held
 
 
-_LENGTHS = struct.Struct("HH")
-_NO_QUEUE, _ALL_RESUMED = "", b""
-"""What stand in place of a queue's name, and of a handler's."""
-
-
 class Stops:
     MOST, _PLACE, _FROM = 256, 1024, 8
     SIZE = _FROM + MOST * _PLACE
@@ -258,26 +270,6 @@ class Stops:
 
     def _place(self, number: int) -> int:
         return self._at + self._FROM + number % self.MOST * self._PLACE
-
-
-_COUNTS = struct.Struct("qqqqddq")
-"""The fields of `Counts`."""
-_END = struct.Struct("qq")
-_COUNTS_AT = 8
-"""The offset of the counts: before them is a double, the instant until which the lease can be trusted."""
-_END_AT = _COUNTS_AT + _COUNTS.size
-_REASONS = list(StopReason)
-
-
-LOST, EMPTIED, ROLLED_BACK = -1.0, -2.0, -3.0
-"""What stands for an instant once the lease is lost: another launch holds it; the store was emptied; the store went
-back, and is refused for that."""
-
-
-_OF_PROCESSES = ("namespace", "births")
-_DESCRIBING = ("role", "queues", "host", "pid", "config", "handlers", *_OF_PROCESSES)
-Sighting = tuple[str, str, str, float, float]
-"""Handler, queue, id of a message in hand, when it was first seen, and when it must have ended, on the boot clock."""
 
 
 class Counts(NamedTuple):

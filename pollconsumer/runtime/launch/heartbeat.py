@@ -49,6 +49,24 @@ ANSWER_WITHIN = 0.5
 """Seconds: a server that does not answer must not delay a renewal."""
 STUBBORN_AFTER = 15.0
 """Seconds after a request, by which every message that can be stopped has been."""
+STILL_RUNNING_EVERY = 60.0
+"""Seconds. Azure kills a WebJob that neither prints nor computes for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
+TELL_WITHIN = 0.2
+"""Seconds for which a line, and the renewal after it, waits for a reader."""
+RETRY_EVERY = 1.0
+"""Seconds between retries while the server does not answer."""
+WITHOUT_WATCHDOG_AFTER = 1.0
+"""Seconds after its hard end until a launch is ended that did not end itself."""
+RELEASE_BUDGET = 2.0
+"""Seconds for releasing the lease of a launch that died at its hard end."""
+LOOK_EVERY = 0.4
+"""Seconds: a message that is in hand at two looks is told of within a second of its beginning."""
+MOST_TOLD = 256
+"""How many messages are told of, at most: as many as a launch may have slots."""
+GONE = "the heartbeat process is gone; the next launch goes on"
+Tell = Callable[[str], None]
+OpenStore = Callable[[], "tuple[Leases, RedisStore, Wire]"]
+"""Opens the store in the heartbeat's process. The last connection is for commands that block."""
 
 
 class StopListener:
@@ -152,28 +170,6 @@ class Parent:
         with suppress(OSError):
             if os.readlink(f"/proc/{self._pid}/exe") == os.readlink("/proc/self/exe"):  # noqa: PTH115  as text
                 os.kill(self._pid, signal.SIGABRT)
-
-
-STILL_RUNNING_EVERY = 60.0
-"""Seconds. Azure kills a WebJob that neither prints nor computes for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
-TELL_WITHIN = 0.2
-"""Seconds for which a line, and the renewal after it, waits for a reader."""
-RETRY_EVERY = 1.0
-"""Seconds between retries while the server does not answer."""
-
-WITHOUT_WATCHDOG_AFTER = 1.0
-"""Seconds after its hard end until a launch is ended that did not end itself."""
-RELEASE_BUDGET = 2.0
-"""Seconds for releasing the lease of a launch that died at its hard end."""
-LOOK_EVERY = 0.4
-"""Seconds: a message that is in hand at two looks is told of within a second of its beginning."""
-MOST_TOLD = 256
-"""How many messages are told of, at most: as many as a launch may have slots."""
-GONE = "the heartbeat process is gone; the next launch goes on"
-
-Tell = Callable[[str], None]
-OpenStore = Callable[[], "tuple[Leases, RedisStore, Wire]"]
-"""Opens the store in the heartbeat's process. The last connection is for commands that block."""
 
 
 class Heartbeat(Protocol):

@@ -58,6 +58,7 @@ set back by an hour keeps a lease alive for an hour."""
 STEP_MS = 1000
 """Milliseconds by which the server's clock may differ from the monotonic clock without having been set: clocks are
 slewed."""
+_REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}
 
 
 class LaunchPlan(NamedTuple):
@@ -368,7 +369,6 @@ class Launch:
         self.leases.release(self.claim, self.progress.entry(self.claim, ended, leaving))
 
 
-_REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}
 Work = Callable[[Launch], StopReason]
 
 

@@ -22,6 +22,15 @@ KILLED = "killed: "
 """How the error begins of a message for which its launch was ended by force."""
 REMEDY = 'give it isolation="process", or a timeout that it keeps'
 """What to do about a handler that cannot be interrupted."""
+END_BUDGET = 2.0
+"""Maximum seconds spent on an unreachable store after the window's end; at most a third of the grace, since an answer
+that is awaited when the window ends may take as long again."""
+FOR_EXIT = 0.5
+"""Seconds before the hard end, at most a fifth of the grace, from which on no answer is awaited."""
+LONG_WAIT = 3.0
+"""Seconds of waiting for the store that are worth a line."""
+LEAST_FOR_ANSWER = 0.01
+"""Least seconds for an answer, so that a server that is there can settle what was handled last."""
 
 
 class LaunchEnd:
@@ -119,17 +128,6 @@ def while_what(left_behind: list[MessageInHand]) -> str:
 
 def _name(message: MessageInHand) -> str:
     return shown(message.id.decode("utf-8", "replace"))
-
-
-END_BUDGET = 2.0
-"""Maximum seconds spent on an unreachable store after the window's end; at most a third of the grace, since an answer
-that is awaited when the window ends may take as long again."""
-FOR_EXIT = 0.5
-"""Seconds before the hard end, at most a fifth of the grace, from which on no answer is awaited."""
-LONG_WAIT = 3.0
-"""Seconds of waiting for the store that are worth a line."""
-LEAST_FOR_ANSWER = 0.01
-"""Least seconds for an answer, so that a server that is there can settle what was handled last."""
 
 
 class WindowPatience(Patience):

@@ -36,6 +36,8 @@ MOST = 100
 """Messages reserved ahead that are looked at."""
 FRESH = 0.05
 """Seconds for which what was read counts: another instance may complete an occurrence."""
+CARRIED_WITHIN = 0.1
+"""Seconds that a report waits for a step to take it along."""
 
 
 class Predecessors:
@@ -69,10 +71,6 @@ class Predecessors:
         self._read_at = self._launch.clock()
         found = self._launch.store.previous(queue, names)
         self._found = {(queue, name): each for name, each in zip(names, found, strict=True)}
-
-
-CARRIED_WITHIN = 0.1
-"""Seconds that a report waits for a step to take it along."""
 
 
 class ProgressReporter:

@@ -30,6 +30,20 @@ from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.steps import Promoted, Settlement, Share, Stepped
 from pollconsumer.store.server import unreachable
 
+TRIM_EVERY = 150
+"""Messages that are completed between two trims, at least."""
+PROMOTE_EVERY = 0.01
+"""Seconds for which an earlier due time, scheduled while the launch is busy, may stay unknown to it."""
+UNUSUAL_FOR = 10.0
+"""Seconds for which a queue's messages are expected not to be plain, after one that was not: to learn it costs a round
+trip."""
+SKIPPED_FOR = 1.0
+"""Seconds for which the queues of a lost node are skipped, before it is asked again."""
+LOOK_EVERY = 0.02
+"""Seconds. Two looks, a step and a wake-up fit into the 50 ms that a message may be late."""
+Seen = tuple["Sequence[Reservation]", "Reservation"]
+"""The messages in hand, and the first one reserved behind them."""
+
 
 class Turns:
     """The order in which queues are served. Without weights the first queue that has a message is served. With them,
@@ -56,17 +70,6 @@ class Turns:
         if self._strides:
             self._now = max(self._passed[queue], self._now)
             self._passed[queue] = self._now + messages * self._strides[queue]
-
-
-TRIM_EVERY = 150
-"""Messages that are completed between two trims, at least."""
-PROMOTE_EVERY = 0.01
-"""Seconds for which an earlier due time, scheduled while the launch is busy, may stay unknown to it."""
-UNUSUAL_FOR = 10.0
-"""Seconds for which a queue's messages are expected not to be plain, after one that was not: to learn it costs a round
-trip."""
-SKIPPED_FOR = 1.0
-"""Seconds for which the queues of a lost node are skipped, before it is asked again."""
 
 
 class Exchange:
@@ -435,13 +438,6 @@ class Exchange:
             unstarted = *self.gathered, *self.reserved, *self.settling.held_over, *self._unbegun
             held = {reservation.id for reservation in unstarted if reservation.queue == queue}
             return held.union(self._flight.ids(queue), self.settling.ids(queue))
-
-
-LOOK_EVERY = 0.02
-"""Seconds. Two looks, a step and a wake-up fit into the 50 ms that a message may be late."""
-
-Seen = tuple["Sequence[Reservation]", "Reservation"]
-"""The messages in hand, and the first one reserved behind them."""
 
 
 class ReservedReturner:

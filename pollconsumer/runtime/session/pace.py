@@ -21,6 +21,16 @@ LONGEST_WAIT = 0.8
 """Longest wait in seconds between checks of signals and lease; a blocking read may end a tenth of a second later."""
 REPORT_EVERY = 1.0
 """Seconds between two writes of handlers' progress beside steps and checkpoints."""
+HORIZON = 0.01
+"""Seconds that messages are reserved ahead, and that an outcome may stay unsettled."""
+MAX_PAGE_MESSAGES = 192
+"""Messages of a page, at most: more would cost each message less, and keep the server from others for longer than 1 to
+3 ms."""
+MAX_PAGE_BYTES = 1024 * 1024
+"""Bytes of payloads, estimated from the last page."""
+SAMPLED = 16
+"""How many payloads there are for each one that is measured, since a measurement takes time."""
+_payload = attrgetter("payload")
 
 
 class ConsumerOptions(NamedTuple):
@@ -48,19 +58,6 @@ class ConsumerOptions(NamedTuple):
     report_every: float = REPORT_EVERY
     new_monitors: "Callable[[], Monitors] | None" = None
     """Makes the monitors that recurrences ping; None where nobody is to be told, as in a test."""
-
-
-HORIZON = 0.01
-"""Seconds that messages are reserved ahead, and that an outcome may stay unsettled."""
-MAX_PAGE_MESSAGES = 192
-"""Messages of a page, at most: more would cost each message less, and keep the server from others for longer than 1 to
-3 ms."""
-MAX_PAGE_BYTES = 1024 * 1024
-"""Bytes of payloads, estimated from the last page."""
-SAMPLED = 16
-"""How many payloads there are for each one that is measured, since a measurement takes time."""
-
-_payload = attrgetter("payload")
 
 
 class Pace:

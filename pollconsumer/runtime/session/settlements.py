@@ -57,6 +57,12 @@ RESULTS_KEPT_MS = 48 * 3600 * 1000
 """Time for which results of members are kept at least, for the callbacks of their batch."""
 _SCALARS: dict[type, Callable[[Any], str]] = {int: int.__repr__, str: json.encoder.encode_basestring}
 """The functions by which the encoder writes text and whole numbers, called without the encoder."""
+PARKED_FOR = 60.0
+"""Seconds until a message is offered again whose handler is unknown here, or could not begin."""
+MAX_ERROR_CHARACTERS = 500
+RESISTED_BEFORE = "; limited to one window: it resisted before"
+"""How the error ends of an attempt at a message that resisted its limit in an earlier one."""
+LONGEST_DELAY = 10 * YEAR
 
 
 def full_extra(
@@ -84,14 +90,6 @@ def full_extra(
     outgoing = pack(following, at, opened) if following or opened else b""
     kept = result if kept_for_ms else b""
     return (kept_for_ms, kept, outgoing, told) if kept or outgoing or told else None
-
-
-PARKED_FOR = 60.0
-"""Seconds until a message is offered again whose handler is unknown here, or could not begin."""
-MAX_ERROR_CHARACTERS = 500
-RESISTED_BEFORE = "; limited to one window: it resisted before"
-"""How the error ends of an attempt at a message that resisted its limit in an earlier one."""
-LONGEST_DELAY = 10 * YEAR
 
 
 class Settlements:

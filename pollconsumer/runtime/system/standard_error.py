@@ -30,6 +30,9 @@ _unread = False
 _at_first: list[Opened] = []
 _kept: list[int] = []
 """Both ends of a pipe of this process: what stacks are written to without waiting."""
+GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO)
+"""No later write can succeed: the reader of a pipe or a socket has closed it, a terminal is hung up."""
+STREAMS = {"standard output": "stdout", "standard error": "stderr"}
 
 
 def remember() -> None:
@@ -120,11 +123,6 @@ def _kept_content() -> bytes:
     with suppress(BlockingIOError):
         return os.read(_kept[0], _MOST)
     return b""
-
-
-GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO)
-"""No later write can succeed: the reader of a pipe or a socket has closed it, a terminal is hung up."""
-STREAMS = {"standard output": "stdout", "standard error": "stderr"}
 
 
 class HandlersOutput(io.FileIO):

@@ -39,6 +39,25 @@ EXIT_CODE = 124
 NOT_READ = "settings not read"
 _ours = False
 """Whether the process is the command's, and not one that imports it."""
+EXIT_WITHIN = 5.0
+"""Maximum seconds of an exit."""
+FOR_THE_REST = 0.5
+"""Seconds of an exit that are kept for functions registered with ``atexit``."""
+AT_LEAST = 0.2
+NOTED_WITHIN = 0.2
+"""Seconds for the last acts of a process that is cut off."""
+HELD_EXIT_ENDS_AFTER = 2.0
+"""Seconds after the exit's limit at which faulthandler's thread ends the process, with 1: a function may hold the GIL.
+A busy machine delays the watchdog's thread by less."""
+CUT_OFF = (
+    b"pollconsumer: warning: hooks on_launch_end or functions registered with atexit took too long; they were cut off\n"
+)
+LateAct = Callable[[Callable[[], float]], None]
+"""What is done before the exit. It is given a function: how many seconds it has left."""
+_gone_by: list[float] = []
+_cut_off_at: list[float] = []
+_late_acts: list[LateAct] = []
+_last_acts: list[Callable[[], None]] = []
 
 
 class Watchdog:
@@ -151,29 +170,6 @@ def _end_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         os._exit(130)
     sys.__unraisablehook__(unraisable)
-
-
-EXIT_WITHIN = 5.0
-"""Maximum seconds of an exit."""
-FOR_THE_REST = 0.5
-"""Seconds of an exit that are kept for functions registered with ``atexit``."""
-AT_LEAST = 0.2
-NOTED_WITHIN = 0.2
-"""Seconds for the last acts of a process that is cut off."""
-HELD_EXIT_ENDS_AFTER = 2.0
-"""Seconds after the exit's limit at which faulthandler's thread ends the process, with 1: a function may hold the GIL.
-A busy machine delays the watchdog's thread by less."""
-CUT_OFF = (
-    b"pollconsumer: warning: hooks on_launch_end or functions registered with atexit took too long; they were cut off\n"
-)
-
-LateAct = Callable[[Callable[[], float]], None]
-"""What is done before the exit. It is given a function: how many seconds it has left."""
-
-_gone_by: list[float] = []
-_cut_off_at: list[float] = []
-_late_acts: list[LateAct] = []
-_last_acts: list[Callable[[], None]] = []
 
 
 def leave_by(instant: float) -> None:
