@@ -149,23 +149,15 @@ class Consumer:
 
     def asked_to_stop(self) -> StopReason | None:
         """The reason to stop, other than time: a permanent one; None to go on. Before that the lease is checked, and
-        messages are interrupted that are to stop."""
-        self._await_trusted_lease()
-        self._interrupt_messages()
+        messages in flight are interrupted that are to stop, or whose limits have passed. LeaseLost, StoreRefused or
+        StoreUnreachable if the lease is lost."""
+        if self._launch.check_lease():
+            self._exchange.clear()  # others may have recovered what was not begun, and be handling it
+        if self._stops.any() or self.executor.busy:
+            self._attempts.stopping.attend()
         if self._asked is None:
             self._asked = self._reason_to_stop()
         return self._asked
-
-    def _await_trusted_lease(self) -> None:
-        """Raise LeaseLost, StoreRefused or StoreUnreachable if the lease is lost. If it was in doubt, release what was
-        not begun: others may have recovered it, and be handling it."""
-        if self._launch.check_lease():
-            self._exchange.clear()
-
-    def _interrupt_messages(self) -> None:
-        """Interrupt messages in flight that are to stop, or whose limits have passed."""
-        if self._stops.any() or self.executor.busy:
-            self._attempts.stopping.attend()
 
     def _reason_to_stop(self) -> StopReason | None:
         """The first reason to stop that holds now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.core.notation.digests import sha256
@@ -110,11 +110,11 @@ class StoreOpener:
                 warn(doubt)
         self.memo = StoreMemo(lambda: address if client is None else self._brought.address, namespace, files)
         self._strict, self._refuse_rollback = strict, refuse_rollback
-        self._rollback = Rollback(
+        self.rollback = Rollback(
             namespace, self.memo, tell or warn, refuse=refuse_rollback, confirmed=strict is not None
         )
         self._greet = Suitability(
-            namespace, self.memo, warn, aof=strict is not None and strict.aof, rollback=self._rollback
+            namespace, self.memo, warn, aof=strict is not None and strict.aof, rollback=self.rollback
         )
 
     def _embedded(self, durability: str, warn: Callable[[str], None], data: Path | None, program: Path | None) -> str:
@@ -195,19 +195,6 @@ class StoreOpener:
 
             return connecting_to(ClusterAddress(self._url, credentials), self.namespace)
         return partial(ServerWire, self._url, credentials=credentials)
-
-    @property
-    def losses(self) -> int:
-        """How often this process has noticed that the store went back."""
-        return self._rollback.losses
-
-    def note(self, wire: Wire) -> None:
-        """Remember across processes how far the store was, at the end of a launch."""
-        self._rollback.note(wire)
-
-    def refuse_what_went_back(self) -> NoReturn:
-        """Raise WentBack, here and in later processes."""
-        self._rollback.refuse("store rolled back while it was used")
 
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
         """What a heartbeat needs of the store; the last connection is for commands that block. It starts the embedded

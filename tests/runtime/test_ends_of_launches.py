@@ -38,7 +38,7 @@ class Ending:
     def __init__(self) -> None:
         clock = VirtualClock(datetime(2026, 11, 29, tzinfo=UTC))
         self.opener = MemoryOpener("ending", clock)
-        self.opener.note = lambda _: None  # type: ignore[attr-defined]  # of a launch's own opener
+        self.opener.rollback = SimpleNamespace(note=lambda _: None)  # type: ignore[attr-defined]  # of a launch's own
         self.told: list[Event] = []
         plan, group = LaunchPlan(60.0, 10.0), Group("consumer", ("mail",), 1)
         self.launch = launch = SandboxLaunch(self.opener, group, plan, clock, self.told.append)

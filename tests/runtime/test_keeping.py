@@ -88,8 +88,8 @@ def test_what_a_launch_refused_later_ones_refuse_and_its_end_does_not_accept_it(
 
     first = opener()
     with pytest.raises(WentBack, match="store rolled back while it was used; see what is missing"):
-        first.refuse_what_went_back()
-    first.note(valkey.wire())
+        first.rollback.refuse("store rolled back while it was used")
+    first.rollback.note(valkey.wire())
     with pytest.raises(WentBack, match="store rolled back while it was used"):
         opener().wire(valkey.wire().patience).command("PING")
     opener().memo.forget()

@@ -171,14 +171,6 @@ def punctuality_of(offsets: Collection[float], exits: Collection[float], own: fl
     return Punctuality(least if own is None else min(least, own), max(exits, default=UNLEARNED_EXIT))
 
 
-class Allowance(NamedTuple):
-    """What a launch must allow for. ``late``: seconds after the next tick by which it must have stopped; negative for
-    seconds before the tick."""
-
-    late: float
-    min_margin: float
-
-
 def learned(past: Sequence[Past], rule: LauncherRule, own: float | None = None) -> Punctuality:
     """The punctuality by earlier launches, newest first, and by the ``own`` offset of this one.
 
@@ -192,14 +184,15 @@ def learned(past: Sequence[Past], rule: LauncherRule, own: float | None = None) 
     return punctuality_of(offsets, exits, own)
 
 
-def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) -> Allowance:
-    """What a launch started by ``found`` must allow for. ``min_margin`` is the setting: None to learn it.
+def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) -> tuple[float, float]:
+    """What a launch started by ``found`` must allow for: the seconds after the next tick by which it must have stopped,
+    negative for seconds before the tick; and its margin. ``min_margin`` is the setting: None to learn it.
 
     Where ticks are dropped the process must be gone before the tick, however long its last message lasts: its exit
     is no part of the margin. Elsewhere only the work must be over when the next launch starts.
     """
     if found.rule is LauncherRule.DROP:
         early = found.reaped_late + punctuality.exit
-        return Allowance(-early, max(FLOOR_OF_DROP, OF_EXIT * punctuality.exit, (min_margin or 0.0) - early))
+        return -early, max(FLOOR_OF_DROP, OF_EXIT * punctuality.exit, (min_margin or 0.0) - early)
     least = punctuality.exit + FLOOR if min_margin is None else min_margin
-    return Allowance(punctuality.offset, least)
+    return punctuality.offset, least

@@ -426,7 +426,7 @@ class StoreCalls:
 
     def losses(self) -> int:
         """How often this process has noticed that the store lost what it had acknowledged."""
-        return 0 if self._opener is None else self._opener.losses
+        return 0 if self._opener is None else self._opener.rollback.losses
 
     def pause(self, seconds: float) -> None:
         """Wait between two looks at an awaited message."""

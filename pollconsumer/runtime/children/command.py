@@ -250,7 +250,10 @@ class Command:
         if not in_time:
             how = str(HandlerTimeout(self.timeout or 0.0, "from its timeout or consumer.handler_limit"))
         elif code == 0:
-            return _result(output)
+            result = {"exit_code": 0, "output": output.text()}
+            if len(json.dumps(result, ensure_ascii=False).encode()) > MAX_RESULT_BYTES:
+                result["output"] = output.head()
+            return result
         elif code is None:
             how = "exit code unknown, as something else here waited for its end"
         else:
@@ -261,14 +264,6 @@ class Command:
         lines = output.last_lines()
         failure.trace = lines if lines != last else ""
         raise failure
-
-
-def _result(output: Output) -> dict[str, Any]:
-    """The result of a program that exited with 0; of output that is too long as JSON, the head alone."""
-    result = {"exit_code": 0, "output": output.text()}
-    if len(json.dumps(result, ensure_ascii=False).encode()) > MAX_RESULT_BYTES:
-        result["output"] = output.head()
-    return result
 
 
 def _file_of(payload: dict[str, Any]) -> int:

@@ -75,6 +75,7 @@ class Executor(Protocol):
 
     def lock(self) -> AbstractContextManager[Any]:
         """A lock for what handlers share; it may be held during a call of the store."""
+        return threading.Lock()
 
 
 def executor_of(slots: int) -> Executor:
@@ -85,7 +86,7 @@ def executor_of(slots: int) -> Executor:
     return ThreadExecutor(slots)
 
 
-class InlineExecutor:
+class InlineExecutor(Executor):
     """The executor of one slot: `start` returns after the message was handled."""
 
     slots = 1
@@ -122,9 +123,6 @@ class InlineExecutor:
         finished, self._finished = self._finished, []
         return finished
 
-    def lock(self) -> AbstractContextManager[Any]:
-        return threading.Lock()
-
     def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol has it
         raise AssertionError("there is nothing to wait for")
 
@@ -148,7 +146,7 @@ class InlineExecutor:
             self._loop.close()
 
 
-class ThreadExecutor:
+class ThreadExecutor(Executor):
     """n slots, each a thread or, for ``async def`` handlers, a task of one event loop. The threads are daemons, so that
     a hanging one does not prevent the process from exiting."""
 
@@ -183,9 +181,6 @@ class ThreadExecutor:
                 self.busy -= 1
         except Empty:
             return finished
-
-    def lock(self) -> AbstractContextManager[Any]:
-        return threading.Lock()
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
         bell = self._bell.number

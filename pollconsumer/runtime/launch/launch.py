@@ -299,7 +299,7 @@ class Launch:
             if until == EMPTIED:
                 raise StoreRefused("store emptied while it was used", None, RESTORE)
             if until == ROLLED_BACK:
-                self._opener.refuse_what_went_back()
+                self._opener.rollback.refuse("store rolled back while it was used")
             if until < 0:
                 raise LeaseLost("lease lost", None, "a newer launch took it, or it was broken; nothing written since")
             if not self._heartbeat.is_alive():
@@ -335,7 +335,7 @@ class Launch:
         with suppress(StoreUnreachable):  # the lease then lapses by itself
             self.leases.release(self.claim, progress.entry(self.claim, ended))
             self.released = True
-            self._opener.note(self.store.wire)
+            self._opener.rollback.note(self.store.wire)
             self._host.at_exit(partial(self._note_exit, ended))
         self._host.leave_by(self.exit_by())
         self._tell_end(self.claim.role, reason, progress.ran(ended), code)
