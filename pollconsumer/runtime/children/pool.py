@@ -290,7 +290,8 @@ class _HandlerProcess(ChildProcess):
             assert handler.timeout is not None
             raise HandlerTimeout(handler.timeout) from None
         finally:
-            forget_waits(message)
+            if (waits := slot_waits()) is not None:
+                waits.forget(message)
         self.used = True
         return decode_outcome(ended)
 
@@ -415,9 +416,3 @@ def _wait_known(message: InHand, what: str, *awaited: str) -> dict[str, bool]:
     elif waits is not None:
         stuck = (waits.give_up if what == "give_up" else waits.may_be_stuck)(message, *awaited)
     return {"stuck": stuck}
-
-
-def forget_waits(message: InHand) -> None:
-    """Forget the waits of a handler that has ended."""
-    if (waits := slot_waits()) is not None:
-        waits.forget(message)

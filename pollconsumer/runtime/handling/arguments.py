@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from datetime import datetime
 from itertools import filterfalse, takewhile
@@ -378,16 +379,10 @@ class UpgradedArguments(Arguments):
         try:
             return super().json_of(payload)
         except TypeError:
-            if not self._can_be_upgraded(payload):
-                raise
-            return dict(payload)
-
-    def _can_be_upgraded(self, payload: Mapping[str, Any]) -> bool:
-        try:
-            super().bind(upgraded(payload, self._upgrade))
-        except Exception:
-            return False
-        return True
+            with suppress(Exception):
+                super().bind(upgraded(payload, self._upgrade))
+                return dict(payload)
+            raise
 
 
 def upgraded(payload: Mapping[str, Any], upgrade: Upgrade) -> dict[str, Any]:

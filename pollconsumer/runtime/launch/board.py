@@ -125,16 +125,12 @@ class Flight:
         """The last instant at which a message that is handled must have ended, or has ended; read from the shared
         memory, in any process. With ``before``, of handlings that go on, and began before that and before ``since``."""
         times, found = self._times, [] if before is not None else [self.last_ended()]
-        for number in self._handled():
+        states = self._memory[self._FROM : self._TIMES_AT : self._PLACE]
+        for number, state in enumerate(states.rstrip(b"\0")):
             began, ends_by = times[2 * number], times[2 * number + 1]
-            if before is None or began < min(before, since):
+            if state == self._IN_HAND and (before is None or began < min(before, since)):
                 found.append(ends_by)
         return max(found, default=0.0)
-
-    def _handled(self) -> list[int]:
-        """Where the times are of messages whose handler has not ended."""
-        states = self._memory[self._FROM : self._TIMES_AT : self._PLACE]
-        return [number for number, state in enumerate(states.rstrip(b"\0")) if state == self._IN_HAND]
 
     def overdue(self, now: float) -> list[Reservation]:
         """Messages that are handled for longer than they may be, in this process."""

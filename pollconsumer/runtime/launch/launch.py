@@ -431,16 +431,13 @@ def _projects_beside(facts: Mapping[str, Any], holders: Iterable[bytes]) -> list
     """The configurations of other projects' holders on the host of the launch with these ``facts``. Another project has
     its configuration at another path and other handlers; a new version of a project has one of the two in common with
     the old one."""
-    found = map(_read, holders)
-    return sorted({each["config"] for each in found if _is_of_another(each, facts)})
-
-
-def _is_of_another(found: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    config, handlers = found.get("config"), found.get("handlers")
-    known = isinstance(config, str) and isinstance(handlers, str) and config and handlers
-    return bool(
-        known and found.get("host") == ours["host"] and config != ours["config"] and handlers != ours["handlers"]
-    )
+    found = set[str]()
+    for each in map(_read, holders):
+        match each.get("config"), each.get("handlers"):
+            case str(config), str(handlers) if config and handlers and each.get("host") == facts["host"]:
+                if config != facts["config"] and handlers != facts["handlers"]:
+                    found.add(config)
+    return sorted(found)
 
 
 def _read(holder: bytes) -> dict[str, Any]:
