@@ -17,13 +17,15 @@ from pollconsumer.core.messages.message import (
     check_concurrency,
     check_handler,
     check_key,
+    check_new_headers,
     checked,
+    options_of,
     scoped_key,
 )
 from pollconsumer.core.messages.payloads import decode_payload, digest_of, encode_payload
 from pollconsumer.core.notation.instants import ceil_ms, due_of, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, Span
-from pollconsumer.core.spans import seconds_in
+from pollconsumer.core.spans import check_rate, key_of, seconds_in
 from pollconsumer.core.users_code import called
 
 if TYPE_CHECKING:
@@ -81,8 +83,6 @@ class Draft:
 
 def drafted(message: NewMessage, hooks: Sequence[BeforeEnqueue]) -> NewMessage:
     """``message`` as ``hooks`` leave it. Raises what a hook raises, BadData for invalid headers."""
-    from pollconsumer.core.messages.message import check_new_headers
-
     draft = Draft(message)
     for hook in hooks:
         called(hook, draft)
@@ -181,8 +181,6 @@ class Defaults(NamedTuple):
         """``message`` with the rate and the rate key that its producer did not give. BadData if the key is none."""
         if self.rate is None and self.rate_key is None:
             return message
-        from pollconsumer.core.spans import check_rate, key_of
-
         key = message.rate_key or key_of(message.handler, message.payload, self.rate_key)
         check_rate("", key)
         return message._replace(rate_key=key, rate=message.rate or self.rate or "")
@@ -295,8 +293,6 @@ def _check_together(given: dict[str, Any]) -> None:
         if name in given and needed not in given:
             raise BadData(name, given[name], f"give the {needed}, too")
     if "rate_key" in given:
-        from pollconsumer.core.spans import check_rate  # few messages have a rate
-
         check_rate(given.get("rate", ""), given["rate_key"])
     if "concurrency_key" in given:
         check_concurrency(given["concurrency_key"], given.get("concurrency_limit", 1))
@@ -304,8 +300,6 @@ def _check_together(given: dict[str, Any]) -> None:
 
 def _travelling(message: NewMessage, options: dict[str, Any]) -> NewMessage:
     """``message`` with checked ``options``."""
-    from pollconsumer.core.messages.message import check_new_headers, options_of
-
     if "expires" in options:
         message = message._replace(lifetime=lifetime_ms("expires", options.pop("expires")))
     if "timeout" in options:

@@ -13,7 +13,7 @@ from pollconsumer.runtime.system.own_files import EMBEDDED, OwnFiles, data_direc
 from pollconsumer.store.client.address import CredentialProvider
 from pollconsumer.store.client.patience import Patience
 from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.strict import Strict
+from pollconsumer.store.client.strict import ByKeepers, ByPeople, Strict
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
@@ -144,8 +144,6 @@ class StoreOpener:
         they have it."""
         strict: Strict | None = None
         if self._strict is not None:
-            from pollconsumer.store.client.strict import ByPeople
-
             strict = ByPeople(*self._strict)
         return self._connection(patience, revive=self._revive, greet=self._greet, strict=strict)
 
@@ -154,8 +152,6 @@ class StoreOpener:
         is known here. Replicas may take as long as patience lasts, since much is written at once."""
         strict: Strict | None = None
         if self._strict is not None:
-            from pollconsumer.store.client.strict import ByKeepers
-
             strict = ByKeepers(*self._strict._replace(within=max(patience().left(), self._strict.within)))
         return self._connection(patience, revive=self._revive, greet=self._greet.check_server, strict=strict)
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from pathlib import Path
+from subprocess import Popen
 from typing import Any
 
 from pollconsumer.core.errors import PollConsumerError
@@ -50,8 +51,6 @@ class ChildProcess:
 
     def __init__(self, argv: Sequence[str], passed: Collection[int], **how: Any) -> None:
         """``passed``: descriptors that the process inherits. ``how``: as of `Popen`, whose errors this raises."""
-        from subprocess import Popen  # few launches start a process
-
         self._popen = Popen(argv, pass_fds=passed, start_new_session=True, **how)
         self.pid = self._popen.pid
         self.exit_handle: int | None = None

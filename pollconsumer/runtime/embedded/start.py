@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from pollconsumer.core.errors import CannotCreate, ConfigurationError, PollConsumerError, StoreRefused, StoreUnreachable
-from pollconsumer.runtime.embedded.directory import AOF_DIRECTORY, LOG, PID, SOCKET, DirectoryModes
+from pollconsumer.runtime.embedded.directory import AOF_DIRECTORY, LOG, PID, SOCKET, DirectoryModes, as_whom, take_over
 from pollconsumer.runtime.system.process import why_not_run
 
 OLDEST_REDIS = 7  # the first with script flags and a multi-part append-only file; every Valkey has both
@@ -115,8 +115,6 @@ def start(
     """
     owner: dict[str, Any] = {}
     if access.shared:
-        from pollconsumer.runtime.embedded.directory import as_whom, take_over  # few directories are shared
-
         owner = as_whom(directory)
         take_over(directory, access)
     _refuse_lost_manifest(directory)

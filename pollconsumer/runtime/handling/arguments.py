@@ -12,6 +12,7 @@ from itertools import filterfalse, takewhile
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError, shown, suggestion
+from pollconsumer.core.json_values import to_json
 from pollconsumer.core.messages.payloads import encode_named, encode_payload
 from pollconsumer.core.users_code import called
 from pollconsumer.runtime.handling.annotations import (
@@ -326,8 +327,6 @@ def _refusing(reason: str) -> Convert:
 
 def _kind(value: Any) -> type | None:
     """The JSON type of ``value``; None if it has none, which raises when it is encoded."""
-    from pollconsumer.core.json_values import to_json
-
     for _ in range(2):
         if isinstance(value, bool):
             return bool

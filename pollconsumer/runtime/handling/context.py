@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast
 
 from pollconsumer.core.errors import BadData, UsageError
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages.codec import Undecodable, decoded_object, decoded_value, encoded_json, is_encoded
+from pollconsumer.core.messages.codec import Undecodable, coded, decoded_object, decoded_value, encoded_json, is_encoded
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.message_steps import Recorded, StepEntry
+from pollconsumer.core.messages.message_steps import Recorded, StepEntry, checked
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.runtime.handling.delivery import Delivery, Previous, Situation
 from pollconsumer.runtime.handling.shield import Shield
-from pollconsumer.runtime.new_messages import Sendable, SendOptions, new_message
+from pollconsumer.runtime.new_messages import Sendable, SendOptions, drafted, new_message
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.handling.batch_in_hand import Batch
@@ -200,13 +200,9 @@ class Context:
 
     def _drafted(self, message: NewMessage) -> NewMessage:
         if self._situation.before_enqueue:
-            from pollconsumer.runtime.new_messages import drafted
-
             message = drafted(message, self._situation.before_enqueue)
         if self._codec is None:
             return message
-        from pollconsumer.core.messages.codec import coded  # few applications have a codec
-
         return coded(message, self._codec)
 
     def _add(self, message: NewMessage) -> None:
@@ -231,8 +227,6 @@ class Context:
         ``status`` shows it within about a second; of several reports in that time, the last. It costs the handler no
         wait, and no error if the store is away. BadData for a number that is not finite, or a long note.
         """
-        from pollconsumer.core.messages.message_steps import checked  # few handlers need it
-
         reported = checked(done, total, note)
         if not self._ended and not self._settled:
             self._situation.report(self._message, reported)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from inspect import isawaitable, iscoroutine
+from json import loads
 from threading import Lock
 from typing import Any
 
@@ -111,8 +112,6 @@ class Journal:
 
     def _recorded(self, name: str, result: Any) -> Any:
         """Record a result. Returns what later attempts get: what JSON makes of it."""
-        from json import loads
-
         text = as_json(result, f"result of step {name}")
         return self._record(Step(name, self._now(), loads(text))).result
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, NamedTuple
 
+from pollconsumer.core.json_values import explain
 from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.users_code import Exited, OddError, readable, text_of
 from pollconsumer.runtime.handling.annotations import BadArguments
@@ -105,8 +106,6 @@ def why_dropped(result: Any) -> str:
     """Why the encoder refused ``result``, and where in it."""
     if isinstance(result, Dropped):
         return result.reason
-    from pollconsumer.core.json_values import explain
-
     try:
         explain(result, "result", "return what JSON has")
     except BaseException as error:  # raised by the user's classes, too
