@@ -16,16 +16,15 @@ from pollconsumer.core.messages.message_steps import Progress, Step, StepEntry, 
 from pollconsumer.core.messages.sequel import Sequel, encoded, identified, packed
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.audit_log import acting_as, note
-from pollconsumer.store.handler_pauses import HandlerPauses
+from pollconsumer.store.interventions import HandlerPauses, Interventions
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.limits import Limits
 from pollconsumer.store.queues.batches import Batches, NewBatch
-from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.queues.outbox_entry import pack
+from pollconsumer.store.queues.outbox import pack
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import _BLANK
 from pollconsumer.store.records.reservations import Claim
+from pollconsumer.store.records.steps import Limits
 from tests.interface.keyspace_page import CONTROL_KEYS
 from tests.store.acting import HOUR, QUEUE, AllRecurrences, Launch, chosen, complete_ago, die, finish, message, retry
 

@@ -15,7 +15,7 @@ STARTS = {"Thread", "Timer", "start_new_thread", "start_joinable_thread", "to_th
 STARTS |= {"ThreadPoolExecutor", "ProcessPoolExecutor", "ThreadingMixIn", "ThreadingHTTPServer", "ThreadingTCPServer"}
 BEGINNERS = {
     "runtime/system/own_threads.py": {"Thread", "start_new_thread"},
-    "store/trial/trial_steps.py": {"ThreadPoolExecutor"},  # whoever started it takes its result, or what it raised
+    "store/server_trial.py": {"ThreadPoolExecutor"},  # whoever started it takes its result, or what it raised
 }
 """The only files that begin threads, and by what."""
 GIVEN = {"encode", "decode", "get_credentials", "hook", "upgrade", "visitor", "_visitor", "delay", "_upgrade"}

@@ -1,4 +1,27 @@
-"""What other queues call things → what they are called here."""
+"""Exceptions, with the exit code of a command.
+
+    PollConsumerError               1    a bug in pollconsumer, unless it is a subclass
+    ├── UsageError                  2    invalid flag or argument
+    ├── BadData                     65   invalid data given by the user
+    │   ├── PayloadTooLarge         65
+    │   ├── Refused                 65   for the hooks of a producer
+    │   └── Conflict                65   its id belongs to a message with another handler or payload
+    ├── NotFound                    66   no such message, queue, recurrence, batch, lease
+    ├── NotCompleted                1    waited for a message that became a dead letter, was cancelled, or expired
+    ├── WaitRefused                 1    a handler waited for a message that its launch could not handle meanwhile
+    ├── StoreUnreachable            69   for the whole budget of the call
+    │   ├── NodeLost                69   of a cluster; other nodes answer
+    │   └── OutcomeUnknown          69   sent, but the reply was lost: repeat it with the same id
+    │       └── NotReplicated       69   accepted, but too few replicas have it
+    ├── CannotCreate                73   data directory, socket
+    ├── LeaseLost                   75   a newer launch holds the lease; nothing was written
+    ├── PermissionDenied            77   authentication, access rules, file modes
+    └── ConfigurationError          78   settings, handler imports
+        └── StoreRefused            78   evicting, replaced, too old, or keys of a wrong type
+            └── WentBack            78   it has lost what it had acknowledged
+
+A message is one line, ``WHAT: VALUE; FIX``.
+"""
 
 from __future__ import annotations
 

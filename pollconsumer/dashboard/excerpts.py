@@ -11,12 +11,11 @@ from pollconsumer.core.durations import Histogram
 from pollconsumer.core.lifecycle import State, Timestamps
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS
+from pollconsumer.store.leases import read_histogram
 from pollconsumer.store.reading.inspector import INDEXES, id_in
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.histograms import read_histogram
-from pollconsumer.store.records.id_text import id_bytes, id_text
-from pollconsumer.store.records.rows import ended_at, read_row
+from pollconsumer.store.records.rows import ended_at, id_bytes, id_text, read_row
 from pollconsumer.store.server import instant_of, now_ms, readable_queues
 from pollconsumer.store.store import Store
 

@@ -23,7 +23,7 @@ from pollconsumer.store.leases import LAUNCHES_KEPT, MOST_LAUNCHES_KEPT
 from pollconsumer.store.reading.batch_reader import WAITING, BatchStatus
 from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
 from pollconsumer.store.reading.messages import Message
-from pollconsumer.store.records.id_text import id_bytes
+from pollconsumer.store.records.rows import id_bytes
 from pollconsumer.store.recurrences.recurrence_interventions import Occurred
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
 from pollconsumer.store.store import Store

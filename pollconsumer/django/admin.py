@@ -20,9 +20,9 @@ from pollconsumer.django.web_view import ACT, VIEW, may, site_app
 from pollconsumer.interface.api.app import calls_of
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.store.audit_log import acting_as
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.reading.batch_reader import STATES
-from pollconsumer.store.reading.message_selector import by_queue
+from pollconsumer.store.reading.inspector import by_queue
 
 MOST = 1000
 """Messages, or batches, of which the list has pages."""

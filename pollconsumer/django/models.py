@@ -6,7 +6,7 @@ from django.db import models
 
 from pollconsumer.core.notation.instants import moment_of
 from pollconsumer.store.reading.batch_reader import BatchStatus
-from pollconsumer.store.reading.message_selector import entered_at
+from pollconsumer.store.reading.inspector import entered_at
 from pollconsumer.store.reading.messages import Message
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.embedded.server import EmbeddedServer
     from pollconsumer.runtime.spool import Spool
     from pollconsumer.store.brought_client import BroughtClient
-    from pollconsumer.store.client.strict import Strict
+    from pollconsumer.store.client.wire import Strict
 
 NOT_SPOOLED = "; not spooled: "
 
@@ -41,7 +41,7 @@ def strict_of(settings: Settings) -> Strict | None:
     """What an acknowledgement waits for; None if for nothing. The embedded server writes through before it answers."""
     if settings.durability != "strict" or settings.is_embedded:
         return None
-    from pollconsumer.store.client.strict import Strict  # few settings ask for it
+    from pollconsumer.store.client.wire import Strict  # few settings ask for it
 
     return Strict(settings.strict.replicas, settings.strict.within, settings.strict.aof)
 
@@ -86,7 +86,7 @@ def producer_of(settings: Settings, wire: Wire) -> Producer:
     if strict is None:
         producer = Producer(wire, settings.namespace)
     else:
-        from pollconsumer.store.safety.strict_producer import StrictProducer
+        from pollconsumer.store.queues.producer import StrictProducer
 
         producer = StrictProducer(wire, settings.namespace, strict)
     if settings.consumer.on_demand is not None:

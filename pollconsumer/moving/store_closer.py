@@ -17,14 +17,13 @@ from pollconsumer.core.errors import BadData, NotFound, StoreRefused
 from pollconsumer.core.messages.message import check_queue
 from pollconsumer.core.notation.text import counted
 from pollconsumer.interface.settings.values import NAME
-from pollconsumer.store.client.strict import MARKER
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import MARKER, Wire
 from pollconsumer.store.keyspace import CLOSED, CONTROL_SUFFIXES, QUEUE_KEYS, Keys
 from pollconsumer.store.leases import GENERATIONS, Leases
-from pollconsumer.store.records.id_text import id_text
+from pollconsumer.store.records.rows import id_text
 from pollconsumer.store.rights import KEEPER, demand
-from pollconsumer.store.safety.closing_note import EXPORT, IMPORT, ClosingNote
 from pollconsumer.store.server import now_ms, queue_names
+from pollconsumer.store.suitability import EXPORT, IMPORT, ClosingNote
 
 NO_LEASE_FOR_MS = 30_000
 """Milliseconds for which no lease is given after each look at those that are held, so that an export that was killed

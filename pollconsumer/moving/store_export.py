@@ -29,7 +29,7 @@ from pollconsumer.interface.named_files import open_incoming
 from pollconsumer.interface.settings.values import NAME
 from pollconsumer.moving.store_closer import Place, StoreCloser
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.safety.closing_note import IMPORT, ClosingNote
+from pollconsumer.store.suitability import IMPORT, ClosingNote
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

@@ -15,8 +15,7 @@ from pollconsumer.platform_files.installation import (
     environment_text,
     refuse_local_store,
 )
-from pollconsumer.store.client.sentinel import service_of
-from pollconsumer.store.cluster.cluster_address import server_urls
+from pollconsumer.store.client.address import server_urls, service_of
 from pollconsumer.store.keyspace import Keys
 
 PROGRAM, DIRECTORY = "/opt/pollconsumer/bin/pollconsumer", "/app"

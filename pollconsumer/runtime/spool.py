@@ -40,7 +40,7 @@ from pollconsumer.runtime.embedded.directory import (
 )
 from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.store.queues import outbox
-from pollconsumer.store.queues.outbox_entry import pack, read_entry
+from pollconsumer.store.queues.outbox import pack, read_entry
 from pollconsumer.store.queues.producer import Origin, Producer, pages_of
 
 MOST_FILES, MOST_BYTES = 10_000, 1 << 30

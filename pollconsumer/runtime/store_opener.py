@@ -13,13 +13,11 @@ from pollconsumer.runtime.system.own_files import EMBEDDED, OwnFiles, data_direc
 from pollconsumer.store.client.address import CredentialProvider
 from pollconsumer.store.client.patience import Patience
 from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.strict import ByKeepers, ByPeople, Strict
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ByKeepers, ByPeople, Strict, Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.safety.rollback import Rollback
-from pollconsumer.store.safety.suitability import Suitability, count_replicas
 from pollconsumer.store.scripts import Scripts
+from pollconsumer.store.suitability import Rollback, Suitability, count_replicas
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.embedded.server import EmbeddedServer
@@ -104,7 +102,7 @@ class StoreOpener:
         self.namespace = namespace
         address = self._embedded(durability, warn, data, program) if client is None and store == EMBEDDED else store
         if client is None and store != EMBEDDED and not store.startswith("unix:"):
-            from pollconsumer.store.safety.doubts import doubts
+            from pollconsumer.store.client.address import doubts
 
             for doubt in doubts(store, logs_in=credentials is not None):
                 warn(doubt)
@@ -186,8 +184,8 @@ class StoreOpener:
             return self._brought.connecting(self.namespace)
         credentials = None if self._credentials is None else self._credentials()
         if self._url.startswith("redis+cluster:"):
-            from pollconsumer.store.cluster.cluster_address import ClusterAddress  # few stores are clusters
-            from pollconsumer.store.cluster.cluster_wire import connecting_to
+            from pollconsumer.store.client.address import ClusterAddress  # few stores are clusters
+            from pollconsumer.store.client.cluster_wire import connecting_to
 
             return connecting_to(ClusterAddress(self._url, credentials), self.namespace)
         return partial(ServerWire, self._url, credentials=credentials)

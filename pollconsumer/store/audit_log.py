@@ -19,7 +19,7 @@ from pollconsumer.core.errors import PermissionDenied
 from pollconsumer.core.notation.instants import LAST_MILLISECOND, datetime_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.records.id_text import id_text
+from pollconsumer.store.records.rows import id_text
 from pollconsumer.store.rights import NOTING, OPERATOR, demand, lacking
 from pollconsumer.store.server import now_ms
 

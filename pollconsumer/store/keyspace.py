@@ -104,7 +104,7 @@ QUEUE_KEYS = {
         "list",
         "left by versions before: start, end and row of completed messages that no total counts yet",
     ),
-    "totals": Key("totals", "hash", "what was settled → how often: see store/reading/totals.py"),
+    "totals": Key("totals", "hash", "what was settled → how often: see store/reading/ledger.py"),
     "batches": Key(
         "batches",
         "hash",

@@ -9,7 +9,9 @@ The times, in seconds, are those of Kubernetes' leader election: a holder trusts
 server grants, counted from before the request, on the boot clock.
 """
 
+import re
 from collections.abc import Iterable, Mapping
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -18,11 +20,28 @@ from pollconsumer.core.errors import StoreRefused
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.wire import Marks, Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.records.histograms import read_histogram, write_histogram
-from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.reservations import Claim
+from pollconsumer.store.records.rows import id_text
 from pollconsumer.store.rights import LAUNCH, demand
 from pollconsumer.store.server import TIME, count_of, to_ms
+
+_TEXT = rb"(\d+(?:\.\d+)?(?:e[+-]\d+)?)((?: \d{1,3}:\d{1,15})+)"
+
+
+def write_histogram(histogram: Histogram) -> str:
+    """The stored text of a histogram, ``0.75 12:3 40:1``: the sum in seconds; number and count of each bucket."""
+    return f"{histogram.total:.9g}" + "".join(f" {bucket}:{count}" for bucket, count in histogram.counts.items())
+
+
+def read_histogram(text: bytes | None) -> Histogram | None:
+    """The histogram in stored text; None if there is none, or if it is corrupt."""
+    read = re.fullmatch(_TEXT, text or b"")
+    if read is None or (total := float(read[1])) == inf:
+        return None
+    pairs = (each.split(b":") for each in read[2].split())
+    counts = {int(bucket): int(count) for bucket, count in pairs}
+    return Histogram(total, counts) if max(counts) <= LAST else None
+
 
 TTL = 15.0
 RENEW_EVERY = 5.0

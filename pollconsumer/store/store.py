@@ -7,16 +7,13 @@ from functools import cached_property
 from typing import TypeVar
 
 from pollconsumer.store.audit_log import Intervention, interventions_of
-from pollconsumer.store.batch_interventions import BatchInterventions
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.handler_pauses import HandlerPauses
+from pollconsumer.store.interventions import BatchInterventions, HandlerPauses, Interventions
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Leases
-from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.batch_reader import BatchReader
-from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.reading.message_selector import MessageSelector
+from pollconsumer.store.reading.inspector import Inspector, MessageSelector
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 
 T = TypeVar("T")

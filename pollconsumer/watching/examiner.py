@@ -18,7 +18,7 @@ from pollconsumer.runtime.launch.next_launches import next_launches
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.inspector import QueueCounts
-from pollconsumer.store.reading.totals import SKIPPED, SKIPPED_AT, all_names
+from pollconsumer.store.reading.ledger import SKIPPED, SKIPPED_AT, all_names
 from pollconsumer.store.records import rows
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import TIME, count_of, info_fields, to_ms

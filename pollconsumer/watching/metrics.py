@@ -18,7 +18,7 @@ from pollconsumer.interface.cli.types import NAMED_PATH, Once
 from pollconsumer.interface.named_files import refuse_to_replace, replacement
 from pollconsumer.store.reading.batch_reader import STATES
 from pollconsumer.store.reading.inspector import Inspector, QueueCounts
-from pollconsumer.store.reading.totals import LAST_BUCKET, Spans, Totals
+from pollconsumer.store.reading.ledger import LAST_BUCKET, Spans, Totals
 
 LAUNCHES_READ = 1000
 Labels = Mapping[str, str]

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.runtime.embedded.start import find_program
+from pollconsumer.store.client.cluster_nodes import SLOTS
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.cluster.slots import SLOTS
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from redis import cluster
 
 from pollconsumer import PollConsumer
-from pollconsumer.store.cluster.cluster_address import ClusterAddress
+from pollconsumer.store.client.address import ClusterAddress
 from tests.cluster.tested import client_module
 from tests.site import PATIENCE
 

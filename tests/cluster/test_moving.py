@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer.store.client.address import ClusterAddress
+from pollconsumer.store.client.cluster_nodes import slot_of
+from pollconsumer.store.client.cluster_wire import ClusterWire, connecting_to
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.cluster.cluster_address import ClusterAddress
-from pollconsumer.store.cluster.cluster_wire import ClusterWire, connecting_to
-from pollconsumer.store.cluster.slots import slot_of
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.cluster.nodes import Cluster, NodeProcess
 from tests.conftest import NAMESPACE

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import PermissionDenied
+from pollconsumer.store.client.address import ClusterAddress
+from pollconsumer.store.client.cluster_wire import ClusterWire, connecting_to
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.cluster.cluster_address import ClusterAddress
-from pollconsumer.store.cluster.cluster_wire import ClusterWire, connecting_to
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.safety.suitability import Suitability
+from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.store.test_rights import BEGINNINGS, DOCUMENT, Memo
 

@@ -15,7 +15,7 @@ from tests.store.acting import message
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pollconsumer.store.cluster.cluster_wire import ClusterWire
+    from pollconsumer.store.client.cluster_wire import ClusterWire
     from tests.store.servers import Server
 
 QUEUES = ("mail", "images", "reports", "billing", "sync", "search")

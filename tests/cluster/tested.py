@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from redis.cluster import RedisCluster
 
 from pollconsumer.store.brought_client import ClientCluster
-from pollconsumer.store.cluster.cluster_address import ClusterAddress, NodeAddresses
-from pollconsumer.store.cluster.cluster_wire import ClusterWire
-from pollconsumer.store.cluster.topology import Topology
+from pollconsumer.store.client.address import ClusterAddress, NodeAddresses
+from pollconsumer.store.client.cluster_nodes import Topology
+from pollconsumer.store.client.cluster_wire import ClusterWire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.server import TIME
 from tests.store.servers import Server

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.durations import Histogram
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.leases import write_histogram
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import _BLANK
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.histograms import write_histogram
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from tests.store.acting import HOUR, Launch, die, message, retry
 from tests.store.servers import server_ms

@@ -19,8 +19,7 @@ from pollconsumer.dashboard.server import SWEEP_WITHIN, PageActions
 from pollconsumer.store.audit_log import acting_as, note
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.handler_pauses import HandlerPauses
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.interventions import HandlerPauses, Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.store import Store

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from redis import exceptions
 
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
 from tests.faults.history import HandlerPause
 from tests.faults.installation import NAMESPACE

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.producer import Origin
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Claim, Reservation

@@ -19,7 +19,7 @@ from pollconsumer.interface.api.registry import HandlerOptions
 from pollconsumer.runtime.handling.batch_in_hand import Batch, MemberOutcome
 from pollconsumer.runtime.handling.delivery import Previous
 from pollconsumer.runtime.new_messages import SendOptions
-from pollconsumer.store.batch_interventions import CancelledMembers
+from pollconsumer.store.interventions import CancelledMembers
 from pollconsumer.store.reading.batch_reader import BatchCallback, BatchStatus
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.occurrences import PreviousOccurrence

@@ -129,7 +129,7 @@ def _keys() -> Iterator[str]:
         "sends them. The last two columns name scripts of `store/lua/`. Python removes sent entries of an outbox, and "
         "keeps them in `told` for an hour (`store/queues/outbox.py`), advances an instant "
         "(`store/recurrences/launch_recurrences.py`), takes the elements of markers, and writes `store-id` "
-        "(`store/safety/suitability.py`), `recurring` (`store/queues/upkeep.py`), `closing` and `imported` (`moving/`)."
+        "(`store/suitability.py`), `recurring` (`store/queues/upkeep.py`), `closing` and `imported` (`moving/`)."
     )
     yield "## Keys of a queue: `{namespace:queue}:suffix`"
     header = "Word | Suffix | Type | Content | Written by | Expiry set by"
@@ -206,7 +206,7 @@ def _closed() -> Iterator[str]:
         "While a store is closed, for its export or its import, each of these keys is `{…}:closed:suffix`, and a "
         "string that says why is in its place (`close`, `fill`, `reopen`; "
         "[decision 35](../decisions/0035-moving-a-store.md)). A key `replicated`, which lasts a second, then marks "
-        "what is to be replicated strictly (`store/client/strict.py`)."
+        "what is to be replicated strictly (`store/client/wire.py`)."
     )
 
 

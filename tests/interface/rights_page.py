@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 
 from pollconsumer.store import rights
-from pollconsumer.store.client.strict import WAITING
-from pollconsumer.store.cluster.cluster_wire import RIGHTS as OF_CLUSTERS
+from pollconsumer.store.client.cluster_wire import RIGHTS as OF_CLUSTERS
+from pollconsumer.store.client.wire import WAITING
 from pollconsumer.watching.examiner import CUTTING_OFF
 
 ROLES = {

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
+from pollconsumer.store import interventions
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.queues import interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, message

@@ -24,7 +24,7 @@ from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.safety.rollback import Rollback
+from pollconsumer.store.suitability import Rollback
 from tests.conftest import NAMESPACE
 from tests.store.acting import Launch, message
 from tests.store.moving import exported

@@ -182,7 +182,7 @@ def test_what_is_done_to_many_messages_says_and_notes_how_many_are_done(
 
 def test_of_ids_that_are_named_it_says_how_many_were_asked_for(site: Site) -> None:
     ids = [site.enqueue("record", name=name) for name in "abc"]
-    done = interrupted(site, "store.queues.interventions", "Interventions", "cancel", "cancel", *ids, at=3)
+    done = interrupted(site, "store.interventions", "Interventions", "cancel", "cancel", *ids, at=3)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "pollconsumer: interrupted: 2 of 3 done, and perhaps the next one\n"
 

@@ -19,13 +19,12 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.notation.instants import EPOCH
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.store.audit_log import acting_as
-from pollconsumer.store.handler_pauses import HandlerPauses
+from pollconsumer.store.interventions import HandlerPauses, Interventions
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.messages import read_messages
-from pollconsumer.store.records.id_text import id_text
+from pollconsumer.store.records.rows import id_text
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader
 from pollconsumer.store.server import known_queues
 from pollconsumer.store.store import Store

@@ -22,7 +22,7 @@ from pollconsumer.interface.cli.messages.enqueue import line_message
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.new_messages import Defaults, SendOptions
-from pollconsumer.store.queues.outbox_entry import read_entry
+from pollconsumer.store.queues.outbox import read_entry
 from pollconsumer.store.queues.producer import Enqueued
 from pollconsumer.web.launch_endpoint import enqueue_received
 from tests.inner import calls_of

@@ -30,7 +30,7 @@ from pollconsumer.platform_files import calendar
 from pollconsumer.platform_files.files import PRIVATE, File
 from pollconsumer.platform_files.init_command import LOCAL, PLATFORMS
 from pollconsumer.platform_files.installation import STORE, Installation
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
 from tests.conftest import NAMESPACE

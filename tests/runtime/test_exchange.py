@@ -24,7 +24,7 @@ from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.session.pace import ConsumerOptions
 from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.store.leases import Group
-from pollconsumer.store.limits import Kept, Limits, Retention
+from pollconsumer.store.records.steps import Kept, Limits, Retention
 from tests.conftest import NAMESPACE
 from tests.runtime.test_promoting import MIDNIGHT
 from tests.store.acting import Looking, finish, message

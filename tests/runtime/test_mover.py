@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pollconsumer.core.news.events import OrphansRecovered, QueueLeftOut
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.mover import Mover, MoverOptions
-from pollconsumer.store.queues.outbox_entry import pack
+from pollconsumer.store.queues.outbox import pack
 from pollconsumer.store.records.reservations import Claim
 from tests.site import wait_until
 from tests.store import acting

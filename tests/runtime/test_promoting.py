@@ -24,7 +24,7 @@ from pollconsumer.runtime.launch_upkeep import repair
 from pollconsumer.runtime.session import exchange
 from pollconsumer.runtime.session.pace import ConsumerOptions
 from pollconsumer.store.leases import Group
-from pollconsumer.store.queues.outbox_entry import pack
+from pollconsumer.store.queues.outbox import pack
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, finish, message

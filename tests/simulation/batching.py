@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.errors import BadData, LeaseLost, NotFound, StoreRefused
 from pollconsumer.core.messages.sequel import Sequel, encoded, identified, packed
 from pollconsumer.runtime.session.settlements import full_extra
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches
-from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
 from tests.faults import about_batches, store_view

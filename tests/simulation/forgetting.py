@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import Conflict
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.queues import outbox
-from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.queues.upkeep import KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_PAGE

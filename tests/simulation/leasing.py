@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import TTL, Leases, TurnedAway
-from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.records.reservations import Claim
 from tests.faults.history import Lease
 from tests.simulation.scene import GROUP, NAMESPACE, QUEUE

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import NotFound, OutcomeUnknown, StoreUnreachable
-from pollconsumer.store.handler_pauses import HandlerPauses
+from pollconsumer.store.interventions import HandlerPauses, Interventions
 from pollconsumer.store.leases import Leases
-from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
 from tests.faults.handlers_known import BULK
 from tests.faults.history import HandlerPause

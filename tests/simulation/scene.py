@@ -10,10 +10,10 @@ from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases, LeasesOfOthers
 from pollconsumer.store.queues import outbox
-from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.queues.outbox_entry import pack
+from pollconsumer.store.queues.outbox import pack
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Claim, Reservation
 from pollconsumer.store.records.steps import Extra, Settlement, Share

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.interventions import Interventions
 from tests.faults.handlers_known import SIGNAL
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Opener

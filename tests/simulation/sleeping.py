@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.records.steps import Settlement
 from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene
 from tests.store.acting import message

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.retry import MOST_CRASHES
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Leases
-from pollconsumer.store.limits import Limits
 from pollconsumer.store.queues import outbox
-from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.records.steps import Share
+from pollconsumer.store.records.steps import Limits, Share
 from tests.simulation.scene import GROUP, NAMESPACE, QUEUE, Scene
 from tests.store.acting import HOUR, Looking, message
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.interventions import Interventions
 from tests.leaving_out import long
 from tests.simulation.catalogue import CATALOGUE, a_redrive
 from tests.simulation.exploring import Choices, explore

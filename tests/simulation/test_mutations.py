@@ -22,6 +22,6 @@ def test_what_covers_a_guard_is_taken_out_with_it() -> None:
 
 
 def test_a_guard_is_hunted_where_its_module_is_loaded() -> None:
-    names = "enqueue: id in memory", "runtime/handling/journal: a recorded step", "cluster/cluster_wire: asking"
+    names = "enqueue: id in memory", "runtime/handling/journal: a recorded step", "client/cluster_wire: asking"
     loaded = [[is_loaded(NAMED[name], runs) for runs in (CATALOGUE_RUNS, STORIES_RUN)] for name in names]
     assert loaded == [[True, True], [False, True], [False, False]]

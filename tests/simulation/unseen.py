@@ -20,7 +20,7 @@ _NO_AUDIT = "outside: nobody looks at the audit log"
 _SERVED = "outside: launches serve each queue"
 
 UNSEEN: dict[str, str] = {
-    "core/messages/packed_message: types of fields": _NOT_FOREIGN,
+    "core/messages/sequel: types of fields": _NOT_FOREIGN,
     "core/messages/sequel: a sequel that is none": _NOT_FOREIGN,
     "runtime/consumer: a queue whose keys cannot be used": _NOT_FOREIGN,
     "runtime/mover: who is left out": _NOT_FOREIGN,
@@ -56,7 +56,7 @@ UNSEEN: dict[str, str] = {
     "expire: begun by its first step": _SERVED,
     "expire: the checkpoint is dropped": _SERVED,
     "note: most notes": _NO_AUDIT,
-    "queues/interventions: what was done before it was cut short": _NO_AUDIT,
+    "interventions: what was done before it was cut short": _NO_AUDIT,
     "occurrences: a clock of the first day": "outside: no story begins in 1970; test_first_day.py has one that does",
     "put: periods of a rule put in a pause": _NO_PROGRAM,
     "recurrences/recurrence_interventions: not before the first instant that was asked for": _NO_PROGRAM,
@@ -68,7 +68,7 @@ UNSEEN: dict[str, str] = {
     "queues/producer: rights of a producer in a queue": _NO_USERS,
     "leases: rights of a launch": _NO_USERS,
     "leases: rights to break": _NO_USERS,
-    "queues/interventions: rights": _NO_USERS,
+    "interventions: rights": _NO_USERS,
     "recurrences/recurrence_interventions: rights": _NO_USERS,
     "queues/upkeep: types of a queue's keys": _NOT_FOREIGN,
     "promote: fence compare": "harmless: a stale mover promotes what is due, as its successor would",
@@ -114,7 +114,7 @@ UNSEEN: dict[str, str] = {
     "runtime/handling/journal: nothing that is lost goes with a step": _WHERE_TAKEN,
     "runtime/handling/journal: a recorded step, awaited": _NO_COROUTINE,
     "runtime/handling/handler: what is skipped, awaited": _NO_COROUTINE,
-    "handler_pauses: launches are woken": _NOT_HEARD,
+    "interventions: launches are woken": _NOT_HEARD,
     "runtime/handling/bulk: a result for each message": _AS_SAID,
     "runtime/handling/bulk: errors of the messages that there are": _AS_SAID,
     "runtime/session/bulk_calls: most bytes of a call": "outside: payloads are small",

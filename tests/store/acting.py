@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import digest_of
-from pollconsumer.store.limits import Limits
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Claim, Reservation
-from pollconsumer.store.records.steps import Done, Settlement, Share, Stepped
+from pollconsumer.store.records.steps import Done, Limits, Settlement, Share, Stepped
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 

@@ -8,7 +8,7 @@ from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.sequel import Sequel, encoded, identified, packed
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches, NewBatch
-from pollconsumer.store.queues.outbox_entry import pack, told_of_member
+from pollconsumer.store.queues.outbox import pack, told_of_member
 from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message
 

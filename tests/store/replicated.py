@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.strict import Strict
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import Strict, Wire
+from pollconsumer.store.queues.producer import StrictProducer
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.safety.strict_producer import StrictProducer
-from pollconsumer.store.safety.suitability import Suitability
+from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.short_directory import short_directory
 from tests.store.test_suitability import Memo

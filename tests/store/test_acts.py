@@ -10,15 +10,13 @@ import pytest
 
 from pollconsumer.core.errors import BadData, NotFound, StoreUnreachable
 from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.store import interventions as module
 from pollconsumer.store.audit_log import acting_as, interventions_of
-from pollconsumer.store.batch_interventions import BatchInterventions
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
-from pollconsumer.store.handler_pauses import HandlerPauses
+from pollconsumer.store.interventions import BatchInterventions, HandlerPauses, Interventions
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.queues import interventions as module
-from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.recurrences import recurrence_interventions

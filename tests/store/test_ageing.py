@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, release
 
 if TYPE_CHECKING:
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
 

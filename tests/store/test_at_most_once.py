@@ -13,7 +13,7 @@ from tests.store.acting import QUEUE, Launch, Looking, message, names, park, rel
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.records.reservations import DeadLetter

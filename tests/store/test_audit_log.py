@@ -14,8 +14,7 @@ from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import audit_log
 from pollconsumer.store.audit_log import Intervention, interventions_of
-from pollconsumer.store.handler_pauses import HandlerPauses
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.interventions import HandlerPauses, Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences

@@ -13,12 +13,12 @@ import pytest
 from pollconsumer.core.errors import NodeLost, NotFound
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.sequel import FIRST
-from pollconsumer.store.batch_interventions import BatchInterventions
-from pollconsumer.store.limits import Retention
+from pollconsumer.store.interventions import BatchInterventions
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches
-from pollconsumer.store.queues.outbox_entry import pack
+from pollconsumer.store.queues.outbox import pack
 from pollconsumer.store.reading.batch_reader import MALFORMED, BatchReader
+from pollconsumer.store.records.steps import Retention
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, expire, release, retry, send_and_die
 from tests.store.batching import HOME, OTHER, OneBatch, complete_member, member, new_batch
@@ -26,7 +26,7 @@ from tests.store.batching import HOME, OTHER, OneBatch, complete_member, member,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
 
 

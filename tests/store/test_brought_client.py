@@ -19,16 +19,15 @@ import trustme
 from redis import sentinel
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, StoreUnreachable
-from pollconsumer.store.brought_client import brought
-from pollconsumer.store.client import redis_py
+from pollconsumer.store import brought_client
+from pollconsumer.store.brought_client import ClientConnection, brought
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.redis_py import ClientConnection
 from pollconsumer.store.client.replies import ErrorReply
 from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.strict import ByPeople
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.client.wire import ByPeople
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.safety.suitability import Suitability
+from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE, by_client, in_memory_by_client, real_server
 from tests.failovers.servers import SERVICE, Trio, await_true
 from tests.store.acting import QUEUE, Launch, message
@@ -295,7 +294,7 @@ def trio() -> Iterator[Trio]:
 
 
 def test_a_sentinels_primary_is_followed_to_the_next_one(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redis_py, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(brought_client, "LOOK_EVERY", 0.0)
     sentinels = [("127.0.0.1", int(each.port)) for each in trio.sentinels]
     client = Sentinel(sentinels).master_for(SERVICE, password=SECRET, decode_responses=True)
     wire = wire_of(client, greet=Suitability(NAMESPACE, Memo(), lambda _: None))

@@ -12,7 +12,7 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, messag
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.records.reservations import Reservation
 

@@ -10,14 +10,14 @@ from pollconsumer.core.errors import Conflict
 from pollconsumer.core.messages.payloads import digest_of
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.queues import outbox, producer, upkeep
-from pollconsumer.store.queues.outbox_entry import pack
+from pollconsumer.store.queues.outbox import pack
 from pollconsumer.store.queues.producer import Enqueued
 from tests.store.acting import QUEUE, Launch, Looking, chosen, die, finish, message, send_and_die
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
     from pollconsumer.core.messages.message import NewMessage
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
 
 BIG = b'{"x":"%b"}' % (b"x" * 2000)

@@ -17,7 +17,7 @@ from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, AllRecurrences, Launch, Looking, message, names, unattended
 
 if TYPE_CHECKING:
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.records.reservations import Reservation

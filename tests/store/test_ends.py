@@ -19,7 +19,7 @@ from tests.test_architecture import table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.records.reservations import Reservation
 

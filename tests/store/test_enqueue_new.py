@@ -14,10 +14,9 @@ from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
 from pollconsumer.store.client.patience import Patience
 from pollconsumer.store.client.replies import Unanswered
-from pollconsumer.store.client.strict import Strict
-from pollconsumer.store.queues.producer import Enqueued, Producer
+from pollconsumer.store.client.wire import Strict
+from pollconsumer.store.queues.producer import Enqueued, Producer, StrictProducer
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.safety.strict_producer import StrictProducer
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, retry
 from tests.store.servers import snapshot

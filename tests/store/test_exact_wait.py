@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.store.client import exact_wait as module
-from pollconsumer.store.client.exact_wait import END, LATE, SHORT, wait_readable
+from pollconsumer.store.client import own_descriptors as module
+from pollconsumer.store.client.own_descriptors import END, LATE, SHORT, wait_readable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

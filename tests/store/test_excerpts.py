@@ -10,10 +10,10 @@ import pytest
 from pollconsumer.core.durations import Histogram
 from pollconsumer.core.lifecycle import State
 from pollconsumer.dashboard.excerpts import SAMPLE, Excerpts
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.leases import write_histogram
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.histograms import write_histogram
 from pollconsumer.store.records.steps import Settlement
 from pollconsumer.store.store import Store
 from tests.conftest import NAMESPACE

@@ -10,13 +10,13 @@ from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.store.queues import outbox, upkeep
-from pollconsumer.store.queues.outbox_entry import pack
+from pollconsumer.store.queues.outbox import pack
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, die, expire, finish, message, names, park, retry
 from tests.store.batching import OTHER, OneBatch, member
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
 

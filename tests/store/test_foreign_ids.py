@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store.records.id_text import id_bytes, id_text
+from pollconsumer.store.records.rows import id_bytes, id_text
 from pollconsumer.store.server import service_of
 from tests.store.acting import QUEUE, Launch, Looking, message, names
 
 if TYPE_CHECKING:
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.leases import Leases
-    from pollconsumer.store.queues.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
 

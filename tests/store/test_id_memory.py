@@ -11,7 +11,7 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.patience import SystemClocks
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.queues import outbox, producer, upkeep
-from pollconsumer.store.queues.outbox_entry import pack
+from pollconsumer.store.queues.outbox import pack
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED, Enqueued
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from tests.store.servers import Server
 
 OTHERS = 50

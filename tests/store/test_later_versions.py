@@ -18,7 +18,7 @@ from pollconsumer.core.messages.sequel import FIRST
 from pollconsumer.moving.store_closer import StoreCloser
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues import outbox
-from pollconsumer.store.queues.outbox_entry import pack
+from pollconsumer.store.queues.outbox import pack
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reports import read_progress
 from pollconsumer.store.records.reservations import Claim
@@ -30,7 +30,7 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, message, na
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.store.limits import Limits
 from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.records.steps import Limits
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, release, retry
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from tests.store.servers import Server
 

@@ -9,7 +9,7 @@ import pytest
 from pollconsumer.core.errors import NotFound, StoreUnreachable
 from pollconsumer.core.lifecycle import State
 from pollconsumer.dashboard.excerpts import Excerpts
-from pollconsumer.store.reading.message_selector import MessageSelector, Selection
+from pollconsumer.store.reading.inspector import MessageSelector, Selection
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
 from pollconsumer.store.store import Store
 from pollconsumer.watching.metrics import metrics_of

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError, StoreRefused
 from pollconsumer.interface import cli
-from pollconsumer.store.client.address import place_in
+from pollconsumer.store.client.address import ClusterAddress, Node, place_in
+from pollconsumer.store.client.cluster_nodes import Topology
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import ErrorReply, Unanswered
 from pollconsumer.store.client.sentinel import Sentinels
 from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.cluster.cluster_address import ClusterAddress, Node
-from pollconsumer.store.cluster.topology import Topology
 from pollconsumer.store.reading import messages
 from tests.inner import calls_of
 from tests.store.relay import Listening

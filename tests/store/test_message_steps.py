@@ -10,15 +10,14 @@ import pytest
 from pollconsumer.core.errors import BadData, LeaseLost, NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message_steps import MOST_BYTES, Recorded, Step, StepEntry, as_recorded
-from pollconsumer.store.limits import Kept, Retention
-from pollconsumer.store.records.steps import Settlement
+from pollconsumer.store.records.steps import Kept, Retention, Settlement
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, expire, message, release, retry
 from tests.store.servers import await_next_ms
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.records.reservations import Reservation

@@ -15,7 +15,7 @@ from pollconsumer.store.keyspace import QUEUE_KEYS
 from pollconsumer.store.leases import Group, Leases, TurnedAway
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Claim
-from pollconsumer.store.safety.suitability import Suitability
+from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE, empty_server
 from tests.interface.keyspace_page import BY_GROUP, CONTROL_KEYS
 from tests.leaving_out import long
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.store.client.wire import Wire
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from tests.store.servers import Server
 
 GROUP = Group("consumer", (QUEUE,), 1)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store.queues import outbox
-from pollconsumer.store.queues.outbox_entry import pack
+from pollconsumer.store.queues.outbox import pack
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, finish, message
 from tests.store.servers import server_ms, snapshot
 

@@ -16,7 +16,7 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, messag
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
 
 HALF = Progress(1, 2, "half of it")

@@ -9,12 +9,12 @@ import pytest
 from pollconsumer.core.messages.message import TRAVELLING, NewMessage, Options, decoded_options
 from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.store.queues import outbox
-from pollconsumer.store.queues.outbox_entry import pack
+from pollconsumer.store.queues.outbox import pack
 from pollconsumer.store.records import rows
 from tests.store.acting import QUEUE, Launch, Looking, chosen, finish, message
 
 if TYPE_CHECKING:
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
 

@@ -14,7 +14,7 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
 

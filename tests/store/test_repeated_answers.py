@@ -11,8 +11,8 @@ import pytest
 
 from pollconsumer.core.messages.sequel import identified
 from pollconsumer.store.client.replies import Unanswered
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.queues import upkeep
-from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.producer import Enqueued, Producer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.messages import read_messages

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store.queues import outbox
-from pollconsumer.store.queues.outbox_entry import pack, read_entry
+from pollconsumer.store.queues.outbox import pack, read_entry
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, finish, message, names, release, retry
 from tests.store.servers import server_ms, snapshot
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.core.messages.message import NewMessage
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.producer import Enqueued
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.records.reservations import Reservation

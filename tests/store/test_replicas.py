@@ -15,17 +15,16 @@ from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.strict import Strict
-from pollconsumer.store.client.wire import Wire, confirmed
+from pollconsumer.store.client.wire import Strict, Wire, confirmed
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.producer import StrictProducer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
-from pollconsumer.store.safety.strict_producer import StrictProducer
 from pollconsumer.store.scripts import Scripts
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, Looking, chosen, message, names

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError
 from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.steps import Stepped

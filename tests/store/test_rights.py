@@ -17,19 +17,17 @@ from pollconsumer.store import rights
 from pollconsumer.store.audit_log import acting_as, interventions_of
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.strict import WAITING, ByPeople, Strict
-from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.handler_pauses import HandlerPauses
+from pollconsumer.store.client.wire import WAITING, ByPeople, Strict, Wire
+from pollconsumer.store.interventions import HandlerPauses, Interventions
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.queues.producer import StrictProducer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.steps import Settlement
-from pollconsumer.store.safety.strict_producer import StrictProducer
-from pollconsumer.store.safety.suitability import Suitability
 from pollconsumer.store.scripts import linked
+from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.interface.rights_page import PATTERNS
 from tests.store.acting import HOUR, QUEUE, AllRecurrences, Launch, die, message, names

@@ -9,15 +9,14 @@ import pytest
 
 from pollconsumer.core.errors import WentBack
 from pollconsumer.runtime.new_messages import new_id
+from pollconsumer.store import suitability
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.limits import Kept, Retention
-from pollconsumer.store.queues.interventions import Interventions
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Claim
-from pollconsumer.store.safety import rollback
-from pollconsumer.store.safety.rollback import Rollback
-from pollconsumer.store.safety.suitability import Suitability
+from pollconsumer.store.records.steps import Kept, Retention
+from pollconsumer.store.suitability import Rollback, Suitability
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, finish, message
 from tests.store.servers import server_ms
@@ -367,7 +366,7 @@ def test_what_may_be_forgotten_by_now_is_not_missed(
     store, said = producer
     for _ in range(2):  # the first of a queue goes another way
         enqueue(store, new_id())
-    monkeypatch.setattr(rollback, "REPEAT_WITHIN_MS", -60_000)
+    monkeypatch.setattr(suitability, "REPEAT_WITHIN_MS", -60_000)
     valkey.wire().command("DEL", store.keys.queue(QUEUE, "records"))
     anew(store)
     assert said == []

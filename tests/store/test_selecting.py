@@ -8,9 +8,9 @@ import pytest
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store.queues import interventions as module
-from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.reading.message_selector import MessageSelector, Selection, recurrence_of, unreserved
+from pollconsumer.store import interventions as module
+from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.reading.inspector import MessageSelector, Selection, recurrence_of, unreserved
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, die, message
 from tests.store.servers import server_ms

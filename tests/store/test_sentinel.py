@@ -13,13 +13,13 @@ import trustme
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, StoreRefused, StoreUnreachable
 from pollconsumer.interface.settings.values import check_store
 from pollconsumer.store.client import patience, sentinel
+from pollconsumer.store.client.address import SENTINEL_PORT, doubts, service_of
 from pollconsumer.store.client.patience import Budget, Patience
 from pollconsumer.store.client.replies import ErrorReply, Unanswered, raise_if_error
-from pollconsumer.store.client.sentinel import ANSWER_WITHIN, PORT, Sentinels, service_of
+from pollconsumer.store.client.sentinel import ANSWER_WITHIN, Sentinels
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.safety.doubts import doubts
-from pollconsumer.store.safety.suitability import Suitability
+from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.failovers.servers import SERVICE, Trio
 from tests.interface.away import Connection
@@ -243,7 +243,11 @@ def test_a_url_names_sentinels_service_and_database_and_logins_for_both() -> Non
         "redis+sentinel://u:p%2F@h1:26380,[::1],h3/my/2?sentinel_username=s&sentinel_password=t&ssl=yes&ssl_ca_certs=f"
     )
     assert name == "my"
-    assert [(each.host, each.port) for each in sentinels] == [("h1", 26380), ("::1", PORT), ("h3", PORT)]
+    assert [(each.host, each.port) for each in sentinels] == [
+        ("h1", 26380),
+        ("::1", SENTINEL_PORT),
+        ("h3", SENTINEL_PORT),
+    ]
     assert {(each.user, each.password, each.database) for each in sentinels} == {("s", "t", 0)}
     assert (primary.user, primary.password, primary.database, primary.tls) == ("u", "p/", 2, {"ssl_ca_certs": "f"})
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.store.queues.server_clock import MOST_DELAYED, SHOWN_FOR, ServerClock
+from pollconsumer.store.queues.redis_store import MOST_DELAYED, SHOWN_FOR, ServerClock
 from pollconsumer.store.records.steps import Share
 from tests.store.acting import HOUR, QUEUE, Launch, message
 from tests.store.servers import server_ms

@@ -10,14 +10,12 @@ import pytest
 
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.interface.memory_store import SCRIPTS, DirectConnection, FakeStore
-from pollconsumer.store import rights
+from pollconsumer.store import rights, server_trial
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import ErrorReply, Unanswered
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.queues.producer import Producer
-from pollconsumer.store.trial import trial_steps
-from pollconsumer.store.trial.server_trial import ServerTrial
-from pollconsumer.store.trial.trial_steps import STEPS, TriedQueue
+from pollconsumer.store.server_trial import STEPS, ServerTrial, TriedQueue
 from tests.conftest import NAMESPACE
 from tests.store.acting import message
 from tests.store.servers import Impatient, Server, snapshot
@@ -37,7 +35,7 @@ WAITING = "wake-waiting-launch"
 @pytest.fixture(autouse=True)
 def _brief_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What does not come is not waited for."""
-    monkeypatch.setattr(trial_steps, "BLOCKED_AFTER", 0.0)
+    monkeypatch.setattr(server_trial, "BLOCKED_AFTER", 0.0)
 
 
 @pytest.fixture
@@ -179,7 +177,7 @@ class Changed(ServerWire):
 def test_what_a_server_answers_otherwise_is_named(
     valkey: Server, monkeypatch: pytest.MonkeyPatch, script: str, answer: Any, steps: set[str], said: str
 ) -> None:
-    monkeypatch.setattr(trial_steps, "WITHIN", 0.02)
+    monkeypatch.setattr(server_trial, "WITHIN", 0.02)
     wire = Changed(valkey.url, script, answer)
     found = lacks(wire, valkey.wire())
     wire.close()
@@ -196,8 +194,8 @@ class Unwoken(ServerWire):
 
 @pytest.mark.usefixtures("untouched")
 def test_a_server_whose_scripts_wake_nobody_is_told(valkey: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trial_steps, "WITHIN", 0.2)
-    monkeypatch.setattr(trial_steps, "BLOCKED_AFTER", 0.0)
+    monkeypatch.setattr(server_trial, "WITHIN", 0.2)
+    monkeypatch.setattr(server_trial, "BLOCKED_AFTER", 0.0)
     another = Unwoken(valkey.url, Impatient)
     found = lacks(valkey.wire(), another)
     another.close()

@@ -15,7 +15,7 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, messag
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
 
 

@@ -10,7 +10,7 @@ from pollconsumer.core.errors import StoreRefused
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.queues.producer import Enqueued, Producer
-from pollconsumer.store.safety.suitability import Suitability
+from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.store.acting import message
 from tests.store.test_wire import Tries

@@ -14,7 +14,7 @@ from tests.store.servers import snapshot
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.records.reservations import Reservation
 

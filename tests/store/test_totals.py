@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.reading.totals import LAST_BUCKET, SKIPPED, SKIPPED_AT, Spans
+from pollconsumer.store.reading.ledger import LAST_BUCKET, SKIPPED, SKIPPED_AT, Spans
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Claim
 from tests.conftest import NAMESPACE

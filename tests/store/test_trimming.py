@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import NotFound
-from pollconsumer.store.limits import Kept, Retention
 from pollconsumer.store.queues import upkeep
-from pollconsumer.store.records.steps import Share
+from pollconsumer.store.records.steps import Kept, Retention, Share
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, complete_ago, die, message, retry
 
 if TYPE_CHECKING:

@@ -9,14 +9,14 @@ import pytest
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.store.reading.message_selector import MessageSelector, Selection
+from pollconsumer.store.reading.inspector import MessageSelector, Selection
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, names, retry
 
 if TYPE_CHECKING:
     from pollconsumer.core.messages.message import NewMessage
     from pollconsumer.store.client.wire import Wire
-    from pollconsumer.store.queues.interventions import Interventions
+    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from tests.store.servers import Server
 

@@ -15,7 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.reading.inspector import Inspector
 from tests.faults import store_view
 from tests.faults.checker import violations

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.notation.text import printable
-from pollconsumer.store.reading.totals import LAST_BUCKET, Spans
+from pollconsumer.store.reading.ledger import LAST_BUCKET, Spans
 from pollconsumer.watching.metrics import Metric, Sample, lines_of, samples_of
 
 if TYPE_CHECKING:

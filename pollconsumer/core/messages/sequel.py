@@ -1,4 +1,9 @@
-"""Messages as JSON objects: in entries of an outbox, and in the sequels of other messages."""
+"""A message's sequel: what its end brings about. It travels with the message, and the script that ends it tells of it.
+
+A member of a batch has its batch and its number in its id: ``import-42.7``. The links of a chain have the id of the
+first one, and their number: ``import-42.7+2``. So a batch or a chain that is enqueued again has the same ids, and all
+members of a batch the same sequel.
+"""
 
 from __future__ import annotations
 

@@ -341,7 +341,7 @@ class PollConsumer(HookRegistration):
         of these headers. ValueError for an invalid value.
         """
         from pollconsumer.interface.api.batches import Messages
-        from pollconsumer.store.reading.message_selector import Selection
+        from pollconsumer.store.reading.inspector import Selection
 
         chosen = None if state is None else parse_word(State, "state", state)
         age = None if older_than is None else milliseconds("older_than", older_than) / 1000

@@ -30,14 +30,12 @@ from pollconsumer.runtime.handling.batch_in_hand import (
 )
 from pollconsumer.runtime.handling.slot_waits import slot_waits
 from pollconsumer.runtime.new_messages import Sendable, callback_of, message_of, refuse_own_identity
-from pollconsumer.store.batch_interventions import CancelledMembers
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.interventions import CancelledMembers, Interventions
 from pollconsumer.store.queues.batches import MOST_BATCHES, Batches, NewBatch
-from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES
-from pollconsumer.store.queues.taken_ids import refuse_taken
+from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES, refuse_taken
 from pollconsumer.store.reading.batch_reader import PER_CHUNK, UNFINISHED, BatchStatus
-from pollconsumer.store.reading.message_selector import Chosen, Selection, by_queue, dead_letters, unreserved
+from pollconsumer.store.reading.inspector import Chosen, Selection, by_queue, dead_letters, unreserved
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.server import TIME
 from pollconsumer.store.store import Store

@@ -26,7 +26,7 @@ from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.reading import check_rule
 from pollconsumer.interface.settings.values import parse_word, read_period
 from pollconsumer.runtime.new_messages import Defaults, due_ms
-from pollconsumer.store.client.strict import Strict
+from pollconsumer.store.client.wire import Strict
 from pollconsumer.store.recurrences.recurrence_interventions import AT_ONCE, Occurred, Put, Recurrences
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
 from pollconsumer.store.store import Store

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
 
     from pollconsumer.store.brought_client import BroughtClient, UserClient
-    from pollconsumer.store.client.strict import Strict
+    from pollconsumer.store.client.wire import Strict
     from pollconsumer.store.reading.messages import Message
     from pollconsumer.store.store import Store
 
@@ -403,7 +403,7 @@ class StoreCalls:
         strict, store = self.strict(), Store(producer.wire, producer.keys.namespace)
         if strict is None:
             return question(store)
-        from pollconsumer.store.client.strict import ByPeople
+        from pollconsumer.store.client.wire import ByPeople
 
         store.wire.strict = ByPeople(*strict)
         try:

@@ -33,7 +33,7 @@ from pollconsumer.runtime.system.signals import CALL, SIGNALS
 from pollconsumer.runtime.system.watchdog import before_exit
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.leases import Group
-from pollconsumer.store.limits import Kept, Limits, Retention
+from pollconsumer.store.records.steps import Kept, Limits, Retention
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.children.notes import Programs

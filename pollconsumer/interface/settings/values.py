@@ -204,11 +204,11 @@ def check_store(url: str) -> None:
         return
     scheme, separator, _ = url.partition("://")
     if separator and scheme == "redis+sentinel":
-        from pollconsumer.store.client.sentinel import service_of  # few stores have Sentinels
+        from pollconsumer.store.client.address import service_of  # few stores have Sentinels
 
         service_of(url)
     elif separator and scheme == "redis+cluster":
-        from pollconsumer.store.cluster.cluster_address import server_urls  # few stores are clusters
+        from pollconsumer.store.client.address import server_urls  # few stores are clusters
 
         for each in server_urls(url):
             check_store(each)

@@ -15,7 +15,7 @@ from pollconsumer.core.messages.sequel import identified
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, moment_of
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.runtime.new_messages import Sendable, callback_of, lifetime_ms, message_of, refuse_own_identity
-from pollconsumer.store.batch_interventions import CancelledMembers
+from pollconsumer.store.interventions import CancelledMembers
 from pollconsumer.store.queues.batches import Batches, NewBatch
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.batch_reader import BatchCallback, BatchStatus

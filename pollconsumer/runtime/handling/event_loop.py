@@ -24,8 +24,7 @@ from pollconsumer.runtime.handling.handler import Handler, own_context
 from pollconsumer.runtime.handling.interrupts import REPEAT, VERDICTS
 from pollconsumer.runtime.handling.outcome import DONE, Outcome, failed, returned
 from pollconsumer.runtime.system.own_threads import start_for_others
-from pollconsumer.store.client.exact_wait import wait_readable
-from pollconsumer.store.client.own_descriptors import above_standard
+from pollconsumer.store.client.own_descriptors import above_standard, wait_readable
 
 End = Callable[[Outcome], None]
 

@@ -21,8 +21,7 @@ from pollconsumer.runtime.handling.shield import in_force
 from pollconsumer.runtime.handling.slot_waits import IN_SLOT
 from pollconsumer.runtime.system.own_threads import start_for_others
 from pollconsumer.runtime.system.signals import end_stray
-from pollconsumer.store.client.exact_wait import wait_readable
-from pollconsumer.store.client.own_descriptors import Opened, above_standard
+from pollconsumer.store.client.own_descriptors import Opened, above_standard, wait_readable
 from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:

@@ -37,9 +37,9 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import RENEW_EVERY, TRUSTED_FOR, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.reservations import Claim, DeadLetter
-from pollconsumer.store.safety.rollback import went_back
+from pollconsumer.store.records.rows import id_text
+from pollconsumer.store.suitability import went_back
 
 FIRST_AFTER = 0.5
 """Seconds of a launch's life before it listens: a shorter launch is not worth a connection."""

@@ -41,8 +41,7 @@ from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import RESTORE
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import TRUSTED_FOR, TTL, Group, Leases, LeasesOfOthers, TurnedAway
-from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.queues.server_clock import ServerClock
+from pollconsumer.store.queues.redis_store import RedisStore, ServerClock
 from pollconsumer.store.records.reservations import Claim
 
 if TYPE_CHECKING:

@@ -23,11 +23,10 @@ from pollconsumer.runtime.session.contexts import ProgressReporter
 from pollconsumer.runtime.session.pace import ConsumerOptions, Pace
 from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.runtime.system.own_threads import start_thread
-from pollconsumer.store.limits import Retention
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.reservations import Reservation
-from pollconsumer.store.records.steps import Promoted, Settlement, Share, Stepped
+from pollconsumer.store.records.rows import id_text
+from pollconsumer.store.records.steps import Promoted, Retention, Settlement, Share, Stepped
 from pollconsumer.store.server import unreachable
 
 TRIM_EVERY = 150

@@ -10,8 +10,8 @@ from pollconsumer.core.choices import Loop
 from pollconsumer.core.news.events import WindowTooShort
 from pollconsumer.runtime.handling.executors import Executor
 from pollconsumer.runtime.launch.launch import Launch
-from pollconsumer.store.limits import Limits, Retention
 from pollconsumer.store.records.reservations import Reservation
+from pollconsumer.store.records.steps import Limits, Retention
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.launch.pings import Monitors

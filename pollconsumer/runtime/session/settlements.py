@@ -71,7 +71,7 @@ def full_extra(
     """What the completion leaves, ``at`` an instant of the server, in epoch ms, of a message that may bring about
     others: its encoded ``result``, what is enqueued next, and what its batch is told."""
     from pollconsumer.core.messages.sequel import decoded  # few messages bring about others
-    from pollconsumer.store.queues.outbox_entry import pack, told_of_member
+    from pollconsumer.store.queues.outbox import pack, told_of_member
 
     following: list[NewMessage] = []
     opened: list[NewBatch] = []

@@ -1,10 +1,12 @@
-"""The addresses of servers, and how to log in to them, as a store's URL says it."""
+"""The addresses of servers, Sentinels and clusters, and how to log in to them, as a store's URL says it; and warnings
+about URLs whose password others may read."""
 
+import ipaddress
 import re
 import socket
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.text import redacted
@@ -180,3 +182,148 @@ def take_boolean(options: dict[str, str], name: str, *, otherwise: bool) -> bool
     if text.lower() not in ("", *_BOOLEANS):
         raise ValueError(f"{name} must be true or false")
     return _BOOLEANS.get(text.lower(), otherwise)
+
+
+SENTINEL_PORT = 26379
+_SENTINEL = r"(\[[0-9A-Fa-f:.]+]|[^:\[\]]+)(?::([0-9]{1,5}))?"
+
+
+class SentinelService(NamedTuple):
+    """What a URL names. ``primary``: the login to each server of the service, without host and port."""
+
+    name: str
+    sentinels: tuple[Address, ...]
+    primary: Address
+
+
+def service_of(url: str) -> SentinelService:
+    """The service that ``url`` names. ValueError, with the broken rule, if the URL is invalid."""
+    try:
+        login, hosts, path, options = several_hosts(url)
+    except ValueError:
+        raise ValueError("not a URL that can be read") from None
+    user, _, password = map(unquote, login.removesuffix("@").partition(":"))
+    name, _, database = map(unquote, path.strip("/").partition("/"))
+    if not name:
+        raise ValueError("name the service after the Sentinels, as in redis+sentinel://h1,h2,h3/mymaster")
+    database = options.pop("db", database)
+    if not re.fullmatch(r"[0-9]*", database):
+        raise ValueError("the database must be an integer, as in redis+sentinel://h1,h2,h3/mymaster/0")
+    user, password = options.pop("username", user), options.pop("password", password)
+    asked = options.pop("sentinel_username", ""), options.pop("sentinel_password", "")
+    encrypted = take_boolean(options, "ssl", otherwise=False)
+    sentinels_encrypted = take_boolean(options, "sentinel_ssl", otherwise=encrypted)
+    if unknown := options.keys() - (TLS_OPTIONS if encrypted or sentinels_encrypted else frozenset()):
+        known = "db, username, password, sentinel_username, sentinel_password, ssl, sentinel_ssl"
+        known = f"known options: {known}, and ssl_... as of rediss://"
+        raise ValueError("an option for TLS needs ssl=true" if unknown <= TLS_OPTIONS else known)
+    if rule := rule_of_certificate(options):
+        raise ValueError(rule)
+    tls = options if sentinels_encrypted else None
+    sentinels = tuple(Address(*_sentinel_place(each), "", *asked, 0, tls) for each in hosts)
+    return SentinelService(
+        name, sentinels, Address("", 0, "", user, password, int(database or 0), options if encrypted else None)
+    )
+
+
+def _sentinel_place(text: str) -> tuple[str, int]:
+    """Host and port of a Sentinel."""
+    found = re.fullmatch(_SENTINEL, text)
+    if found is None or not 1 <= (port := int(found[2] or SENTINEL_PORT)) <= HIGHEST_PORT:
+        raise ValueError("write Sentinels as host:port,host:port, and / ? # @ in a password as %2F %3F %23 %40")
+    host = unquote(found[1].strip("[]"))
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ValueError("the host is no name: its parts, between dots, have 1 to 63 characters each") from None
+    return host, port
+
+
+class Node(NamedTuple):
+    host: str
+    port: int
+
+
+def server_urls(url: str) -> list[str]:
+    """The URL of each server that ``url`` names. ValueError, with the broken rule, if it cannot be read."""
+    login, hosts, path, options = several_hosts(url)
+    if path not in ("", "/", "/0") or options.get("db", "0") != "0":
+        raise ValueError("a cluster has no numbered databases: end the URL after its hosts")
+    encrypted = take_boolean(options, "ssl", otherwise=False)
+    if not encrypted and any(name.startswith("ssl_") for name in options):
+        raise ValueError("an option for TLS needs ssl=true")
+    scheme, after = "rediss" if encrypted else "redis", f"?{urlencode(options, quote_via=quote)}" if options else ""
+    return [f"{scheme}://{login}{host}{after}" for host in hosts]
+
+
+class NodeAddresses(Protocol):
+    """Where the nodes of a cluster are, and what connects to them."""
+
+    shown: str
+    """The cluster's address for messages, without a login."""
+
+    @property
+    def seeds(self) -> Sequence[Node]:
+        """Some nodes, from which the others are learned."""
+
+    def url_of(self, node: Node) -> str:
+        """The URL of one node."""
+
+    def options_of(self, node: Node) -> dict[str, Any]:
+        """Options of `ServerWire` for a connection to ``node``, beside its URL."""
+
+
+class ClusterAddress:
+    """A cluster by its URL. ``seeds``: the nodes that the URL names."""
+
+    def __init__(self, url: str, credentials: CredentialProvider | None = None) -> None:
+        """Raise ConfigurationError if ``url`` is invalid."""
+        try:
+            self._urls = server_urls(url)
+        except ValueError as error:
+            raise ConfigurationError("store", redacted(url), str(error)) from None
+        self.shown, self.credentials = redacted(url), credentials
+        addresses = [address_of(each) for each in self._urls]
+        self.seeds = [Node(address.host, address.port) for address in addresses]
+
+    def url_of(self, node: Node) -> str:
+        """The URL of one node, with the cluster's login and options."""
+        scheme, _, rest = self._urls[0].partition("://")
+        authority, mark, query = rest.partition("?")
+        login, at, _ = authority.rpartition("@")
+        host = f"[{node.host}]" if ":" in node.host else node.host
+        return f"{scheme}://{login}{at}{host}:{node.port}{mark}{query}"
+
+    def options_of(self, node: Node) -> dict[str, Any]:  # noqa: ARG002  the protocol has it
+        return {"credentials": self.credentials}
+
+
+def doubts(url: str, *, logs_in: bool = False) -> Iterator[str]:
+    """Warnings about insecure options of ``url``. ``logs_in``: a password is sent that the URL does not have."""
+    if not url.startswith("redis+cluster:"):
+        return _doubts(url, "use rediss://", logs_in)
+
+    of_nodes = [doubt for each in server_urls(url) for doubt in _doubts(each, "add ssl=true", logs_in)]
+    return iter(dict.fromkeys(of_nodes))
+
+
+def _doubts(url: str, encrypt: str, logs_in: bool) -> Iterator[str]:
+    """Warnings about the URL of one server, or of servers behind Sentinels. ``encrypt`` says how to have TLS."""
+    login, _, _, asked = several_hosts(url)
+    if asked.get("ssl_cert_reqs", "").lower() in ("none", "optional"):
+        yield "store: ssl_cert_reqs=none: anybody in between can read and change everything; name its CA instead"
+    password = logs_in or login.removesuffix("@").partition(":")[2] or {"password", "sentinel_password"} & asked.keys()
+    if url.startswith("redis:") and password and (host := urlsplit(url).hostname) and not _is_loopback(host):
+        yield f"store: the password goes to {host} unencrypted; {encrypt}"
+    if url.startswith("redis+sentinel:") and password:
+        _, sentinels, primary = service_of(url)
+        far = [each.host for each in sentinels if not _is_loopback(each.host)]
+        if far and (primary.tls is None or sentinels[0].tls is None):
+            yield f"store: the password goes to {far[0]} and its like unencrypted; add ssl=true"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

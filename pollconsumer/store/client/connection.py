@@ -15,8 +15,7 @@ from typing import Any, Protocol
 import hiredis
 
 from pollconsumer.store.client.address import Address
-from pollconsumer.store.client.exact_wait import wait_readable
-from pollconsumer.store.client.own_descriptors import Opened, above_standard
+from pollconsumer.store.client.own_descriptors import Opened, above_standard, wait_readable
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Patience, left_until
 from pollconsumer.store.client.replies import ErrorReply
 

@@ -1,4 +1,5 @@
-"""Descriptors that we open, in a process whose handlers may close descriptors that they did not open.
+"""Descriptors that we open, in a process whose handlers may close descriptors that they did not open; and a wait for
+descriptors that does not end late.
 
 The system reuses closed numbers: so ours must not be one of the standard three, where a connection would receive a
 handler's output, and a number is closed only while it is still the same file.
@@ -8,9 +9,11 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+import select
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
+from time import monotonic
 from typing import NamedTuple
 
 STANDARD = (0, 1, 2)
@@ -86,3 +89,35 @@ def above_standard() -> Iterator[None]:
             os.close(number)
         if held:
             changing_standard.release()
+
+
+SHORT = 0.02
+"""Seconds up to which a wait is left to the system."""
+LATE = 0.005
+END = 0.0005
+"""The end of a longer wait, which is waited for by itself: ``LATE`` is a part of the whole, ``END`` is in seconds,
+since a processor takes its time to wake up, too."""
+
+
+def wait_readable(descriptors: Sequence[int], seconds: float) -> Sequence[int]:
+    """Which of ``descriptors`` are readable within ``seconds``.
+
+    Linux ends `select` late by up to a thousandth of its timeout, or 50 µs, so that timers expire together; in a
+    process with a positive nice value by up to five thousandths (``select_estimate_accuracy`` in ``fs/select.c``). Half
+    a second of waiting would make a due message late by half a millisecond. So the end of a wait is waited for by
+    itself.
+    """
+    until = monotonic() + seconds
+    if seconds > SHORT and (ready := _readable(descriptors, seconds * (1 - LATE) - END)):
+        return ready
+    return _readable(descriptors, max(0.0, until - monotonic()))
+
+
+def _readable(descriptors: Sequence[int], seconds: float) -> Sequence[int]:
+    try:
+        return select.select(descriptors, (), (), seconds)[0]
+    except ValueError:  # a number that select does not take, from 1024 on
+        poll = select.poll()
+        for descriptor in descriptors:
+            poll.register(descriptor, select.POLLIN)
+        return [descriptor for descriptor, _ in poll.poll(seconds * 1000)]

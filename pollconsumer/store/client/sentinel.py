@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
-from urllib.parse import unquote
+from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
 from pollconsumer.core.notation.text import redacted
-from pollconsumer.store.client.address import (
-    TLS_OPTIONS,
-    Address,
-    CredentialProvider,
-    place_in,
-    rule_of_certificate,
-    several_hosts,
-    take_boolean,
-)
+from pollconsumer.store.client.address import Address, CredentialProvider, place_in, service_of
 from pollconsumer.store.client.connection import Command, SocketConnection
 from pollconsumer.store.client.patience import Patience, left_until
 from pollconsumer.store.client.replies import LOGIN_REFUSED, ErrorReply, raise_if_thrown
 
-PORT = 26379
 ANSWER_WITHIN = 0.5
 """Seconds in which a Sentinel must answer: each new connection may wait that long for a Sentinel that is away."""
 LOOK_EVERY = 1.0
@@ -32,57 +21,6 @@ LOOK_EVERY = 1.0
 could be reached accepts writes until it learns of it, ten seconds later, and loses them."""
 LOOK_AGAIN_AFTER = 5.0
 """Seconds until it asks another Sentinel where one did not answer."""
-KNOWN = "db, username, password, sentinel_username, sentinel_password, ssl, sentinel_ssl, and ssl_... as of rediss://"
-_HOST = r"(\[[0-9A-Fa-f:.]+]|[^:\[\]]+)(?::([0-9]{1,5}))?"
-
-
-class SentinelService(NamedTuple):
-    """What a URL names. ``primary``: the login to each server of the service, without host and port."""
-
-    name: str
-    sentinels: tuple[Address, ...]
-    primary: Address
-
-
-def service_of(url: str) -> SentinelService:
-    """The service that ``url`` names. ValueError, with the broken rule, if the URL is invalid."""
-    try:
-        login, hosts, path, options = several_hosts(url)
-    except ValueError:
-        raise ValueError("not a URL that can be read") from None
-    user, _, password = map(unquote, login.removesuffix("@").partition(":"))
-    name, _, database = map(unquote, path.strip("/").partition("/"))
-    if not name:
-        raise ValueError("name the service after the Sentinels, as in redis+sentinel://h1,h2,h3/mymaster")
-    database = options.pop("db", database)
-    if not re.fullmatch(r"[0-9]*", database):
-        raise ValueError("the database must be an integer, as in redis+sentinel://h1,h2,h3/mymaster/0")
-    user, password = options.pop("username", user), options.pop("password", password)
-    asked = options.pop("sentinel_username", ""), options.pop("sentinel_password", "")
-    encrypted = take_boolean(options, "ssl", otherwise=False)
-    sentinels_encrypted = take_boolean(options, "sentinel_ssl", otherwise=encrypted)
-    if unknown := options.keys() - (TLS_OPTIONS if encrypted or sentinels_encrypted else frozenset()):
-        raise ValueError("an option for TLS needs ssl=true" if unknown <= TLS_OPTIONS else f"known options: {KNOWN}")
-    if rule := rule_of_certificate(options):
-        raise ValueError(rule)
-    tls = options if sentinels_encrypted else None
-    sentinels = tuple(Address(*_place(each), "", *asked, 0, tls) for each in hosts)
-    return SentinelService(
-        name, sentinels, Address("", 0, "", user, password, int(database or 0), options if encrypted else None)
-    )
-
-
-def _place(text: str) -> tuple[str, int]:
-    """Host and port of a Sentinel."""
-    found = re.fullmatch(_HOST, text)
-    if found is None or not 1 <= int(found[2] or PORT) <= 65535:
-        raise ValueError("write Sentinels as host:port,host:port, and / ? # @ in a password as %2F %3F %23 %40")
-    host = unquote(found[1].strip("[]"))
-    try:
-        host.encode("idna")
-    except UnicodeError:
-        raise ValueError("the host is no name: its parts, between dots, have 1 to 63 characters each") from None
-    return host, int(found[2] or PORT)
 
 
 class Sentinels:

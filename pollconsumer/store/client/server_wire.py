@@ -18,7 +18,7 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.scripts import Scripts
 
 if TYPE_CHECKING:
-    from pollconsumer.store.client.strict import Strict
+    from pollconsumer.store.client.wire import Strict
 
 
 class ServerWire(Wire):

@@ -1,4 +1,4 @@
-"""Enqueueing: the writes of a producer."""
+"""Enqueueing: the writes of a producer; those that wait for replicas; ids of what follows a message or a batch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ from itertools import chain, compress, groupby, islice, repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import CannotCreate, Conflict, NodeLost, OutcomeUnknown, StoreUnreachable
+from pollconsumer.core.errors import (
+    CannotCreate,
+    Conflict,
+    NodeLost,
+    NotReplicated,
+    OutcomeUnknown,
+    StoreUnreachable,
+    UsageError,
+)
 from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, REPLACES, NewMessage, replaces
+from pollconsumer.core.messages.sequel import decoded
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import refuse_without
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import Strict, Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records import rows
 from pollconsumer.store.rights import PRODUCER, REPLACING, demand
@@ -95,8 +104,6 @@ class Producer:
     def refuse_followed(self, messages: Iterable[NewMessage]) -> None:
         """Raise UsageError for a new message whose id a user chose, if a queue has the id of what is to follow it."""
         if chosen := [each for each in messages if each.sequel and each.digest]:
-            from pollconsumer.store.queues.taken_ids import refuse_followed  # few messages are followed by others
-
             refuse_followed(self.wire, self.keys, chosen)
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
@@ -319,3 +326,85 @@ def _within_bounds(page: list[NewMessage]) -> Iterator[list[NewMessage]]:
         half = len(page) // 2
         yield from _within_bounds(page[:half])
         yield from _within_bounds(page[half:])
+
+
+class StrictProducer(Producer):
+    """A producer whose messages must be on replicas. It is as quick as another producer where it need not wait: on a
+    server without replicas, if their number is not set."""
+
+    def __init__(self, wire: Wire, namespace: str, strict: Strict, clocks: Clocks = SYSTEM_CLOCKS) -> None:
+        super().__init__(wire, namespace, clocks)
+        self._strict = strict
+        self.rights = f"{Producer.rights} {strict.right}"  # GUARD rights of one that waits for replicas
+
+    def enqueue_one(self, message: NewMessage) -> Enqueued:
+        if self._waits():
+            self.refuse_followed([message])
+            return self.enqueue([message])[0]
+        enqueued = super().enqueue_one(message)
+        if self._waits():  # it was sent on a new connection, to a server with replicas
+            self.enqueue([message])
+        return enqueued
+
+    def _waits(self) -> bool:
+        return self._strict.waits(self.wire.replicas)
+
+    def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
+        """The answers to one round trip, once replicas have its messages. NotReplicated if messages are accepted, but
+        too few replicas confirmed in time."""
+        strict, commands = self._strict, self._commands(trip, origin, done, "")
+        awaiting = strict.awaiting(self.wire.replicas, [self.keys.queue(page[0].queue, "counters") for page in trip])
+        answers = self._call(commands + awaiting, lambda: trip, origin, done, awaiting, strict.within)
+        if awaiting and (problem := strict.shortfall(answers[-1], self.wire.replicas)):
+            self.wire.close()  # the server may not be the primary any more
+            accepted = [entry for entry, held in zip(trip, answers, strict=False) if isinstance(held, list)]
+            if accepted:
+                raise NotReplicated(ids_of(accepted), problem)
+        if not awaiting and self._waits():
+            self._send(trip, origin, done)
+        return answers[: len(trip)]
+
+
+_HELD, _REMEMBERED = ("records", "rows"), ("id_memory", "id_memory_before")
+Place = tuple[str, str]
+"""A queue, and an id there."""
+
+
+def refuse_followed(wire: Wire, keys: Keys, messages: Iterable[NewMessage]) -> None:
+    """Raise UsageError for a new message with an id of the user's, if a queue has the id of what is to follow it: links
+    and callbacks have ids made of its own, and would be taken for duplicates, and dropped."""
+    for message in messages:
+        sequel, _ = decoded(message.sequel.encode())
+        following = [each for each in (*sequel.links, sequel.then, sequel.failed) if each is not None]
+        refuse_taken(
+            wire, keys, "message", (message.queue, message.id), [(each["queue"], each["id"]) for each in following]
+        )
+
+
+def refuse_taken(wire: Wire, keys: Keys, what: str, owner: Place, following: Sequence[Place]) -> None:
+    """Raise UsageError if the queues have any ids that are to follow ``owner``, a ``batch`` or a ``message`` that is
+    not there yet. One that is there has what follows it, too."""
+    if not following:
+        return
+    queue, name = owner
+    is_there = [("HEXISTS", keys.queue(queue, "batches"), name)] if what == "batch" else _looks(keys, owner)
+    answers = wire.all([*is_there, *(look for each in following for look in _looks(keys, each))])
+    if any(answers[: len(is_there)]):
+        return
+    size = len(_HELD + _REMEMBERED)
+    for number, (_, taken) in enumerate(following):
+        at = len(is_there) + number * size
+        if any(answers[at : at + size]):  # GUARD an id of what follows
+            fix = f"give the {what} another id; or purge that message, and 20 minutes later run this again"
+            raise UsageError(
+                what, name, f"there was a message {taken} before, which would be in place of what follows: {fix}"
+            )
+
+
+def _looks(keys: Keys, place: Place) -> list[tuple[str, str, str]]:
+    """Whether a queue keeps or remembers an id."""
+    queue, message_id = place
+    return [
+        *(("HEXISTS", keys.queue(queue, word), message_id) for word in _HELD),
+        *(("SISMEMBER", keys.queue(queue, word), message_id) for word in _REMEMBERED),
+    ]

@@ -10,10 +10,10 @@ from typing import Any
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
-from pollconsumer.store.limits import Kept, Retention
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED, Producer
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Claim, DeadLetter, dead_letters_of
+from pollconsumer.store.records.steps import Kept, Retention
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.scripts import Script
 

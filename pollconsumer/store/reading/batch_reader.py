@@ -17,7 +17,7 @@ from pollconsumer.core.notation.instants import datetime_of, moment_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.messages import Message, forgotten_message, read_messages
-from pollconsumer.store.records.id_text import id_bytes, id_text
+from pollconsumer.store.records.rows import id_bytes, id_text
 from pollconsumer.store.server import readable_queues
 
 CALLED = {"then": 4, "failed": 8, "ended": 2}

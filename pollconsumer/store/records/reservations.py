@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.occurrences import Occurrence, occurrence_of
+from pollconsumer.store.records.rows import id_text
 
 
 class Claim(NamedTuple):

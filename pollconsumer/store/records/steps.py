@@ -1,12 +1,42 @@
-"""The arguments and the results of a step: what is settled, and what was reserved and promoted."""
+"""The arguments and the results of a step: what is settled, within which limits, and what was reserved and promoted."""
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Self
 
-from pollconsumer.store.limits import Retention
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
+
+
+class Limits(NamedTuple):
+    """The limits of a queue. ``max_in_flight``: messages of a queue in flight at one time; ``quota``: messages handed
+    out in any ``period_ms``; ``rate``: messages with one rate key, and no rate of their own, in any ``rate_period_ms``.
+    None for no limit."""
+
+    max_in_flight: int | None = None
+    quota: int | None = None
+    period_ms: int | None = None
+    rate: int | None = None
+    rate_period_ms: int | None = None
+
+    def packed(self) -> str:
+        """The limits as `step.lua` takes them."""
+        return " ".join("" if limit is None else str(limit) for limit in self) if any(self) else ""
+
+
+class Kept(NamedTuple):
+    """How many messages that have ended are kept at most, and for how many ms; None for no limit."""
+
+    number: int | None = None
+    ms: int | None = None
+
+
+class Retention(NamedTuple):
+    """What one queue keeps. ``finished``: of completed, cancelled and expired messages each, None for the default."""
+
+    finished: Kept | None = None
+    dead: Kept = Kept()
+
 
 Extra = tuple[int, bytes, bytes, bytes]
 """What a completion leaves in addition to its row: a result, with the ms to keep it before it; follow-ups; and, of a

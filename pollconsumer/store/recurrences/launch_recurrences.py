@@ -17,10 +17,9 @@ from pollconsumer.core.news.events import Event
 from pollconsumer.core.recurrence import Recurrence, Tick, tick, tick_after_end
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.records.id_text import id_text
 from pollconsumer.store.records.occurrences import id_of, record_of
 from pollconsumer.store.records.reservations import Claim
-from pollconsumer.store.records.rows import ENDING, ended_at
+from pollconsumer.store.records.rows import ENDING, ended_at, id_text
 from pollconsumer.store.recurrences.recurrence_reader import read_definition, read_instant, read_replaced
 from pollconsumer.store.server import count_of, now_ms
 

@@ -13,13 +13,13 @@ from pollconsumer.core.recurrence import First, Recurrence
 from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.client.replies import refuse_without
 from pollconsumer.store.records import occurrences
-from pollconsumer.store.records.id_text import id_bytes, id_text
+from pollconsumer.store.records.rows import id_bytes, id_text
 from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader, RecurrenceStatus, missing, readable
 from pollconsumer.store.rights import OPERATOR
 from pollconsumer.store.server import TIME, known_queues, now_ms, to_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.client.strict import Strict
+    from pollconsumer.store.client.wire import Strict
     from pollconsumer.store.reading.messages import Message
 
 PUT_PAGE, AT_ONCE = 50, 500

@@ -17,9 +17,8 @@ from pollconsumer.core.notation.instants import moment_of
 from pollconsumer.core.recurrence import Recurrence, Replaced, of_json
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.records.id_text import id_bytes, id_text
 from pollconsumer.store.records.occurrences import PreviousOccurrence, read_previous
-from pollconsumer.store.records.rows import read_row
+from pollconsumer.store.records.rows import id_bytes, id_text, read_row
 from pollconsumer.store.server import count_of, readable_queues, unreachable
 
 PAGE = 1000

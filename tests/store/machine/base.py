@@ -9,12 +9,12 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import decoded_options
-from pollconsumer.store.limits import Limits
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Claim
+from pollconsumer.store.records.steps import Limits
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, AllRecurrences, Launch, Looking, message, names
 from tests.store.machine.model import LIMITS, Model

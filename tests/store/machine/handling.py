@@ -11,9 +11,8 @@ from hypothesis.stateful import precondition, rule
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message_steps import Progress
-from pollconsumer.store.limits import Limits
-from pollconsumer.store.queues.outbox_entry import pack
-from pollconsumer.store.records.steps import Settlement
+from pollconsumer.store.queues.outbox import pack
+from pollconsumer.store.records.steps import Limits, Settlement
 from tests.store.acting import HOUR, QUEUE, Launch, die, expire, finish, park, release, retry
 from tests.store.machine.base import FEW, OTHER, new_messages
 from tests.store.machine.producing import Producing

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.messages.message import NewMessage
     from pollconsumer.core.messages.message_steps import Progress
-    from pollconsumer.store.limits import Limits
     from pollconsumer.store.records.reservations import Reservation
+    from pollconsumer.store.records.steps import Limits
 
 LIMITS = {"c1": 1, "c2": 2}
 """Most messages in flight by concurrency key."""

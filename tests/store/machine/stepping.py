@@ -12,7 +12,7 @@ from hypothesis.stateful import precondition, rule
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
-from pollconsumer.store.queues.interventions import Interventions
+from pollconsumer.store.interventions import Interventions
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE
 from tests.store.machine.intervening import Intervening

@@ -474,7 +474,7 @@ def _described_rates(rates: dict[str, dict[str, Any]]) -> list[tuple[str, object
 
 def _try_server(settings: Settings) -> int:
     """Print what the server of the settings lacks, or ``ok``. Returns the exit code."""
-    from pollconsumer.store.trial.server_trial import ServerTrial  # a check of the configuration needs none
+    from pollconsumer.store.server_trial import ServerTrial  # a check of the configuration needs none
 
     opener = opener_of(settings)
     wire, another = opener.keeper_wire(command_patience), opener.bare_wire(command_patience)

@@ -23,7 +23,7 @@ from pollconsumer.interface.cli.output import (
     telling_when_interrupted,
 )
 from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, Once, WordType, limit_option
-from pollconsumer.store.batch_interventions import CancelledMembers, RedrivenMembers
+from pollconsumer.store.interventions import CancelledMembers, RedrivenMembers
 from pollconsumer.store.reading.batch_reader import STATES, UNFINISHED, BatchReader, BatchStatus
 
 ID = click.argument("batch_id", metavar="ID")

@@ -29,10 +29,10 @@ from pollconsumer.interface.cli.types import (
     limit_option,
 )
 from pollconsumer.interface.configured_store import spool_of
-from pollconsumer.store.queues.outbox_entry import read_entry
-from pollconsumer.store.reading.message_selector import Chosen, Selection, dead_letters
+from pollconsumer.store.queues.outbox import read_entry
+from pollconsumer.store.reading.inspector import Chosen, Selection, dead_letters
 from pollconsumer.store.reading.messages import Message
-from pollconsumer.store.records.id_text import id_text
+from pollconsumer.store.records.rows import id_text
 from pollconsumer.store.rights import OPERATOR, demand
 from pollconsumer.store.store import Store
 

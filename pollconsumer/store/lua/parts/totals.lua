@@ -1,5 +1,5 @@
 -- NEEDS rows
--- Counts what a script settles, for metrics: see store/reading/totals.py. They are written last, and neither a corrupt total nor a
+-- Counts what a script settles, for metrics: see store/reading/ledger.py. They are written last, and neither a corrupt total nor a
 -- key of another type prevents a settlement.
 
 local MOST_TOTALS = 1000  -- beyond them, what was not handled counts for no handler: anybody can enqueue for any name

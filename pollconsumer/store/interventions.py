@@ -1,21 +1,27 @@
-"""What people tell messages and queues: operators, and of signals producers, too."""
+"""What people tell messages, queues, handlers and batches: operators, and of signals producers, too."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import BadData, NotFound, StoreUnreachable
+from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message_steps import MOST_BYTES, signal_line
 from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED
+from pollconsumer.store.queues.upkeep import offer_parked
+from pollconsumer.store.reading.batch_reader import MALFORMED, BatchReader, BatchStatus
+from pollconsumer.store.reading.ledger import all_names, leases_of
+from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.id_text import id_bytes, id_text
+from pollconsumer.store.records.rows import id_bytes, id_text
 from pollconsumer.store.rights import CHANGING, PRODUCER, demand
+from pollconsumer.store.server import known_queues
 
 MAX_PAGE_IDS = 100
 _NEXT = {b"scheduled": "cancel", b"ready": "cancel", b"reserved": "stop"}
@@ -188,3 +194,127 @@ class Interventions:
     def _note(self, what: str, queue: str, done: Sequence[str]) -> None:
         if done:
             note(self._wire, self._keys, what, queue, done)
+
+
+LISTENED_FOR_MS = 60_000
+"""How long a marker stays: the same in ``lua/stop.lua``."""
+
+
+class HandlerPauses:
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire, self._keys = wire, Keys(namespace)
+        self._key = self._keys.control("paused_handlers")
+
+    def pause(self, handler: str) -> None:
+        """Pause ``handler``."""
+        self._turn(handler, "pause")
+        self._wake_launches()
+
+    def resume(self, handler: str) -> None:
+        """End the pause of ``handler``, and offer its parked messages at once. NotFound if it is not paused; messages
+        that an interrupted call left parked are offered nevertheless."""
+        was_paused = self._turn(handler, "resume")
+        self._wake_launches()
+        names = all_names(self._wire, self._keys, [handler])
+        for queue in known_queues(self._wire, self._keys):
+            offer_parked(self._wire, self._keys, queue, names)
+        if not was_paused:
+            raise NotFound("handler is not paused", handler, "status lists those that are")
+
+    def _turn(self, handler: str, what: str) -> bool:
+        """Pause or resume ``handler``. Returns False if it was so already."""
+        demand_operator(self._wire, self._keys, self._key)
+        keys = [self._key, self._keys.control("answered")]
+        turned = bool(self._wire.call("pause_handler", keys, [handler, int(what == "pause")]))
+        if turned:
+            note(self._wire, self._keys, what, "", [handler])
+        return turned
+
+    def _wake_launches(self) -> None:
+        """Wake the heartbeats of all launches, which tell these what is paused."""
+        leases = [each for each in leases_of(self._wire, self._keys) if each["role"] == "consumer"]
+        markers = {
+            f"{self._keys.queue(queue, 'stop_marker')}:{each['fence']}" for each in leases for queue in each["queues"]
+        }
+        for marker in sorted(markers):
+            self._wire.command("RPUSH", marker, 1)  # GUARD launches are woken
+            self._wire.command("PEXPIRE", marker, LISTENED_FOR_MS)
+
+
+Chunk = int | None
+"""The number of a chunk; None after the last."""
+
+
+class CancelledMembers(NamedTuple):
+    """How many members were cancelled at once, and how many, which are in hand, were asked to stop."""
+
+    cancelled: int
+    asked_to_stop: int
+
+
+class RedrivenMembers(NamedTuple):
+    """How many dead members were returned to their queues, and the ids of those that were left: they have no record, or
+    another message has their unique key."""
+
+    redriven: int
+    left: list[str]
+
+
+class BatchInterventions:
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire, self._keys = wire, Keys(namespace)
+        self._reader, self._interventions = BatchReader(wire, namespace), Interventions(wire, namespace)
+
+    def cancel(self, batch: BatchStatus) -> Iterator[CancelledMembers]:
+        """Cancel the members that have not ended; ask those in flight to stop. Yields after each chunk what was done
+        until then. A malformed batch is forgotten by the next launch of its queue, or a mover."""
+        total = CancelledMembers(0, 0)
+        chunk: Chunk = 0
+        while chunk is not None:
+            done, chunk = self.cancel_chunk(batch, chunk)
+            total = CancelledMembers(total.cancelled + done.cancelled, total.asked_to_stop + done.asked_to_stop)
+            yield total
+
+    def redrive(self, batch: BatchStatus) -> Iterator[RedrivenMembers]:
+        """Return the dead members to their queues. Yields after each chunk what was done until then."""
+        total = RedrivenMembers(0, [])
+        chunk: Chunk = 0
+        while chunk is not None:
+            done, chunk = self.redrive_chunk(batch, chunk)
+            total = RedrivenMembers(total.redriven + done.redriven, total.left + done.left)
+            yield total
+
+    def cancel_chunk(self, batch: BatchStatus, chunk: int) -> tuple[CancelledMembers, Chunk]:
+        """Do `cancel` for a chunk. Returns what was done, and the next chunk."""
+        cancelled = asked_to_stop = 0
+        queues, following = self._chunk(batch, "unended", chunk, lambda message: not message.state.has_ended)
+        for queue, ids in queues.items():
+            done = self._interventions.cancel_all(queue, ids)
+            cancelled += len(done)
+            for each in set(ids) - set(done):
+                with suppress(BadData, NotFound):  # it has ended meanwhile
+                    self._interventions.stop(queue, each)
+                    asked_to_stop += 1
+        if following is None and batch.state == MALFORMED:
+            self._wire.command("ZADD", self._keys.queue(batch.home, "batch_instants"), 0, id_bytes(batch.id))
+        return CancelledMembers(cancelled, asked_to_stop), following
+
+    def redrive_chunk(self, batch: BatchStatus, chunk: int) -> tuple[RedrivenMembers, Chunk]:
+        """Do `redrive` for a chunk. Returns what was done, and the next chunk."""
+        redriven, left = 0, list[str]()
+        queues, following = self._chunk(batch, "dead", chunk, lambda message: message.state is State.DEAD)
+        for queue, ids in queues.items():
+            done = self._interventions.redrive(queue, ids)
+            redriven += len(done)
+            left += sorted(set(ids) - set(done))
+        return RedrivenMembers(redriven, left), following
+
+    def _chunk(
+        self, batch: BatchStatus, which: str, chunk: int, wanted: Callable[[Message], bool]
+    ) -> tuple[Mapping[str, Sequence[str]], Chunk]:
+        """The ids of the members wanted of a chunk, by queue, and the next chunk."""
+        found, following = self._reader.page(batch, which, chunk)
+        ids = dict[str, list[str]]()
+        for message in filter(wanted, found):
+            ids.setdefault(message.queue, []).append(message.id)
+        return ids, following

@@ -8,15 +8,12 @@ from time import monotonic, sleep
 from typing import Any
 
 from pollconsumer.core.errors import NodeLost
+from pollconsumer.store.client.address import Node, NodeAddresses
+from pollconsumer.store.client.cluster_nodes import Liveness, NodeWire, Topology, key_of, node_wire, slot_of, slots_by
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import Patience
 from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered
-from pollconsumer.store.client.strict import WAITING, Strict, least
-from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.cluster.cluster_address import Node, NodeAddresses
-from pollconsumer.store.cluster.liveness import Liveness
-from pollconsumer.store.cluster.slots import key_of, slot_of
-from pollconsumer.store.cluster.topology import NodeWire, Topology, node_wire, slots_by
+from pollconsumer.store.client.wire import WAITING, Strict, Wire, least
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.scripts import Scripts
 

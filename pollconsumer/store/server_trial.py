@@ -1,34 +1,37 @@
-"""The steps of a trial: what messages live through, each in a queue of its own, so that one that fails takes no other
-with it."""
+"""A trial of the server: messages live through their states in a namespace of their own, so that what it lacks is
+named. Each step has a queue of its own, so that one that fails takes no other with it."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from pollconsumer.core.errors import LeaseLost, StoreRefused
+from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreRefused, StoreUnreachable
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.messages.sequel import Sequel, encoded, identified, packed
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.replies import not_understood
+from pollconsumer.store.client.wire import MARKER, MISREAD, Wire
+from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.limits import Kept, Retention
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches, NewBatch
-from pollconsumer.store.queues.interventions import Interventions
-from pollconsumer.store.queues.outbox_entry import told_of_member
+from pollconsumer.store.queues.outbox import told_of_member
 from pollconsumer.store.queues.producer import Enqueued
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.reservations import Claim, Reservation
-from pollconsumer.store.records.steps import Done, Settlement, Share
+from pollconsumer.store.records.steps import Done, Kept, Retention, Settlement, Share
 from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
 from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+from pollconsumer.store.rights import LAUNCH, OPERATOR, PRODUCER, lacking
 
 WITHIN = 2.0
 """Seconds within which a due message must be promoted; a wake-up may take half of them."""
@@ -231,3 +234,90 @@ STEPS: dict[str, Callable[[TriedQueue], None]] = {
     )
 }  # fmt: skip
 """The steps by their names, which are those of their queues, too."""
+
+
+CONTROL = (
+    "fences", "leases", "launches", "ledger", "queues", "queues_marker", "seen", "totals", MARKER,
+    "lease:consumer:hold-lease:0", "next:consumer:hold-lease", "baton:consumer:hold-lease",
+)  # fmt: skip
+"""Keys of the namespace that the steps leave."""
+UNKNOWN = "NO-SUCH-COMMAND"
+
+
+class Lack(NamedTuple):
+    """A lack of the server, as a ``step`` of the trial shows it."""
+
+    step: str
+    error: PollConsumerError
+
+    @property
+    def exit_code(self) -> int:
+        known = isinstance(self.error, (PermissionDenied, StoreUnreachable))
+        return self.error.exit_code if known else StoreRefused.exit_code
+
+
+class ServerTrial:
+    def __init__(self, wire: Wire, another: Wire, namespace: str) -> None:
+        """``another``: a second connection to the server, on which a command waits. The keys of the trial's namespace
+        begin as those of ``namespace``: whoever may use that may use them."""
+        self._wire, self._another = wire, another
+        self.namespace = f"{namespace}:trial-{os.urandom(8).hex()}"
+
+    def lacks(self) -> list[Lack]:
+        """Try each step. Returns what the server lacks. No key is left, unless the server refuses to remove it."""
+        if refused := self._refused_commands():
+            fix = "grant it to the store's user, or have the server enable it"
+            return [Lack("commands", PermissionDenied("refused", each, fix)) for each in refused]
+        found = list[Lack]()
+        try:
+            for step in STEPS:
+                if (error := self._failure_of(step)) is not None:
+                    found.append(Lack(step, error))
+                if isinstance(error, StoreUnreachable):
+                    break
+        finally:
+            found += self._remove()
+        return found
+
+    def _refused_commands(self) -> list[str]:
+        """The commands of any role that the server refuses. Where it has no `acl_check_cmd`, each is sent, since a
+        script that one of them ends does not say which. They change nothing of a key that is not there."""
+        key, rights = Keys(self.namespace).control("fences"), sorted({*f"{PRODUCER} {LAUNCH} {OPERATOR}".split()})
+        if lacking(self._wire, UNKNOWN, key):
+            return [each.decode() for each in lacking(self._wire, " ".join(rights), key)]
+        unknown = str(self._refusal_of(UNKNOWN, key)).partition(UNKNOWN)[0]
+        refusals = {right: self._refusal_of(right, key) for right in rights}
+        return [
+            right
+            for right, error in refusals.items()
+            if isinstance(error, PermissionDenied) or (error is not None and str(error).startswith(unknown))
+        ]
+
+    def _refusal_of(self, command: str, key: str) -> PollConsumerError | None:
+        try:
+            self._wire.once([(*command.split("|"), key)])
+        except PollConsumerError as error:
+            return error
+        return None
+
+    def _failure_of(self, step: str) -> PollConsumerError | None:
+        try:
+            STEPS[step](TriedQueue(self._wire, self._another, self.namespace, step))
+        except PollConsumerError as error:
+            return error
+        except MISREAD:  # a server that tells the time as Redis does, but answers a script otherwise
+            return not_understood(self._wire.said)
+        return None
+
+    def _remove(self) -> list[Lack]:
+        keys = Keys(self.namespace)
+        names = [keys.control(name) for name in CONTROL]
+        for queue in STEPS:
+            names += [keys.queue(queue, word) for word in QUEUE_KEYS]
+            names.append(f"{keys.queue(queue, 'successor_waits')}:consumer:{queue}")
+            names.append(f"{{{self.namespace}:{queue}}}:{MARKER}")
+        try:
+            self._wire.all([("DEL", name) for name in names])
+        except PollConsumerError as error:
+            return [Lack(f"removal of {self.namespace}", error)]
+        return []

@@ -1,0 +1,295 @@
+"""Checks that a server may be used: recent enough, a primary, not evicting, and the store that we know, which is open
+and has not gone back.
+
+A store goes back where a replica was promoted without the last writes, its file was cut, or a backup restored. The
+store has a mark, which rises with each acquisition, renewal and release of a lease. A process that has seen a higher
+mark than the store has now tells it. The heartbeat of a launch compares the marks at each renewal; every process does
+when it connects, with the highest mark that it, or an earlier process of this user, has seen. What was lost since the
+last renewal no mark shows: the process that wrote it notices, when it connects again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+from pollconsumer.core.errors import StoreRefused, StoreUnreachable, WentBack
+from pollconsumer.core.notation.instants import iso
+from pollconsumer.store.client.connection import Command
+from pollconsumer.store.client.replies import RESTORE, ErrorReply, Unanswered
+from pollconsumer.store.client.wire import Marks, Wire, Witness
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.queues.producer import REPEAT_WITHIN_MS
+from pollconsumer.store.records.rows import ENDING, id_text
+from pollconsumer.store.server import count_of, info_fields
+
+EXPORT, IMPORT = "export", "import"
+
+
+class ClosingNote(NamedTuple):
+    """Why a store is closed: ``for_`` its EXPORT or IMPORT, which has an ``id``."""
+
+    at: int
+    """Epoch ms of the server's clock."""
+    for_: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"closed {self.at} {self.for_} {self.id}"
+
+    @staticmethod
+    def of(text: str) -> ClosingNote | None:
+        words = text.split(" ")
+        if len(words) != 4 or words[0] != "closed" or not words[1].isdecimal() or words[2] not in (EXPORT, IMPORT):
+            return None
+        return ClosingNote(int(words[1]), *words[2:])
+
+
+def refusal(text: str) -> StoreUnreachable:
+    """The error for whoever connects to a store that is closed, by its note."""
+    note = ClosingNote.of(text)
+    if note is None:
+        return StoreUnreachable("store closed", None, "a newer version did that")
+    if note.for_ == EXPORT:
+        fix = "connect to the store that it moved to; or open it again: pollconsumer store reopen --yes"
+        return StoreUnreachable("store closed", f"for its export, at {iso(note.at)}", fix)
+    fix = "finish that: pollconsumer store import"
+    return StoreUnreachable("store closed", f"its import, begun at {iso(note.at)}, is not finished", fix)
+
+
+LIMIT = 1 << 48
+"""The limit of marks and fences: six bytes of a row."""
+ACCEPT = "see what is missing, then accept it: pollconsumer store adopt"
+_REFUSED = "refused: "
+
+
+class MarkMemo(Protocol):
+    """Remembers text outside of the store."""
+
+    def read_marks(self) -> str: ...
+
+    def write_marks(self, text: str) -> None: ...
+
+
+class Rollback:
+    """Notices, for one process, that a store went back, and tells it."""
+
+    def __init__(
+        self, namespace: str, memo: MarkMemo, warn: Callable[[str], None], *, refuse: bool, confirmed: bool = False
+    ) -> None:
+        """``refuse``: raise WentBack, here and in later processes, instead of a warning. ``confirmed``: what is written
+        waits for replicas, so only that counts as reached. What is merely read may not be there yet: if it is lost,
+        nothing that was acknowledged is."""
+        self._keys, self._memo, self._warn, self._refuse = Keys(namespace), memo, warn, refuse
+        self._confirmed = confirmed
+        self._marks: Marks | None = None
+        self.losses = 0
+        """How often this process has noticed that the store went back."""
+
+    def remembered(self) -> str:
+        """What earlier processes have seen; empty once this one has looked. To be read before the store is asked, since
+        a launch that ends meanwhile writes down a mark that the store had not reached then."""
+        return "" if self._marks else self._memo.read_marks()
+
+    def look(self, wire: Wire, found: bytes | None, remembered: str) -> None:
+        """Look whether the store went back, on a new connection, where this mark was ``found``. Raises WentBack."""
+        marks = self._marks or self._read(remembered)
+        evidence = wire.evidence
+        seen = max(marks.seen, evidence.marks.seen)
+        mark = count_of(found)
+        reached = min(seen, mark) if self._confirmed else mark  # GUARD what was merely read
+        self._marks = evidence.marks = Marks(reached, max(marks.greatest, evidence.marks.greatest, mark))
+        if mark < seen:  # GUARD a connection that finds less than was seen
+            line = went_back(seen, mark)
+        elif evidence.witness is not None and (what := self._missing(wire, evidence.witness)):
+            line = f"store rolled back: message {what}; {_may_be_lost(mark)}"
+        else:
+            return
+        evidence.witness = None
+        self._tell(line)
+
+    def note(self, wire: Wire) -> None:
+        """Remember what was seen, at the end of a launch."""
+        if not self._memo.read_marks().startswith(_REFUSED):
+            self._write(wire.evidence.marks)
+
+    def refuse(self, line: str) -> NoReturn:
+        """Raise WentBack, here and in later processes."""
+        self._memo.write_marks(_REFUSED + line)
+        raise WentBack(line, None, ACCEPT)
+
+    def _tell(self, line: str) -> None:
+        self.losses += 1
+        if self._refuse:
+            self.refuse(line)
+        if self._marks is not None:
+            self._write(self._marks)
+        self._warn(line)
+
+    def _write(self, marks: Marks) -> None:
+        self._memo.write_marks(f"{marks.seen} {marks.greatest}")
+
+    @staticmethod
+    def _read(text: str) -> Marks:
+        if text.startswith(_REFUSED):
+            raise WentBack(text.removeprefix(_REFUSED), None, ACCEPT)
+        numbers = [count_of(word.encode()) for word in text.split()]
+        return Marks(*numbers) if len(numbers) == len(Marks._fields) and max(numbers) < LIMIT else Marks(0, 0)
+
+    def _missing(self, wire: Wire, witness: Witness) -> str:
+        """What of ``witness`` is not so any more; empty if it is, or if it may be forgotten by now."""
+        queue, message_id, completed, at = witness
+        if (time.monotonic() - at) * 1000 > REPEAT_WITHIN_MS:
+            return ""
+        key = partial(self._keys.queue, queue)
+        record, row, *memories = wire.once(
+            [
+                ("HEXISTS", key("records"), message_id),
+                ("HGET", key("rows"), message_id),
+                *(("SISMEMBER", key(memory), message_id) for memory in ("id_memory", "id_memory_before")),
+            ]
+        )
+        name = message_id if isinstance(message_id, str) else id_text(message_id)
+        if any(memories) or (row is not None and row[ENDING : ENDING + 1] != b"\0"):
+            return ""
+        if not record and row is None:  # GUARD a message that is gone
+            return f"{name}, which was accepted, is not there"
+        return f"{name}, which was completed, would be handled again" if completed else ""
+
+
+def went_back(seen: int, mark: int) -> str:
+    """The line about a store that had ``seen`` a mark and has a lower one; both in epoch ms."""
+    return f"store rolled back: it had reached {iso(seen)}; {_may_be_lost(mark)}"
+
+
+def _may_be_lost(mark: int) -> str:
+    since = iso(mark) if mark else "its beginning"
+    return f"messages accepted since {since} may be lost, messages completed since then handled again"
+
+
+OLDEST = (7, 0)
+OLDEST_WITH_WAITAOF = (7, 2)
+CLOSED = "closed "
+"""What the id of a closed store begins with: see ``store/suitability.py``."""
+
+
+class Memo(Protocol):
+    """Remembers a store's id, elsewhere than in the store."""
+
+    def read(self) -> str | None: ...
+
+    def write(self, store_id: str) -> None: ...
+
+
+class Suitability:
+    """Checks every new connection, as ``greet`` of `Wire`."""
+
+    def __init__(
+        self,
+        namespace: str,
+        memo: Memo,
+        warn: Callable[[str], None],
+        *,
+        aof: bool = False,
+        rollback: Rollback | None = None,
+    ) -> None:
+        """``aof``: what is written must be in the server's append-only file. ``rollback`` notices what was lost."""
+        self._key, fences = map(Keys(namespace).control, ("store-id", "fences"))
+        self._mark = [("HGET", fences, "mark")] if rollback is not None else []
+        self._memo, self._warn, self._aof, self._rollback = memo, warn, aof, rollback
+        sections = ("server", "memory", "replication", *(["persistence"] if aof else []))
+        self._asked = [("INFO", section) for section in sections]
+
+    def __call__(self, wire: Wire) -> int:
+        """Check a new connection. Returns the number of the server's replicas. Raises StoreRefused; StoreUnreachable
+        for a closed store; Unanswered for a replica: another connection may lead to the primary."""
+        # Read what is remembered first: another process may be the first to see this store in between.
+        known, seen = self._memo.read(), self._rollback.remembered() if self._rollback is not None else ""
+        try:
+            replicas, held, *mark = self._check(wire, ("GET", self._key), *self._mark)
+        except StoreRefused:  # a closed store has a note in place of each key
+            _, held = self._check(wire, ("GET", self._key))
+            self._recognise(wire, known, id_text(held) if held else None)
+            raise
+        if not isinstance(held, ErrorReply):
+            self._recognise(wire, known, id_text(held) if held else None)
+            if self._rollback is not None:
+                self._rollback.look(wire, mark[0], seen)
+        return int(replicas)
+
+    def check_server(self, wire: Wire) -> int:
+        """Check the server, and not which store it is, nor whether that is closed. Returns the number of its
+        replicas."""
+        (replicas,) = self._check(wire)
+        return int(replicas)
+
+    def _check(self, wire: Wire, *reads: Command) -> list[Any]:
+        """Check the server. Returns the number of its replicas, and what it answers to ``reads``, sent in the same
+        write: an error where another node of a cluster has the key."""
+        try:
+            answers = wire.once([*self._asked, *reads])
+        except StoreRefused:  # for a command that a Sentinel lacks
+            _refuse_sentinel(wire, info_fields(wire.once(self._asked[:1])))
+            raise
+        info = info_fields(answers[: len(self._asked)])
+        _refuse_sentinel(wire, info)
+        version = info.get("redis_version", "0.0")
+        numbers = tuple(int(part) for part in version.split(".")[:2])
+        if numbers < OLDEST:
+            raise StoreRefused("server too old", f"Redis {version}", "needs Redis 7.0 or later, or Valkey")
+        if self._aof and numbers < OLDEST_WITH_WAITAOF:
+            raise StoreRefused(
+                "server too old for strict.aof", f"Redis {version}", "needs Redis 7.2 or later, or Valkey"
+            )
+        if self._aof and info.get("aof_enabled") != "1":
+            raise StoreRefused("strict.aof", "the server keeps no append-only file", "set appendonly yes there")
+        if info.get("role") == "slave":
+            raise Unanswered(f"{wire.place} is a replica; point at its primary", sent=False)
+        self._check_eviction(info)
+        return [_replicas(info), *answers[len(self._asked) :]]
+
+    def _check_eviction(self, info: dict[str, str]) -> None:
+        policy = info.get("maxmemory_policy", "noeviction")
+        if info.get("maxmemory", "0") == "0" or policy == "noeviction":
+            return
+        if policy.startswith("allkeys"):
+            raise StoreRefused("store evicts", f"maxmemory-policy {policy}", "messages would vanish; set noeviction")
+        self._warn(f"store evicts: maxmemory-policy {policy}; leases may vanish, set noeviction")
+
+    def _recognise(self, wire: Wire, known: str | None, held: str | None) -> None:
+        """Refuse a store whose id is missing or different: it was emptied or replaced. Or closed."""
+        if held is not None and held.startswith(CLOSED):
+            raise refusal(held)
+        if known is None:
+            if held is None:  # give the store an id, unless another process has by now
+                *_, given = wire.once([("SET", self._key, os.urandom(16).hex(), "NX"), ("GET", self._key)])
+                held = id_text(given)
+            self._memo.write(held)
+            return
+        if held != known:
+            found = "empty" if held is None else "another one"
+            raise StoreRefused("store replaced", f"{wire.address} is {found}", RESTORE)
+
+
+def _refuse_sentinel(wire: Wire, info: dict[str, str]) -> None:
+    if "sentinel" in (info.get("redis_mode"), info.get("server_mode")):
+        fix = f"write redis+sentinel://{wire.place}/SERVICE, with the name in its line 'sentinel monitor'"
+        raise StoreRefused("store is a Sentinel", wire.place, fix)
+
+
+def count_replicas(wire: Wire) -> int:
+    """Return the number of the server's replicas, all that a heartbeat asks of a new connection: its launch has checked
+    the server."""
+    (section,) = wire.once([("INFO", "replication")])
+    return _replicas(info_fields([section]))
+
+
+def _replicas(info: Mapping[str, str]) -> int:
+    """How many replicas there are. What makes a copy of the server (``store backup``) is listed with them, but listens
+    on no port, is never online, and confirms nothing."""
+    listed = [said for name, said in info.items() if name[:5] == "slave" and name[5:].isdigit()]
+    copies = [said for said in listed if ",port=0," in said and ",state=online," not in said]
+    return int(info.get("connected_slaves", 0)) - len(copies)
