@@ -3,7 +3,10 @@ know that.
 
 A header binds KEYS to words, and names the parts that the script NEEDS: files of functions, which stand before it, each
 once, after the parts that it needs itself. A line ``-- PART name`` is replaced by the text of that part, behind what
-that one needs beyond what stands above it.
+that one needs beyond what stands above it. The body of a script that needs `once` is what `once` carries out.
+
+A server does not roll back a failed script, so a key of another type must end it before anything has changed: a line
+``-- EXPECT keys`` is replaced by a look at each of them.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ _DIRECTORY = Path(__file__).parent / "lua"
 # Each begins with a literal or a class of characters, which the search skips to: ten times faster than from a boundary.
 _HEADER = re.compile(r"-- (KEYS|NEEDS) (.+)\n")
 _PART = re.compile(r"-- PART (\w+)\n")
+_EXPECT = re.compile(r"-- EXPECT (.+)")
+_LOOKS = {"hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD"}
 _CONSTANTS = re.compile(r"\nlocal ([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*) = ([^\n]*?)(?:  --.*)?(?=\n)")
 _NAME = re.compile(r"([A-Z][A-Z0-9_]+)\b")
 
@@ -81,10 +86,20 @@ def _flags(name: str) -> str:
     return "" if name in _MAY_GROW else " flags=allow-oom"
 
 
+def source_of(name: str) -> str:
+    """The text of one file, with its looks at keys, and with the call of `once`."""
+    source = _EXPECT.sub(_look_at, (_DIRECTORY / f"{name}.lua").read_text("utf-8"))
+    return f"return once(function()\n{source}end)\n" if "once" in _header(source, "NEEDS") else source
+
+
+def _look_at(found: re.Match[str]) -> str:
+    return " ".join(f"redis.call('{_LOOKS[QUEUE_KEYS[key].type]}', {key})" for key in found[1].split())
+
+
 def _whole(name: str, above: set[str]) -> str:
     """A file behind the parts that it needs and that do not stand ``above`` it, and with those that are inserted in it.
     Adds the former to ``above``."""
-    source, needed = (_DIRECTORY / f"{name}.lua").read_text("utf-8"), list[str]()
+    source, needed = source_of(name), list[str]()
     for part in _header(source, "NEEDS"):
         if part not in above:
             above.add(part)

@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 
 import pollconsumer
-from pollconsumer.store.scripts import Scripts
+from pollconsumer.store.scripts import Scripts, source_of
 
 PACKAGE = Path(pollconsumer.__file__).parent
 LUA = PACKAGE / "store" / "lua"
 SENDERS = ("store", "moving", "watching", "dashboard/readings")
 """Where Python sends commands itself."""
-_CALL = re.compile(r"(?:redis\.call(?:\(|, )|expect\()'([A-Z]+)'")
+_CALL = re.compile(r"redis\.call(?:\(|, )'([A-Z]+)'")
 _READS = (
     "EXISTS|GET|HEXISTS|HGET|HGETALL|HLEN|HMGET|HSCAN|HVALS|LINDEX|LLEN|LPOS|LRANGE|PTTL|SCARD|SISMEMBER|SMISMEMBER|"
     "SRANDMEMBER|TIME|TYPE|ZCARD|ZCOUNT|ZRANGE|ZRANGEBYLEX|ZRANGEBYSCORE|ZSCORE"
@@ -32,14 +32,14 @@ def scripts() -> set[str]:
 @cache
 def code_of(script: str) -> str:
     """A script, the parts that are inserted in it, and the functions of parts that any of these call; no comments."""
-    parts = "".join(path.read_text("utf-8") for path in (LUA / "parts").glob("*.lua"))
+    parts = "".join(source_of(f"parts/{path.stem}") for path in (LUA / "parts").glob("*.lua"))
     functions = {found[1]: found[0] for found in _FUNCTION.finditer(parts)}
-    pending, looked_at = [(LUA / f"{script}.lua").read_text("utf-8")], set[str]()
+    pending, looked_at = [source_of(script)], set[str]()
     code = ""
     while pending:
         text = pending.pop()
         inserted = re.findall(r"^-- PART (\w+)$", text, re.MULTILINE)
-        pending += [(LUA / "parts" / f"{part}.lua").read_text("utf-8") for part in inserted]
+        pending += [source_of(f"parts/{part}") for part in inserted]
         text = re.sub(r"--.*", "", text)
         code += text + "\n"
         called = (functions.keys() & set(re.findall(r"\b(\w+)\(", text))) - looked_at
@@ -70,6 +70,6 @@ def plain_commands() -> set[str]:
         name
         for place in SENDERS
         for path in (PACKAGE / place).rglob("*.py")
-        if path.name not in ("wire.py", "server_wire.py", "cluster_wire.py", "replies.py")
+        if path.name not in ("server_wire.py", "cluster_wire.py", "replies.py")
         for name in _PLAIN.findall(path.read_text("utf-8"))
     }

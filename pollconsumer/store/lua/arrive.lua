@@ -1,6 +1,6 @@
 -- Take in that members of batches have ended, at the home of the batches.
 -- KEYS batches batch_members batch_callbacks batch_instants outbox counters schedule_marker
--- NEEDS types batches
+-- NEEDS batches
 -- ARGV for each end: batch, the members' ending as in a row, how many members they have added, their numbers, with spaces
 -- Returns how many entries the outbox has got
 -- A chunk of `batch_members` has two bits for each of 512 members: 0 for one that has not ended, else a code. A code changes
@@ -10,9 +10,7 @@ local COMPLETED_CODE, DEAD_CODE, OTHER_CODE = 1, 2, 3
 local codes = {c = COMPLETED_CODE, d = DEAD_CODE, x = OTHER_CODE, e = OTHER_CODE}
 local counts = {c = MEMBERS_COMPLETED, d = MEMBERS_DEAD, x = MEMBERS_CANCELLED, e = MEMBERS_EXPIRED}
 local now = now_ms()
-expect('HLEN', batch_members, batch_callbacks, counters)
-expect('ZCARD', batch_instants)
-expect('LLEN', outbox, schedule_marker)
+-- EXPECT batch_members batch_callbacks counters batch_instants outbox schedule_marker
 local before = redis.call('LLEN', outbox)
 
 for at = 1, #ARGV, 4 do

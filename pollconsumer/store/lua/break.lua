@@ -4,11 +4,9 @@
 -- ARGV lineage, fence of the holder
 -- Returns 1; 0 when another holds the lease by now
 
-return once(function()
-  if redis.call('HGET', lease, 'fence') ~= ARGV[2] then return 0 end  -- GUARD owner compare
-  redis.call('HDEL', fences, ARGV[1])  -- GUARD fence taken back
-  redis.call('DEL', lease, baton)
-  redis.call('LPUSH', baton, 1)
-  redis.call('PEXPIRE', baton, 1000)
-  return 1
-end)
+if redis.call('HGET', lease, 'fence') ~= ARGV[2] then return 0 end  -- GUARD owner compare
+redis.call('HDEL', fences, ARGV[1])  -- GUARD fence taken back
+redis.call('DEL', lease, baton)
+redis.call('LPUSH', baton, 1)
+redis.call('PEXPIRE', baton, 1000)
+return 1

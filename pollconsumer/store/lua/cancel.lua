@@ -1,29 +1,25 @@
 -- Cancel messages that are not reserved yet.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters cancelled parked places_taken
 -- KEYS waiting_for_place checkpoints ready_marker outbox answered
--- NEEDS types removal ended message_steps once
+-- NEEDS removal ended message_steps once
 -- ARGV ids
 -- Returns for each: '' when it is cancelled by this call, or was malformed, waited, and is removed; its state when it is too late; 'newer' when its record is of a
 --   newer version; 'none' when there is no such message
 
-return once(function()
-  local answers, now = {}, now_ms()
-  expect('LLEN', cancelled, ready, ready_marker, outbox)
-  expect('ZCARD', schedule, ready_by_priority, waiting_for_place)
-  expect('HLEN', counters)
-  for i, id in ipairs(ARGV) do
-    local row, state, record = message_of(id)
-    if state == 'scheduled' or state == 'ready' then  -- GUARD state
-      remove(id, row, record, state)
-      if has_flag(byte(row, FLAGS), PARKED) then redis.call('SREM', parked, id) end
-      drop_checkpoints({id})  -- GUARD the checkpoint is dropped
-      end_as_cancelled(id, row, record, now)
-      state = ''
-    elseif not state and redis.call('ZREM', schedule, id) == 1 then  -- GUARD a malformed message that waits
-      redis.call('HDEL', records, id)
-      state = ''
-    end
-    answers[i] = state or 'none'
+local answers, now = {}, now_ms()
+-- EXPECT cancelled ready ready_marker outbox schedule ready_by_priority waiting_for_place counters
+for i, id in ipairs(ARGV) do
+  local row, state, record = message_of(id)
+  if state == 'scheduled' or state == 'ready' then  -- GUARD state
+    remove(id, row, record, state)
+    if has_flag(byte(row, FLAGS), PARKED) then redis.call('SREM', parked, id) end
+    drop_checkpoints({id})  -- GUARD the checkpoint is dropped
+    end_as_cancelled(id, row, record, now)
+    state = ''
+  elseif not state and redis.call('ZREM', schedule, id) == 1 then  -- GUARD a malformed message that waits
+    redis.call('HDEL', records, id)
+    state = ''
   end
-  return answers
-end)
+  answers[i] = state or 'none'
+end
+return answers

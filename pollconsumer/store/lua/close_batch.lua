@@ -1,13 +1,11 @@
 -- Close a batch: its producer adds no more members. It may end with that.
 -- KEYS batches batch_callbacks batch_instants outbox counters schedule_marker
--- NEEDS types batches
+-- NEEDS batches
 -- ARGV batch, members that its producer has added
 -- Returns '' if it is closed by this call, else how it is; nil if there is none
 
 local batch, now = ARGV[1], now_ms()
-expect('HLEN', batch_callbacks, counters)
-expect('ZCARD', batch_instants)
-expect('LLEN', outbox, schedule_marker)
+-- EXPECT batch_callbacks counters batch_instants outbox schedule_marker
 local state = state_of_batch(batch)
 if not state then return nil end
 local shut = why_shut(state)

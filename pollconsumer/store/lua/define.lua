@@ -5,16 +5,15 @@
 -- at run time is left alone. Nothing is read of recurrences that the owner does not define.
 -- KEYS recurrences next_instants recurrence_counters schedule_marker recurrence_owners recurrence_owners_seen
 -- KEYS recurrences_of_owners recurrences_replaced recurrences_unreadable recurrences_ended
--- NEEDS types recurrences
+-- NEEDS recurrences
 -- ARGV owner; for each: name, definition as JSON, first instant in epoch ms ('' for none)
 -- Returns names removed, each with its due instant or ''; names of those whose definition returned more than once; names
 -- that were put at run time
 
 local GOES_ON_MS, ABSENT_MS = 3600000, 86400000
 local owner, now = ARGV[1], now_ms()
-expect('HLEN', recurrences, recurrence_counters, recurrence_owners, recurrence_owners_seen, recurrences_of_owners, recurrences_replaced)
-expect('ZCARD', next_instants, recurrences_unreadable, recurrences_ended)
-expect('LLEN', schedule_marker)
+-- EXPECT recurrences recurrence_counters recurrence_owners recurrence_owners_seen recurrences_of_owners recurrences_replaced
+-- EXPECT next_instants recurrences_unreadable recurrences_ended schedule_marker
 local removed, contested, taken, named, names = {}, {}, {}, {}, {}
 
 -- Of a replaced definition: its next instant ('' for none), when it was replaced, how often.

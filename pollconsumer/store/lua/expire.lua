@@ -1,16 +1,14 @@
 -- End messages whose expiry has come, in a queue that nobody serves: no launch would reserve them.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters expired parked places_taken
 -- KEYS waiting_for_place checkpoints ready_marker outbox served totals
--- NEEDS types removal ended message_steps totals
+-- NEEDS removal ended message_steps totals
 -- ARGV records to examine, approximately
 -- Returns messages ended; 1 when all records have been examined, or the queue is served
 -- Continues where the last call ended.
 
 if redis.call('EXISTS', served) == 1 then return {0, 1} end  -- GUARD a served queue is left to its launches
-expect('LLEN', ready, expired, ready_marker, outbox)
-expect('ZCARD', ready_by_priority, schedule, waiting_for_place)
-expect('HLEN', unique_keys, counters, places_taken, checkpoints)
-expect('SCARD', parked)
+-- EXPECT ready expired ready_marker outbox ready_by_priority schedule waiting_for_place
+-- EXPECT unique_keys counters places_taken checkpoints parked
 local now, count = now_ms(), 0
 local from = redis.call('HGET', counters, 'expired to')
 if not whole(from) then from = '0' end

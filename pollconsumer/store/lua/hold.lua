@@ -5,26 +5,24 @@
 -- ARGV name, 'pause' or 'resume', next instant in epoch ms to resume with ('' for none, 'ended' if there never will be one)
 -- Returns 1; 0 when it was so already; nil when there is none of that name
 
-return once(function()
-  if redis.call('HEXISTS', recurrences, ARGV[1]) == 0 then return nil end  -- GUARD its definition is there
-  local paused = ARGV[1] .. ':paused'
-  if ARGV[2] == 'pause' then
-    -- With the instant at which it would have been due, from which its periods count.
-    local before = redis.call('HGET', recurrence_counters, ARGV[1] .. ':before')
-    local following = before and string.match('\n' .. before, '.*\n%d+ (%d+) [^\n]*\n$')
-    -- GUARD periods of the rule that waits
-    local begun = redis.call('HSETNX', recurrence_counters, paused, following or redis.call('ZSCORE', next_instants, ARGV[1]) or 1)
-    redis.call('ZREM', next_instants, ARGV[1])
-    redis.call('ZREM', recurrences_unreadable, ARGV[1])
-    return begun
-  elseif redis.call('HDEL', recurrence_counters, paused) == 0 then
-    return 0
-  elseif ARGV[3] == '' then
-    return 1
-  elseif ARGV[3] == 'ended' then
-    finish(ARGV[1], now_ms())
-  else
-    begin(ARGV[1], ARGV[3])
-  end
+if redis.call('HEXISTS', recurrences, ARGV[1]) == 0 then return nil end  -- GUARD its definition is there
+local paused = ARGV[1] .. ':paused'
+if ARGV[2] == 'pause' then
+  -- With the instant at which it would have been due, from which its periods count.
+  local before = redis.call('HGET', recurrence_counters, ARGV[1] .. ':before')
+  local following = before and string.match('\n' .. before, '.*\n%d+ (%d+) [^\n]*\n$')
+  -- GUARD periods of the rule that waits
+  local begun = redis.call('HSETNX', recurrence_counters, paused, following or redis.call('ZSCORE', next_instants, ARGV[1]) or 1)
+  redis.call('ZREM', next_instants, ARGV[1])
+  redis.call('ZREM', recurrences_unreadable, ARGV[1])
+  return begun
+elseif redis.call('HDEL', recurrence_counters, paused) == 0 then
+  return 0
+elseif ARGV[3] == '' then
   return 1
-end)
+elseif ARGV[3] == 'ended' then
+  finish(ARGV[1], now_ms())
+else
+  begin(ARGV[1], ARGV[3])
+end
+return 1

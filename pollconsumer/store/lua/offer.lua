@@ -1,16 +1,14 @@
 -- Recount messages in flight with each concurrency key, and offer free places: counts are lost with records that another
 -- program deletes.
 -- KEYS records rows ready ready_by_priority in_flight counters ready_marker places_taken waiting_for_place
--- NEEDS types places
+-- NEEDS places
 -- ARGV most messages in flight to count, above which the counts are trusted; most keys to examine
 -- Returns messages offered
 -- If there are more keys, a random run of them is examined.
 
 local standing = redis.call('ZCARD', waiting_for_place)
 if standing == 0 then return 0 end
-expect('LLEN', ready, ready_marker)
-expect('HLEN', counters, places_taken)
-expect('ZCARD', ready_by_priority)
+-- EXPECT ready ready_marker counters places_taken ready_by_priority
 if redis.call('ZCARD', in_flight) <= tonumber(ARGV[1]) then
   local counts = {}
   for _, id in ipairs(redis.call('ZRANGE', in_flight, 0, -1)) do

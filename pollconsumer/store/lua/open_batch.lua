@@ -1,15 +1,13 @@
 -- Open a batch at its home; or, if it is open, say that its producer lives.
 -- KEYS batches batch_callbacks batch_instants outbox counters schedule_marker
--- NEEDS types batches
+-- NEEDS batches
 -- ARGV batch, ms after which it is abandoned unless its producer says that it lives, ms after which it expires (0 for never),
 --   its total if it is closed at once, else ''; 1 if cancelled members count as completed, else 0; how many batches that have
 --   not ended there may be, '' for any number; for each callback: name, entry
 -- Returns '' if it is new, else how it is: open, or why it takes no more members; 'full' if there are too many
 
 local batch, now = ARGV[1], now_ms()
-expect('HLEN', batch_callbacks, counters)
-expect('ZCARD', batch_instants)
-expect('LLEN', outbox, schedule_marker)
+-- EXPECT batch_callbacks counters batch_instants outbox schedule_marker
 local found = state_of_batch(batch)
 local state = found
 local shut = state and why_shut(state)

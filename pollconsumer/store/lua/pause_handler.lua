@@ -4,7 +4,5 @@
 -- ARGV handler, 1 to pause, 0 to resume
 -- Returns 1; 0 when it was so already
 
-return once(function()
-  if ARGV[2] == '1' then return redis.call('HSETNX', paused_handlers, ARGV[1], decimal(now_ms())) end
-  return redis.call('HDEL', paused_handlers, ARGV[1])
-end)
+if ARGV[2] == '1' then return redis.call('HSETNX', paused_handlers, ARGV[1], decimal(now_ms())) end
+return redis.call('HDEL', paused_handlers, ARGV[1])

@@ -1,23 +1,21 @@
 -- Forget dead letters, except their ids.
 -- KEYS records rows dead_letters errors checkpoints progress counters id_memory id_memory_before
 -- KEYS id_digests id_digests_before answered
--- NEEDS types id_memory message_steps once
+-- NEEDS id_memory message_steps once
 -- ARGV ms to remember ids at least, most ids per generation; ids
 -- Returns ids that this call has forgotten
 
-return once(function()
-  local forgotten = {}
-  expect('HLEN', records)
-  for i = 3, #ARGV do
-    local id = ARGV[i]
-    if redis.call('ZSCORE', dead_letters, id) then forgotten[#forgotten + 1] = id end  -- GUARD dead letters alone
-  end
-  age_ids(now_ms(), tonumber(ARGV[1]), tonumber(ARGV[2]))
-  if #forgotten > 0 then
-    remember(forgotten)  -- GUARD ids remembered
-    redis.call('ZREM', dead_letters, unpack(forgotten))
-    for _, key in ipairs({records, rows, errors, progress}) do redis.call('HDEL', key, unpack(forgotten)) end
-    drop_checkpoints(forgotten)  -- GUARD steps of the purged
-  end
-  return forgotten
-end)
+local forgotten = {}
+-- EXPECT records
+for i = 3, #ARGV do
+  local id = ARGV[i]
+  if redis.call('ZSCORE', dead_letters, id) then forgotten[#forgotten + 1] = id end  -- GUARD dead letters alone
+end
+age_ids(now_ms(), tonumber(ARGV[1]), tonumber(ARGV[2]))
+if #forgotten > 0 then
+  remember(forgotten)  -- GUARD ids remembered
+  redis.call('ZREM', dead_letters, unpack(forgotten))
+  for _, key in ipairs({records, rows, errors, progress}) do redis.call('HDEL', key, unpack(forgotten)) end
+  drop_checkpoints(forgotten)  -- GUARD steps of the purged
+end
+return forgotten

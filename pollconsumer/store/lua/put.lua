@@ -3,7 +3,7 @@
 -- there is anything left of it now.
 -- KEYS recurrences next_instants recurrence_counters schedule_marker recurrence_owners recurrences_unreadable
 -- KEYS recurrences_ended
--- NEEDS types recurrences
+-- NEEDS recurrences
 -- ARGV for each: name, definition less its creation, how that begins if it has the same rule, first instant in epoch ms ('' for
 --   none, as it is not enabled; 'ended' for none left), latest instant, most occurrences (each '' for no limit), what is due
 --   by its definition in another queue (see `recurrences.lua`; '' for nothing)
@@ -14,9 +14,7 @@ for i = 1, #ARGV, 7 do
   if redis.call('HEXISTS', recurrence_owners, ARGV[i]) == 1 then taken[#taken + 1] = ARGV[i] end
 end
 if #taken > 0 then return taken end  -- GUARD names of configurations
-expect('HLEN', recurrences, recurrence_counters)
-expect('ZCARD', next_instants, recurrences_unreadable, recurrences_ended)
-expect('LLEN', schedule_marker)
+-- EXPECT recurrences recurrence_counters next_instants recurrences_unreadable recurrences_ended schedule_marker
 local now = now_ms()
 for i = 1, #ARGV, 7 do
   local name, definition, rule, first = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3])

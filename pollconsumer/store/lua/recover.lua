@@ -2,7 +2,7 @@
 -- fences, past their hard end under another fence.
 -- KEYS records rows ready ready_by_priority in_flight dead_letters errors unique_keys counters announced ready_marker
 -- KEYS places_taken waiting_for_place stops cancelled totals outbox
--- NEEDS types reservations stops
+-- NEEDS reservations stops
 -- ARGV how many with the highest hard ends to skip, most messages to examine, 1 to compare hard ends, for how many messages it
 --   is known why they died; for each of these: id, why; live fences
 -- Returns ids of the orphans, messages examined, and of new dead letters id, row, problem
@@ -11,9 +11,7 @@
 -- What a newer version wrote stays in flight, for a launch that can read what its return or its end must do.
 
 local now = now_ms()
-expect('LLEN', ready, ready_marker, cancelled, outbox)
-expect('HLEN', counters, places_taken, errors)
-expect('ZCARD', ready_by_priority, waiting_for_place)
+-- EXPECT ready ready_marker cancelled outbox counters places_taken errors ready_by_priority waiting_for_place
 local last = -1 - tonumber(ARGV[1])
 local flight = redis.call('ZRANGE', in_flight, last - tonumber(ARGV[2]) + 1, last, 'WITHSCORES')
 if #flight == 0 then return {{}, 0, {}} end

@@ -1,7 +1,7 @@
 -- Enqueue occurrences of a recurrence and set when it is due next, atomically.
 -- KEYS records rows ready ready_by_priority counters recurrences next_instants recurrence_counters announced
 -- KEYS ready_marker id_memory id_memory_before recurrences_unreadable recurrences_ended results totals
--- NEEDS types fences occurrences recurrences totals
+-- NEEDS fences occurrences recurrences totals
 -- ARGV lineage, fence, name, instant that was due, next instant ('' for none), occurrences skipped,
 --   1 when none may be enqueued while the one before is unfinished, most that it yields in all ('' for no limit), the
 --   definition that they follow from; for each: id, instant, record less scheduled
@@ -14,8 +14,7 @@ local name = ARGV[3]
 local due = redis.call('ZSCORE', next_instants, name)
 -- GUARD instant compare; definition compare
 if not due or tonumber(due) ~= tonumber(ARGV[4]) or redis.call('HGET', recurrences, name) ~= ARGV[9] then return -1 end
-expect('LLEN', ready, ready_marker)
-expect('ZCARD', ready_by_priority, recurrences_ended, recurrences_unreadable)
+-- EXPECT ready ready_marker ready_by_priority recurrences_ended recurrences_unreadable
 local now, skipped, occurred = now_ms(), tonumber(ARGV[6]), {}
 local last = redis.call('HGET', recurrence_counters, name .. ':last')
 local left = ARGV[8] == '' and math.huge or tonumber(ARGV[8]) - count_of(name, 'enqueued')

@@ -1,40 +1,37 @@
 -- Return dead letters to their queue, in a new generation with all attempts again.
 -- KEYS records rows ready ready_by_priority dead_letters unique_keys counters ready_marker checkpoints answered
--- NEEDS types ready unique_keys markers message_steps once
+-- NEEDS ready unique_keys markers message_steps once
 -- ARGV 1 if they begin from the start, without checkpoints, steps and signals, else 0; for each: id, generation it was in
 --   when this was asked for
 -- Returns ids that this call has redriven. Skipped: ids that are no dead letters, were redriven since then, have lost
 --   their record, or whose unique key another message holds by now
 
-return once(function()
-  local now, returned = now_ms(), {}
-  expect('LLEN', ready, ready_marker)
-  expect('ZCARD', ready_by_priority)
-  local from_start = ARGV[1] == '1'
-  for i = 2, #ARGV, 2 do
-    local id, row = ARGV[i], well_formed(redis.call('HGET', rows, ARGV[i]))
-    -- GUARD generation compare
-    local redriven = (row and byte(row, GENERATION) or 0) > tonumber(ARGV[i + 1])
-    -- GUARD dead letters alone
-    local record = redis.call('ZSCORE', dead_letters, id) and readable(redis.call('HGET', records, id))
-    local key = record and unique_key(record) or ''
-    local holder = key ~= '' and holder_of(key, now)
-    if record and not redriven and (not holder or holder == id) then  -- GUARD unique key of another
-      if key ~= '' then redis.call('HSET', unique_keys, key, id) end
-      row = row or fresh_row(record)
-      local flags = without_flag(byte(row, FLAGS), BEGUN)
-      if from_start then
-        drop_checkpoints({id})
-        flags = without_flag(flags, CHECKPOINT)
-      end
-      redis.call('ZREM', dead_letters, id)  -- GUARD removed from the dead letters
-      redis.call('HSET', rows, id, set(row, FLAGS, char(flags) .. '\0',
-        ATTEMPTS, '\0\0', CRASHES, '\0', GENERATION, char(math.min(byte(row, GENERATION) + 1, 255)),
-        RESERVED, NEVER, STARTED, NEVER, ENDED, NEVER, DUE, be6(now), ENQUEUED, be6(now), NEXT_ATTEMPT, NEVER))
-      make_ready(id, priority_of(row), now)
-      returned[#returned + 1] = id
+local now, returned = now_ms(), {}
+-- EXPECT ready ready_marker ready_by_priority
+local from_start = ARGV[1] == '1'
+for i = 2, #ARGV, 2 do
+  local id, row = ARGV[i], well_formed(redis.call('HGET', rows, ARGV[i]))
+  -- GUARD generation compare
+  local redriven = (row and byte(row, GENERATION) or 0) > tonumber(ARGV[i + 1])
+  -- GUARD dead letters alone
+  local record = redis.call('ZSCORE', dead_letters, id) and readable(redis.call('HGET', records, id))
+  local key = record and unique_key(record) or ''
+  local holder = key ~= '' and holder_of(key, now)
+  if record and not redriven and (not holder or holder == id) then  -- GUARD unique key of another
+    if key ~= '' then redis.call('HSET', unique_keys, key, id) end
+    row = row or fresh_row(record)
+    local flags = without_flag(byte(row, FLAGS), BEGUN)
+    if from_start then
+      drop_checkpoints({id})
+      flags = without_flag(flags, CHECKPOINT)
     end
+    redis.call('ZREM', dead_letters, id)  -- GUARD removed from the dead letters
+    redis.call('HSET', rows, id, set(row, FLAGS, char(flags) .. '\0',
+      ATTEMPTS, '\0\0', CRASHES, '\0', GENERATION, char(math.min(byte(row, GENERATION) + 1, 255)),
+      RESERVED, NEVER, STARTED, NEVER, ENDED, NEVER, DUE, be6(now), ENQUEUED, be6(now), NEXT_ATTEMPT, NEVER))
+    make_ready(id, priority_of(row), now)
+    returned[#returned + 1] = id
   end
-  if #returned > 0 then wake(ready_marker) end
-  return returned
-end)
+end
+if #returned > 0 then wake(ready_marker) end
+return returned

@@ -1,6 +1,6 @@
 -- Keep a value that is sent to a message, the first of its name, and wake the message if it awaits that.
 -- KEYS records rows checkpoints schedule schedule_marker
--- NEEDS types rows schedule message_steps
+-- NEEDS rows schedule message_steps
 -- ARGV id, a line feed, the name and a tab, value, most bytes of the signals of a message
 -- Returns '' when it is kept, by this call or an earlier one; 'sent' when another value of that name is; 'full' when the
 --   message has too many; its state when it has ended; 'newer' when its record is of a newer version; nil when there is no
@@ -17,8 +17,7 @@ if ends then  -- GUARD the first signal of a name
   return string.match(sent, '^%d+ ([^\n]*)', ends + 1) == ARGV[3] and '' or 'sent'
 end
 if #sent + #line > tonumber(ARGV[4]) then return 'full' end
-expect('ZCARD', schedule)
-expect('LLEN', schedule_marker)
+-- EXPECT schedule schedule_marker
 redis.call('HSET', checkpoints, id .. '\n', head or '0 ', id .. '\n0', sent .. line)
 -- One that waits for its rate has its turn later: it knows of the signal by then.
 if state == 'scheduled' and awaited == sub(ARGV[2], 2, -2) and not has_flag(byte(row, FLAGS), BOOKED) then

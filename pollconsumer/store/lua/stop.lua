@@ -7,11 +7,9 @@
 
 local LISTENED_FOR_MS = 60000  -- a launch whose heartbeat does not look for so long has lost its lease
 
-return once(function()
-  local row, state = message_of(ARGV[1])
-  if state ~= 'reserved' or number6(row, FENCE) ~= tonumber(ARGV[2]) then return state end
-  redis.call('HSETNX', stops, ARGV[1], be6(now_ms()))
-  wake(stop_marker)
-  redis.call('PEXPIRE', stop_marker, LISTENED_FOR_MS)
-  return ''
-end)
+local row, state = message_of(ARGV[1])
+if state ~= 'reserved' or number6(row, FENCE) ~= tonumber(ARGV[2]) then return state end
+redis.call('HSETNX', stops, ARGV[1], be6(now_ms()))
+wake(stop_marker)
+redis.call('PEXPIRE', stop_marker, LISTENED_FOR_MS)
+return ''

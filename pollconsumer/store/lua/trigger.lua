@@ -1,18 +1,14 @@
 -- Enqueue an occurrence of a recurrence now, beside those that its rule yields.
 -- KEYS records rows ready ready_by_priority counters recurrences recurrence_counters ready_marker id_memory
 -- KEYS id_memory_before results answered
--- NEEDS types occurrences once
+-- NEEDS occurrences once
 -- ARGV name, id, instant, record less scheduled, 1 if a configuration defines it that no launch has brought yet
 -- Returns 1; 0 when there is no recurrence of that name; -1 when there was such an occurrence
 
-return once(function()
-  -- GUARD its definition is there
-  if ARGV[5] ~= '1' and redis.call('HEXISTS', recurrences, ARGV[1]) == 0 then return 0 end
-  expect('LLEN', ready, ready_marker)
-  expect('ZCARD', ready_by_priority)
-  expect('HLEN', recurrence_counters)
-  local now, instant = now_ms(), tonumber(ARGV[3])
-  if not occur(ARGV[2], instant, ARGV[4], now) then return -1 end
-  keep_instants(ARGV[1], ARGV[2], {be6(instant)}, now)
-  return 1
-end)
+-- GUARD its definition is there
+if ARGV[5] ~= '1' and redis.call('HEXISTS', recurrences, ARGV[1]) == 0 then return 0 end
+-- EXPECT ready ready_marker ready_by_priority recurrence_counters
+local now, instant = now_ms(), tonumber(ARGV[3])
+if not occur(ARGV[2], instant, ARGV[4], now) then return -1 end
+keep_instants(ARGV[1], ARGV[2], {be6(instant)}, now)
+return 1

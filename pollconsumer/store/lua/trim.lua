@@ -3,7 +3,7 @@
 -- KEYS records rows completed cancelled expired dead_letters errors checkpoints progress results result_runs result_ends
 -- KEYS counters id_memory id_memory_before id_digests id_digests_before stops uncounted totals
 -- KEYS batches batch_members batch_callbacks batch_instants outbox schedule_marker
--- NEEDS types id_memory totals batches message_steps
+-- NEEDS id_memory totals batches message_steps
 -- ARGV most of each kind to forget now, ms to remember their ids at least, most ids per generation; messages to keep at most
 --   of each kind, ms to keep them at most; the same of dead ones (each '' for no limit)
 -- Returns messages forgotten
@@ -22,10 +22,7 @@ local function forget(ids)
 end
 
 -- Before any is removed from a list: a script that fails afterwards would leave it unfindable.
-expect('LLEN', completed, cancelled, expired)
-expect('ZCARD', dead_letters)
-expect('HLEN', errors, rows, records, id_digests, counters)
-expect('SCARD', id_memory)
+-- EXPECT completed cancelled expired dead_letters errors rows records id_digests counters id_memory
 age_ids(now, tonumber(ARGV[2]), tonumber(ARGV[3]))
 local number, ms = tonumber(ARGV[4]), tonumber(ARGV[5])
 local horizon = ms and be6(math.max(0, now - ms))

@@ -5,18 +5,16 @@
 -- ARGV name
 -- Returns the instant at which it was due next, '' for none; nil when there was no such recurrence
 
-return once(function()
-  local due = next_instant(ARGV[1])
-  local there = redis.call('HEXISTS', recurrences, ARGV[1]) == 1 or redis.call('ZSCORE', next_instants, ARGV[1])
-    or redis.call('ZSCORE', recurrences_unreadable, ARGV[1])
-  forget_recurrence(ARGV[1])
-  redis.call('HDEL', recurrence_owners, ARGV[1])
-  redis.call('HDEL', recurrence_counters, ARGV[1] .. ':paused')
-  local kept = redis.call('HGETALL', recurrences_replaced)
-  for i = 1, #kept, 2 do
-    -- GUARD others whose names begin alike
-    if sub(kept[i], 1, #ARGV[1] + 1) == ARGV[1] .. '\n' then redis.call('HDEL', recurrences_replaced, kept[i]) end
-  end
-  if not there then return nil end  -- GUARD removed by another
-  return due and decimal(due) or ''
-end)
+local due = next_instant(ARGV[1])
+local there = redis.call('HEXISTS', recurrences, ARGV[1]) == 1 or redis.call('ZSCORE', next_instants, ARGV[1])
+  or redis.call('ZSCORE', recurrences_unreadable, ARGV[1])
+forget_recurrence(ARGV[1])
+redis.call('HDEL', recurrence_owners, ARGV[1])
+redis.call('HDEL', recurrence_counters, ARGV[1] .. ':paused')
+local kept = redis.call('HGETALL', recurrences_replaced)
+for i = 1, #kept, 2 do
+  -- GUARD others whose names begin alike
+  if sub(kept[i], 1, #ARGV[1] + 1) == ARGV[1] .. '\n' then redis.call('HDEL', recurrences_replaced, kept[i]) end
+end
+if not there then return nil end  -- GUARD removed by another
+return due and decimal(due) or ''

@@ -1,7 +1,7 @@
 -- Release a launch's reservations: the reply to its step was lost, or it died.
 -- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker places_taken waiting_for_place
 -- KEYS unique_keys stops cancelled rates totals outbox
--- NEEDS types fences stops reservations refunds
+-- NEEDS fences stops reservations refunds
 -- ARGV lineage, fence, fence in 6 bytes; and, each list but the last after its length, ids whose handler has ended, those
 --   whose last attempt this was, ids to keep reserved
 -- Returns messages released
@@ -12,9 +12,7 @@
 
 local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then return refusal end
-expect('LLEN', ready, ready_marker, cancelled, outbox)
-expect('HLEN', counters, places_taken)
-expect('ZCARD', ready_by_priority, waiting_for_place)
+-- EXPECT ready ready_marker cancelled outbox counters places_taken ready_by_priority waiting_for_place
 local ended, spent, keep, at = {}, {}, {}, 4
 for _, listed in ipairs({ended, spent}) do
   local last = at + tonumber(ARGV[at])

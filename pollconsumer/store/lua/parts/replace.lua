@@ -12,9 +12,7 @@ if waiting and not (found_rows[1] or found_records[1]) and known == 0 then
   if younger[1] == 1 or older[1] == 1 then  -- GUARD a repeated replacement
     replaced = waiting
   elseif record and (state == 'scheduled' or state == 'ready') then  -- GUARD one in hand is not replaced
-    expect('LLEN', ready, ready_marker, schedule_marker)
-    expect('ZCARD', schedule, ready_by_priority, waiting_for_place)
-    expect('HLEN', counters, checkpoints)
+    -- EXPECT ready ready_marker schedule_marker schedule ready_by_priority waiting_for_place counters checkpoints
     local new = sub(ARGV[4], 1, RECORD_SCHEDULED - 1) .. stamp .. sub(ARGV[4], RECORD_SCHEDULED)
     local due = ARGV[6] == '' and exactly or tonumber(sub(ARGV[6], 2))
     if sub(ARGV[6], 1, 1) == '+' then due = exactly + due end
