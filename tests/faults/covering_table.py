@@ -9,19 +9,13 @@ COVERING: dict[str, tuple[tuple[str, ...], ...]] = {
     "a stale launch that completes changes nothing": (("step: fence compare", "settle: row compare, completed"),),
     "a stale launch that finishes changes nothing": (
         ("step: fence compare", "settle: row compare, completed"),
-        ("step: fence compare", "leave: results of what is stale"),
+        ("step: fence compare", "settle: results of what is stale"),
     ),
-    "a stale launch that retries changes nothing": (
-        ("step: fence compare", "settle_otherwise: row compare, settled otherwise"),
-    ),
-    "a stale launch that buries changes nothing": (
-        ("step: fence compare", "settle_otherwise: row compare, settled otherwise"),
-    ),
-    "a stale launch that parks changes nothing": (
-        ("step: fence compare", "settle_otherwise: row compare, settled otherwise"),
-    ),
+    "a stale launch that retries changes nothing": (("step: fence compare", "settle: row compare, settled otherwise"),),
+    "a stale launch that buries changes nothing": (("step: fence compare", "settle: row compare, settled otherwise"),),
+    "a stale launch that parks changes nothing": (("step: fence compare", "settle: row compare, settled otherwise"),),
     "a stale launch that releases changes nothing": (
-        ("step: fence compare", "settle_otherwise: row compare, settled otherwise"),
+        ("step: fence compare", "settle: row compare, settled otherwise"),
     ),
     "a stale launch that begins changes nothing": (("begin: fence compare", "begin: row compare"),),
     "a stale launch that checkpoints changes nothing": (("checkpoint: fence compare", "checkpoint: row compare"),),
@@ -46,12 +40,12 @@ COVERING: dict[str, tuple[tuple[str, ...], ...]] = {
     ),
     "what has ended is no orphan": (("settle: completed leaves flight", "reserve: state of what is popped"),),
     "what waits for its next attempt is no orphan": (
-        ("settle_otherwise: settled leaves flight", "reserve: state of what is popped"),
+        ("settle: settled leaves flight", "reserve: state of what is popped"),
     ),
     "what is recovered twice is handed out once": (("recover: removed from flight", "reserve: id popped twice"),),
     "what is given back twice is handed out once": (("reserve: id popped twice", "unreserve: removed from flight"),),
     "what is redriven twice is handed out once": (
-        ("recover: orphans alone", "reserve: id popped twice", "settle_otherwise: settled leaves flight"),
+        ("recover: orphans alone", "reserve: id popped twice", "settle: settled leaves flight"),
         ("redrive: dead letters alone", "reserve: id popped twice"),
         ("redrive: removed from the dead letters", "reserve: id popped twice"),
     ),
@@ -76,6 +70,6 @@ COVERING: dict[str, tuple[tuple[str, ...], ...]] = {
     "a stale fence breaks no lease": (_FENCES_RISE,),
     "a stale launch that renews takes no lease": (_FENCES_RISE,),
     "a key of what has ended is free": (
-        ("unique_keys: what has ended holds no key", "let_go: unique key freed at the end"),
+        ("unique_keys: what has ended holds no key", "settle: unique key freed at the end"),
     ),
 }

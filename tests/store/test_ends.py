@@ -37,7 +37,7 @@ MODULES = {
     "Settlement": "records.steps",
     "RedisStore": "queues.redis_store",
     "Upkeep": "queues.upkeep",
-    "Interventions": "queues.interventions",
+    "Interventions": "interventions",
 }
 LARGE = b'{"x":"%b"}' % (b"x" * 2000)
 

@@ -39,11 +39,6 @@ local function skip()  -- counts a launch that leaves, since the lease is held, 
   if whole(redis.call('HGET', ledger, field) or '0') then redis.call('HINCRBY', ledger, field, 1) end
 end
 
-local function is_kept(id)  -- a launch of the last two days
-  local started = string.match(redis.call('HGET', ledger, id) or '', '"started_ms": ?(%d+)')
-  return started and tonumber(started) > now - KEPT_FOR and redis.call('LLEN', launches) <= tonumber(ARGV[6])
-end
-
 local dead = {}
 for i = 10, #ARGV do dead[ARGV[i]] = true end
 local held, signs, holders, lapse = {}, {}, {}, -1
@@ -78,7 +73,9 @@ for i = 1, #slots do
     redis.call('HSET', ledger, ARGV[1], ARGV[8])
     while redis.call('LLEN', launches) > tonumber(ARGV[5]) do
       local oldest = redis.call('LINDEX', launches, -1)
-      if is_kept(oldest) then break end  -- GUARD launches of two days
+      local started = string.match(redis.call('HGET', ledger, oldest) or '', '"started_ms": ?(%d+)')
+      local is_kept = started and tonumber(started) > now - KEPT_FOR and redis.call('LLEN', launches) <= tonumber(ARGV[6])
+      if is_kept then break end  -- GUARD launches of two days
       redis.call('RPOP', launches)
       redis.call('HDEL', ledger, oldest, 'skipped:' .. oldest)
     end

@@ -43,29 +43,14 @@ for i = 1, #seen, 2 do
   end
 end
 
--- The other owners that count: a group whose set of queues changes gets another name.
-local function other_owners(owners)
-  local others = '\n'
-  for other in string.gmatch(owners, '[^\n]+') do
-    -- GUARD an absent owner keeps nothing
-    if other ~= owner and present[other] then others = others .. other .. '\n' end
-  end
-  return others
-end
-
 -- The names that the owner defined when it last launched, which may be more than it still owns. They are not known of an
 -- owner that was absent, or that a version without this key knew: then all owned ones are looked at.
-local function names_before()
-  local before = {}
-  local listed = redis.call('HGET', recurrences_of_owners, owner)
-  for name in string.gmatch(listed or '', '[^\n]+') do before[#before + 1] = name end
-  -- GUARD names that a version before did not keep
-  local owned = listed and {} or redis.call('HGETALL', recurrence_owners)
-  for i = 1, #owned, 2 do before[#before + 1] = owned[i] end
-  return before
-end
+local before_this, listed = {}, redis.call('HGET', recurrences_of_owners, owner)
+for name in string.gmatch(listed or '', '[^\n]+') do before_this[#before_this + 1] = name end
+-- GUARD names that a version before did not keep
+local owned = listed and {} or redis.call('HGETALL', recurrence_owners)
+for i = 1, #owned, 2 do before_this[#before_this + 1] = owned[i] end
 
-local before = names_before()
 for i = 2, #ARGV, 3 do
   local name, definition, first = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
   local held = redis.call('HGET', recurrences, name)
@@ -97,11 +82,15 @@ for i = 2, #ARGV, 3 do
   end
 end
 redis.call('HSET', recurrences_of_owners, owner, table.concat(names, '\n'))
-for i = 1, #before do
-  local name = before[i]
+for i = 1, #before_this do
+  local name = before_this[i]
   local owners = not named[name] and redis.call('HGET', recurrence_owners, name) or ''  -- GUARD what is named stays
   if find(owners, '\n' .. owner .. '\n', 1, true) then  -- GUARD owners by whole names; removed by its owner alone
-    local others = other_owners(owners)
+    local others = '\n'  -- that count: a group whose set of queues changes gets another name
+    for other in string.gmatch(owners, '[^\n]+') do
+      -- GUARD an absent owner keeps nothing
+      if other ~= owner and present[other] then others = others .. other .. '\n' end
+    end
     if others ~= '\n' then  -- GUARD another owner keeps it
       redis.call('HSET', recurrence_owners, name, others)
     else

@@ -1,7 +1,6 @@
 -- Store the handling durations that a launch measured.
 -- KEYS recent before histograms
 -- ARGV messages of a generation, number of the last bucket, messages measured; for each handler: name, its histogram
---
 -- A histogram is text: the sum in seconds, then each bucket's number and count. Those in ``histograms`` never fall. Those
 -- in ``recent`` and ``before`` are of one group: once ``recent`` has the messages of a generation, counted in its field
 -- without a name, it replaces ``before``.
@@ -9,14 +8,10 @@
 local function read(text)
   local sum, rest = string.match(text or '', '^([%d.e+-]+)([%d: ]+)$')
   sum = tonumber(sum or '')
-  if not sum or sum < 0 or sum == math.huge then  -- none, or corrupt
-    return 0, {}
-  end
+  if not sum or sum < 0 or sum == math.huge then return 0, {} end  -- none, or corrupt
   local counts = {}
   for bucket, count in string.gmatch(rest, ' (%d+):(%d+)') do
-    if tonumber(bucket) > tonumber(ARGV[2]) then  -- corrupt
-      return 0, {}
-    end
+    if tonumber(bucket) > tonumber(ARGV[2]) then return 0, {} end  -- corrupt
     counts[tonumber(bucket)] = tonumber(count)
   end
   return sum, counts
@@ -24,14 +19,10 @@ end
 
 local function write(sum, counts)
   local buckets = {}
-  for bucket in pairs(counts) do
-    buckets[#buckets + 1] = bucket
-  end
+  for bucket in pairs(counts) do buckets[#buckets + 1] = bucket end
   table.sort(buckets)
   local text = {string.format('%.15g', sum)}
-  for i, bucket in ipairs(buckets) do
-    text[i + 1] = string.format('%d:%.0f', bucket, counts[bucket])
-  end
+  for i, bucket in ipairs(buckets) do text[i + 1] = string.format('%d:%.0f', bucket, counts[bucket]) end
   return table.concat(text, ' ')
 end
 
@@ -40,9 +31,7 @@ for i = 4, #ARGV, 2 do
   local sum, measured = read(ARGV[i + 1])
   for _, key in ipairs({recent, histograms}) do
     local total, counts = read(redis.call('HGET', key, handler))
-    for bucket, count in pairs(measured) do
-      counts[bucket] = (counts[bucket] or 0) + count
-    end
+    for bucket, count in pairs(measured) do counts[bucket] = (counts[bucket] or 0) + count end
     redis.call('HSET', key, handler, write(total + sum, counts))
   end
 end

@@ -2,7 +2,7 @@
 -- fences, past their hard end under another fence.
 -- KEYS records rows ready ready_by_priority in_flight dead_letters errors unique_keys counters announced ready_marker
 -- KEYS places_taken waiting_for_place stops cancelled totals outbox
--- NEEDS reservations stops
+-- NEEDS stops
 -- ARGV how many with the highest hard ends to skip, most messages to examine, 1 to compare hard ends, for how many messages it
 --   is known why they died; for each of these: id, why; live fences
 -- Returns ids of the orphans, messages examined, and of new dead letters id, row, problem

@@ -91,21 +91,17 @@ local function is_ready_somewhere(id, row, record)
   return is_listed(id, row and number6(row, ENQUEUED) or record and number6(record, RECORD_SCHEDULED) or 0)
 end
 
-local function make_ready_again(id, row, record)
-  if row and in_line(row) then
-    row = set(row, FLAGS, char(without_flag(byte(row, FLAGS), WAITING)), NUMBER_IN_LINE, NEVER)
-    redis.call('HSET', rows, id, row)
-  end
-  make_ready(id, record and priority_of(row or record) or 0, now)
-  wake(ready_marker)
-end
-
 -- Returns whether the message was in no list.
 local function put_in_place(id, row, record)
   local state = row and state_of(row) or 'ready'
   if state == 'ready' then
     if is_ready_somewhere(id, row, record) then return false end
-    make_ready_again(id, row, record)
+    if row and in_line(row) then
+      row = set(row, FLAGS, char(without_flag(byte(row, FLAGS), WAITING)), NUMBER_IN_LINE, NEVER)
+      redis.call('HSET', rows, id, row)
+    end
+    make_ready(id, record and priority_of(row or record) or 0, now)
+    wake(ready_marker)
   elseif state == 'scheduled' then
     if redis.call('ZSCORE', schedule, id) then return false end
     -- A row has the millisecond of the due time: at its end that is over.

@@ -2,7 +2,7 @@
 -- KEYS records rows ready ready_by_priority schedule in_flight completed dead_letters errors unique_keys counters announced
 -- KEYS ready_marker schedule_marker parked paused places_taken waiting_for_place handed_out outbox results result_runs
 -- KEYS checkpoints recurrence_counters expired stops cancelled rates totals successor_waits
--- NEEDS fences stops refunds place_counts schedule ends message_steps
+-- NEEDS fences stops place_counts schedule outbox message_steps
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
 --   or five optional numbers: most in flight, most handed out in a period, its ms, a rate: most with a rate key handed out in
 --   a period, its ms), messages completed, how many arguments these have, how many say what they leave;
@@ -44,7 +44,26 @@ end
 local claim, limits = tonumber(ARGV[5]), ARGV[6]
 local wanted, room, sixtieth, left, left_in = claim, math.huge, nil, math.huge, nil
 if limits ~= '' then
--- PART limits
+  -- Optional numbers: most in flight, most handed out in a period, its ms. A rate follows, see `rates.lua`.
+  local most, quota, period = string.match(limits, '^(%d*) (%d*) (%d*) ')
+  if most ~= '' then room = tonumber(most) - redis.call('ZCARD', in_flight) end  -- GUARD most in flight
+  if quota ~= '' then
+    -- A period is counted in sixtieths, each of which counts until all of it is past: no span of that length exceeds the quota.
+    left, period = tonumber(quota), tonumber(period)
+    sixtieth = math.max(1, period / 60)
+    local spent, oldest = redis.call('HGETALL', handed_out), (floor(now / sixtieth) + 1) * sixtieth
+    for i = 1, #spent, 2 do
+      local ends = ((whole(spent[i]) and tonumber(spent[i]) or -1) + 1) * sixtieth
+      -- GUARD counts of a quota that are none
+      if ends <= now - period or ends > now + period or not whole(spent[i + 1]) then
+        redis.call('HDEL', handed_out, spent[i])
+      else
+        left, oldest = left - tonumber(spent[i + 1]), math.min(oldest, ends)
+      end
+    end
+    left_in, room = math.max(1, math.ceil(oldest + period - now)), math.min(room, left)
+  end
+  wanted = math.max(0, math.min(wanted, room))
 end
 
 local count, reserved_ids, reserved_records, reserved_rows = 0, {}, {}, {}
@@ -57,7 +76,9 @@ if more then
 -- PART reserve
 end
 if #counted + #given_up > 0 then
--- PART write_places
+  count_places()
+  write_places()
+  for i = 1, #given_up do standing = standing + offer_places(given_up[i]) end  -- GUARD a place given up
 end
 if claim > 0 then
   -- Without ids there are no duplicates: a count is corrupt, or 0, and would keep `reserve_one.lua` from its way.

@@ -42,7 +42,7 @@ _NUMBERED = rb"(\d{1,16})\n"
 _STATES = {"c": State.COMPLETED, "d": State.DEAD, "x": State.CANCELLED, "e": State.EXPIRED}
 """The states by their letters in rows."""
 _ENDED = {"as", "ids", "sequel", "home", "added"}
-"""What is told of ends: see ``lua/parts/ends.lua``."""
+"""What is told of ends: see ``lua/parts/outbox.lua``."""
 
 
 class Entry(NamedTuple):

@@ -1,4 +1,4 @@
--- NEEDS removal schedule
+-- NEEDS places schedule
 -- Change a message that is not reserved.
 
 -- The record with another payload, and the row that says of it what it must.

@@ -1,4 +1,4 @@
--- NEEDS unique_keys ends
+-- NEEDS unique_keys outbox
 -- How a message ends that is not completed; `settle.lua` and `begin.lua` complete messages together.
 -- docs/reference/internals.md has a table of what each end frees and keeps. A message enters its list first: if that
 -- fails, it has not ended.

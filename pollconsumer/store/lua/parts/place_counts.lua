@@ -6,6 +6,12 @@
 local counted, stored, known_keys, taken = {}, {}, 0, {}
 local given_up = {}  -- keys with a place that was offered to a message which must wait for its rate
 
+-- Count that a place of a key is taken, or freed.
+local function count_place(key, by)
+  if not taken[key] then counted[#counted + 1] = key end
+  taken[key] = (taken[key] or 0) + by
+end
+
 -- Read the numbers of keys that were not read before.
 local function count_places()
   if known_keys == #counted then return end

@@ -10,7 +10,35 @@ local duplicates, rate, last_row = 0, nil, nil  -- rate: its functions, once a m
 
 local function pop(count)
   if ranked == 0 then return redis.call('LPOP', ready, count) or {} end
--- PART pop_by_priority
+    -- The tick at which a message of priority 0 became ready; 0 for a duplicate.
+    local function tick_of(id)
+      local row = redis.call('HGET', rows, id)
+      if row then return well_formed(row) and state_of(row) == 'ready' and number6(row, ENQUEUED) * TICKS or 0 end
+      local record = readable(redis.call('HGET', records, id))
+      return record and number6(record, RECORD_SCHEDULED) * TICKS or 0
+    end
+
+    local ids = {}
+    while #ids < count do
+      local wanted_still, popped = count - #ids, nil
+      local score = tonumber(redis.call('ZRANGE', ready_by_priority, 0, 0, 'WITHSCORES')[2])
+      local first = redis.call('LINDEX', ready, 0)
+      local tick = first and tick_of(first)
+      if first and (not score or tick <= score) then
+        local run = math.min(wanted_still, redis.call('LLEN', ready))
+        local last_tick = score and tick_of(redis.call('LINDEX', ready, run - 1))
+        local whole_run = not score or last_tick > 0 and last_tick <= score
+        popped = redis.call('LPOP', ready, whole_run and run or 1)
+      elseif score then
+        local below = first and '(' .. decimal(tick) or '+inf'
+        popped = redis.call('ZRANGEBYSCORE', ready_by_priority, '-inf', below, 'LIMIT', 0, wanted_still)
+        redis.call('ZREM', ready_by_priority, unpack(popped))
+      else
+        break
+      end
+      for i = 1, #popped do ids[#ids + 1] = popped[i] end
+    end
+    return ids
 end
 
 -- Hard ends are a millisecond apart, to return messages in that order.
@@ -36,23 +64,6 @@ local function make_dead(id, row, record, problem)
   row = end_as_dead(id, row, record, now, problem)
   local at = #malformed
   malformed[at + 1], malformed[at + 2], malformed[at + 3] = id, row, problem
-end
-
--- Whether the message must wait for its rate.
-local function waits_for_rate(id, row, record)
-  if not rate then
--- PART rates
-  end
-  return rate.waits(id, row, record)
-end
-
--- Whether a place of a concurrency key is free, which the message takes then.
-local function takes_place(key, most)
-  if not taken[key] then counted[#counted + 1], taken[key] = key, 0 end
-  count_places()
-  if taken[key] >= most then return false end  -- GUARD places of a concurrency key
-  taken[key] = taken[key] + 1
-  return true
 end
 
 -- Hand out a popped message. Returns whether it could be: if not, another may take its place.
@@ -92,19 +103,27 @@ local function reserve(id, found_row, found_record)
     row = set(row, FLAGS, char(byte(row, FLAGS) - PARKED))
   end
   local rated = has_flag(flags, RATE)
-  if rated and waits_for_rate(id, row, record) then
+  if rated and not rate then
+-- PART rates
+  end
+  if rated and rate.waits(id, row, record) then
     if was_in_line then
       redis.call('ZREM', waiting_for_place, line_entry(id, row, key))
       given_up[#given_up + 1] = key
     end
     return false
   end
-  if key and not takes_place(key, most) then
+  if key then
+    count_place(key, 0)
+    count_places()
+  end
+  if key and taken[key] >= most then  -- GUARD places of a concurrency key
     local stands, entry = waiting_row(id, row, key, FIRST_NUMBER + count_up('stood in line', 1))
     redis.call('HSET', rows, id, stands)
     redis.call('ZADD', waiting_for_place, 0, entry)
     return false
   end
+  if key then count_place(key, 1) end
   if was_in_line then redis.call('ZREM', waiting_for_place, line_entry(id, row, key)) end
   hand_out(id, rated and rate.charge(row, record) or row, record)
   return true

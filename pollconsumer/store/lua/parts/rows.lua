@@ -84,14 +84,12 @@ local function row_name(record, at, ends)
   return digest and name .. '\0' .. digest or name
 end
 
+local state_by_ending = {c = 'completed', d = 'dead', x = 'cancelled', e = 'expired'}
+
 -- As core/lifecycle.py derives it.
 local function state_of(row)
-  local ending = sub(row, ENDING, ENDING)
-  if ending == 'c' then return 'completed' elseif ending == 'd' then return 'dead' elseif ending == 'x' then
-    return 'cancelled'
-  elseif ending == 'e' then
-    return 'expired'
-  end
+  local ended = state_by_ending[sub(row, ENDING, ENDING)]
+  if ended then return ended end
   if six(row, RESERVED) ~= NEVER then return 'reserved' end
   return six(row, ENQUEUED) ~= NEVER and 'ready' or 'scheduled'
 end

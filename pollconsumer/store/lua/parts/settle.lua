@@ -14,12 +14,8 @@ if completions > 0 then
     local before, flags = count, byte(new_row, FLAGS)
     local key_at, place_at, large, checkpoint = nil, nil, nil, nil
     if flags > 0 then
-      if has_flag(flags, UNIQUE) then
-        key_at, at = at - 1, at + size
-      end
-      if has_flag(flags, CONCURRENCY) then
-        place_at, at = at - 1, at + size
-      end
+      if has_flag(flags, UNIQUE) then key_at, at = at - 1, at + size end
+      if has_flag(flags, CONCURRENCY) then place_at, at = at - 1, at + size end
       large, checkpoint = has_flag(flags, LARGE), has_flag(flags, CHECKPOINT)
     end
     for k = 1, size do
@@ -34,16 +30,9 @@ if completions > 0 then
             held = held + 1
             holders[held], unique[held] = id, argv[key_at + k]
           end
-          if place_at then
-            local key = argv[place_at + k]
-            local number = taken[key]
-            if not number then counted[#counted + 1] = key end
-            taken[key] = (number or 0) - 1  -- GUARD places given back
-          end
+          if place_at then count_place(argv[place_at + k], -1) end  -- GUARD places given back
           if large then dropped[#dropped + 1] = id end
-          if checkpoint then
--- PART drop_checkpoint
-          end
+          if checkpoint then drop_checkpoints({id}) end
         end
       else
         refused[i] = true
@@ -62,14 +51,116 @@ if completions > 0 then
     settled = true
   end
   if others > extras then
--- PART leave
+    -- What completions leave: results, ends of members of a batch, follow-ups, and which occurrence of its recurrence
+    -- was the last to be completed.
+    local kept, size, runs, at = {}, 0, {}, extras
+    while at < others do
+      local first, count, follow_ups = tonumber(argv[at]), tonumber(argv[at + 1]), argv[at + 3]
+      local shift, before = at + 7 - first, size
+      for i = first, first + count - 1 do
+        if not refused[i] then  -- GUARD results of what is stale
+          kept[size + 1], kept[size + 2] = ids[i], argv[shift + i]
+          size = size + 2
+        end
+      end
+      local run, from, to = ids, first, first + count - 1
+      if size < before + 2 * count then  -- without those refused  -- GUARD run of what is stale
+        run, from, to = {}, 1, (size - before) / 2
+        for k = 1, to do run[k] = kept[before + 2 * k - 1] end
+      end
+      if from <= to then
+        -- GUARD runs differ
+        runs[#runs + 1], runs[#runs + 2] = decimal(now + argv[at + 2]), be6(now) .. table.concat(run, '\n', from, to)
+      end
+      if argv[at + 6] ~= '' then
+        local told = {}
+        for i = first, first + tonumber(argv[at + 5]) - 1 do
+          if not refused[i] then told[#told + 1] = ids[i] end  -- GUARD ends of what is stale
+        end
+        -- Before the follow-ups, of which some may be members that are added to the batch.
+        if #told > 0 then tell(argv[at + 6] .. '"as":"c","ids":"' .. table.concat(told, ' ') .. '"', now) end
+      end
+      if follow_ups ~= '' and not refused[first] then send_on(follow_ups, now) end
+      -- Unless its recurrence was removed meanwhile.
+      local instants, name = sub(argv[at + 4], 1, 12), sub(argv[at + 4], 13)
+      -- GUARD previous of one that was removed
+      if instants ~= '' and not refused[first] and redis.call('HEXISTS', recurrence_counters, name .. ':last') == 1 then
+        local held = redis.call('HGET', recurrence_counters, name .. ':previous')
+        if not held or sub(held, 1, 6) <= sub(instants, 1, 6) then  -- GUARD previous by instant
+          redis.call('HSET', recurrence_counters, name .. ':previous', instants .. (from <= to and kept[size] or ''))
+        end
+      end
+      at = at + 7 + count
+    end
+    if size > 0 then
+      redis.call('HSET', results, unpack(kept))
+      redis.call('ZADD', result_runs, unpack(runs))
+    end
   end
 end
 
+-- Messages that are not completed.
 local released = {}
 if others <= #ARGV then
--- PART settle_otherwise
+  local rated = nil  -- 1 if any rate has charges
+
+  -- What a settlement has made of a row, whether the message is ready again by now or not.
+  local function settled_as(row)
+    return sub(row, 1, ENQUEUED - 1) .. six(row, FAILED)
+  end
+
+  for at = others, #ARGV, 7 do
+    local id, row, kind, ms, text = ARGV[at], ARGV[at + 2], ARGV[at + 3], tonumber(ARGV[at + 4]), ARGV[at + 5]
+    local held = redis.call('HGET', rows, id)
+    if held == ARGV[at + 1] then  -- GUARD row compare, settled otherwise
+      settled = true
+      redis.call('ZREM', in_flight, id)  -- GUARD settled leaves flight
+      if text ~= '' then redis.call('HSET', errors, id, text) end
+      if was_to_stop(id) then kind = 'cancel' end
+      if kind == 'release' or kind == 'park' or kind == 'expire' then
+        rated = rated or redis.call('EXISTS', rates)
+        if rated == 1 then take_back_charge(id, six(held, RESERVED)) end  -- GUARD charges taken back
+      end
+      local record = kind ~= 'release' and keyed_record(id, row)
+      local _, key = concurrency(record)
+      if key then count_place(key, -1) end  -- GUARD places given back, settled otherwise
+      count_settled(held, kind, 1, tonumber(ARGV[at + 6]))
+      if kind == 'cancel' then
+        end_as_cancelled(id, row, record, now)
+      elseif kind == 'expire' then
+        end_as_expired(id, row, record, now)
+        if has_flag(byte(row, FLAGS), CHECKPOINT) then drop_checkpoints({id}) end  -- GUARD expired drops its checkpoint
+      elseif kind == 'dead' then
+        end_as_dead(id, row, record, now)
+      elseif kind == 'release' then
+        released[#released + 1], released[#released + 2] = id, row
+      else
+        if kind == 'asleep' then
+          local awaited, sent = awaited_and_sent(id)
+          -- GUARD a signal that came before the sleep
+          if awaited and find(sent, '\n' .. awaited .. '\t', 1, true) then ms = 0 end
+        end
+        local due = now + ms
+        redis.call('HSET', rows, id, set(row, NEXT_ATTEMPT, be6(due)))
+        put_in_schedule(id, due)
+        if has_flag(byte(row, FLAGS), PARKED) then redis.call('SADD', parked, id) end  -- GUARD set aside is not parked
+      end
+    -- GUARD a repeated failure is not stale
+    elseif not held or settled_as(held) ~= settled_as(row) then
+      stale[#stale + 1] = id
+    end
+  end
 end
+-- What settled messages held: unique keys, places, large records; and those released return to their queue.
 if #unique + #counted + #dropped + #released > 0 then
--- PART let_go
+  if #unique > 0 then free_keys(holders, unique) end  -- GUARD unique key freed at the end
+  -- Places are written once it is known which are taken again, unless they are to be offered.
+  if #counted > 0 and (#released > 0 or redis.call('ZCARD', waiting_for_place) > 0) then
+    count_places()  -- GUARD places given back to those in line
+    write_places()  -- GUARD places given back to those in line
+    for i = #counted, 1, -1 do offer_places(counted[i]) end
+    counted, stored, known_keys, taken = {}, {}, 0, {}
+  end
+  if #dropped > 0 then redis.call('HDEL', records, unpack(dropped)) end
+  for i = 1, #released, 2 do return_to_queue(released[i], released[i + 1]) end
 end

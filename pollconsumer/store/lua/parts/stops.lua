@@ -25,3 +25,33 @@ local function stops_here(id, row, now, freed)
   end_as_cancelled(id, row, without_place(id, row, freed), now)
   return true
 end
+
+-- Ids in flight, with their rows, in the order of reservation; `ids` are in that of their scores.
+local function by_reservation(ids, found_rows)
+  local order = {}
+  for i = 1, #ids do
+    local row = well_formed(found_rows[i])
+    order[i] = {id = ids[i], row = row, at = row and number6(row, RESERVED) or 0, rank = i}
+  end
+  table.sort(order, function(one, other)
+    if one.at ~= other.at then return one.at < other.at end  -- GUARD order of reservation
+    return one.rank < other.rank
+  end)
+  return order
+end
+
+-- Take back what its rate was charged for a message that was handed out and not begun, at the instant of its reservation.
+local function take_back_charge(id, reserved)
+  local field = rate_and_key(readable(redis.call('HGET', records, id)))
+  local held = field and redis.call('HGET', rates, field)
+  local high, low = byte(held or '', 7, 8)
+  local handed = low and high * 256 + low or 0
+  for at = 3 + 6 * handed, 9, -6 do
+    if sub(held, at, at + 5) == reserved then  -- GUARD charges taken back
+      handed = handed - 1
+      redis.call('HSET', rates, field, sub(held, 1, 6) .. char(floor(handed / 256), handed % 256)
+        .. sub(held, 9, at - 1) .. sub(held, at + 6))
+      break
+    end
+  end
+end

@@ -1,3 +1,0 @@
--- Of a completion, in a step.
-
-drop_checkpoints({id})
