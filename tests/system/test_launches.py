@@ -590,9 +590,7 @@ def test_what_is_reserved_behind_a_long_message_is_handled_by_another_instance_o
 
 def test_a_plain_launch_loads_nothing_that_only_messages_with_a_sequel_need(site: Site) -> None:
     site.enqueue("record", name="a")
-    lazy = tuple(
-        f"pollconsumer.{name}" for name in ("core.messages.sequel", "core.messages.sequel", "store.queues.outbox")
-    )
+    lazy = ("pollconsumer.core.messages.sequel", "pollconsumer.store.queues.outbox")
     script = (
         "import sys; from pollconsumer.interface.cli import main; main(['run', '--until-empty'])\n"
         f"print([name for name in sys.modules if name.startswith({lazy!r})])"

@@ -19,7 +19,6 @@ from pollconsumer.core.errors import (
     UsageError,
 )
 from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, REPLACES, NewMessage, replaces
-from pollconsumer.core.messages.sequel import decoded
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import refuse_without
@@ -373,6 +372,8 @@ Place = tuple[str, str]
 def refuse_followed(wire: Wire, keys: Keys, messages: Iterable[NewMessage]) -> None:
     """Raise UsageError for a new message with an id of the user's, if a queue has the id of what is to follow it: links
     and callbacks have ids made of its own, and would be taken for duplicates, and dropped."""
+    from pollconsumer.core.messages.sequel import decoded  # few messages are followed by others
+
     for message in messages:
         sequel, _ = decoded(message.sequel.encode())
         following = [each for each in (*sequel.links, sequel.then, sequel.failed) if each is not None]
