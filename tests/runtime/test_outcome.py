@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from typing import TYPE_CHECKING
 
-from pollconsumer.runtime.handling.outcome import describe, trace
+import pytest
+
+from pollconsumer.runtime.handling import outcome
+from pollconsumer.runtime.handling.outcome import begin_reading, describe, trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +32,10 @@ def test_a_zero_in_an_error_is_escaped() -> None:
     assert describe(ValueError("a\0b")) == "ValueError: a\\x00b"
 
 
-def test_a_traceback_says_that_a_file_was_changed_after_the_process_began(tmp_path: Path) -> None:
+def test_a_traceback_says_that_a_file_was_changed_after_it_was_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outcome, "_read_at", math.inf)  # for the tests after this one
     file = tmp_path / "rows.py"
     file.write_text("def row():\n    return 1 / 0\n")
     code = compile(file.read_text(), file, "exec")
@@ -42,7 +49,8 @@ def test_a_traceback_says_that_a_file_was_changed_after_the_process_began(tmp_pa
             return trace(error).splitlines()[-1]
         return ""
 
-    os.utime(file, (0, time.time() - 3600 * 24 * 365))
+    begin_reading()
+    os.utime(file, (0, time.time() - 3600))
     assert shown() == "ZeroDivisionError: division by zero"
-    os.utime(file)
-    assert shown() == f"{file} was changed after this process began, which may have run the code as it was before"
+    os.utime(file, (0, time.time() + 3600))
+    assert shown() == f"{file} was changed after this launch had read it, and ran as it was before"

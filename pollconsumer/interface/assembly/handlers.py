@@ -26,6 +26,7 @@ from pollconsumer.interface.settings.reading import backoff_of, check_recurrence
 from pollconsumer.interface.settings.values import BESIDE_WINDOW
 from pollconsumer.interface.user_imports import find_modules, importing
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
+from pollconsumer.runtime.handling.outcome import begin_reading
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.system.process import why_not_run
 
@@ -74,6 +75,7 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
     settings.
     """
     registry.settings = settings
+    begin_reading()
     site = django_site()
     if modules := settings.handlers if site is None else (site, *settings.handlers):
         find_modules(settings, modules)

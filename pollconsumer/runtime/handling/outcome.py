@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -21,8 +22,8 @@ _NOT_THEIRS = (_OURS, str(Path(os.__file__).parent / "_")[:-1], "<")
 """Beginnings of the paths of our own code, and of the standard library's."""
 _INTERRUPTING = f'  File "{_OURS}runtime/handling/interrupts.py'
 """The beginning of a line of a traceback: the frame that interrupts a handler."""
-_BEGAN = time.time()
-"""When this process began, before it read any code of the user's."""
+_read_at = math.inf
+"""When this process read the modules of handlers, in epoch seconds; infinite before."""
 MAX_TRACE_CHARACTERS = 4000
 MOST_OF_GROUP = 3
 """How many errors of a group are in the group's text."""
@@ -134,7 +135,7 @@ def trace(error: BaseException, verdict: BaseException | None = None) -> str:
     except BaseException:  # raised by the user's code
         return ""
     for file in dict.fromkeys(_file(each) for each in user_frames(error) if _changed(_file(each))):
-        text += f"{file} was changed after this process began, which may have run the code as it was before\n"
+        text += f"{file} was changed after this launch had read it, and ran as it was before\n"
     return text[-MAX_TRACE_CHARACTERS:].encode("utf-8", "backslashreplace").decode()
 
 
@@ -179,10 +180,16 @@ def _file(traced: TracebackType) -> str:
     return traced.tb_frame.f_code.co_filename
 
 
+def begin_reading() -> None:
+    """Remember that this process reads the modules of handlers now."""
+    global _read_at  # one for the process
+    _read_at = time.time()
+
+
 def _changed(file: str) -> bool:
-    """Whether a file changed after this process began. What is no file, as ``<stdin>``, did not."""
+    """Whether a file changed after this process read it. What is no file, as ``<stdin>``, did not."""
     try:
-        return Path(file).stat().st_mtime > _BEGAN
+        return Path(file).stat().st_mtime > _read_at
     except OSError:
         return False
 
