@@ -22,7 +22,7 @@ from pollconsumer import PollConsumer
 from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.interface.api.app import calls_of
 from pollconsumer.store.records.occurrences import occurrence_of
-from pollconsumer.store.recurrences.recurrence_reader import readable
+from pollconsumer.store.recurrences import readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable

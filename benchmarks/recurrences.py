@@ -21,8 +21,8 @@ def measure() -> list[Figure]:
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.records.reservations import Claim
-    from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
-    from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+    from pollconsumer.store.recurrence_interventions import Recurrences
+    from pollconsumer.store.recurrences import LaunchRecurrences
 
     with tcp_server() as url, place(url):
         wire = plain_wire(url)

@@ -16,7 +16,7 @@ AT_MOST = {
     "modules at the top of interface/": 7,
     "imports in functions": 181,
     "public names of several files": 38,
-    "constructors with more than eight parameters": 2,
+    "constructors with more than eight parameters": 1,
 }
 """What each count is today: a change may lower it, and lowers it here."""
 DEFENDED = {

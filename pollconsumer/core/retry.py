@@ -201,7 +201,8 @@ def after_failure(
     if isinstance(error, RetryIn):
         return Retry(error.seconds)
     try:
-        said = _said_by(policy, attempt, chance, error)
+        delay_of: Any = policy.delay
+        said = called(delay_of, *((attempt, chance, error) if sees_error(delay_of) else (attempt, chance)))
         try:
             return Retry(parse_duration(said))
         except (TypeError, ValueError):
@@ -217,12 +218,6 @@ def is_fatal(error: BaseException, fatal: tuple[type[BaseException], ...]) -> bo
         return isinstance(error, (Fatal, *fatal))
     except BaseException:
         return False
-
-
-def _said_by(policy: RetryPolicy | ErrorPolicy, attempt: int, chance: float, error: BaseException) -> Span:
-    delay: Any = policy.delay
-    given = (attempt, chance, error) if sees_error(delay) else (attempt, chance)
-    return called(delay, *given)  # type: ignore[no-any-return]
 
 
 def sees_error(delay: Callable[..., object]) -> bool:

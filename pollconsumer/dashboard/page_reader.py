@@ -24,8 +24,8 @@ from pollconsumer.store.reading.batch_reader import WAITING, BatchStatus
 from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.rows import id_bytes
-from pollconsumer.store.recurrences.recurrence_interventions import Occurred
-from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
+from pollconsumer.store.recurrence_interventions import Occurred
+from pollconsumer.store.recurrences import RecurrenceStatus
 from pollconsumer.store.store import Store
 from pollconsumer.watching.examiner import Examiner, expected_of
 from pollconsumer.watching.facts import Expected, Finding

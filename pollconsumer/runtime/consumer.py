@@ -403,7 +403,7 @@ def define(
     """
     if not recurrences and not store.upkeep.owns_recurrences(owner):
         return
-    from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+    from pollconsumer.store.recurrences import LaunchRecurrences
 
     queues = {*store.queues(), *(recurrence.queue for recurrence in recurrences)} - left_out
     if recurrences:

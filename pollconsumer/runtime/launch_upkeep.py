@@ -72,7 +72,7 @@ def begin_anew(launch: Launch, queue: str) -> None:
     reached_ms = int(launch.claim.fence)  # a fence is not below what the clock has shown
     if set_back_by(reached_ms, launch.attendance.seen_ms):
         # Imported lazily: hardly any clock is ever set back.
-        from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+        from pollconsumer.store.recurrences import LaunchRecurrences
 
         LaunchRecurrences(launch.store.wire, launch.store.keys.namespace).begin_anew(launch.claim, queue)
         launch.store.upkeep.book_anew(queue, reached_ms)
@@ -81,7 +81,7 @@ def begin_anew(launch: Launch, queue: str) -> None:
 def tick(launch: Launch, queue: str) -> int:
     """Enqueue the due occurrences of a queue's recurrences. Returns how many."""
     # Imported lazily: most queues have no recurrences.
-    from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+    from pollconsumer.store.recurrences import LaunchRecurrences
 
     recurring, asked = LaunchRecurrences(launch.store.wire, launch.store.keys.namespace), launch.clock()
 

@@ -152,6 +152,10 @@ class ClientConnection:
             raise ConnectionError(f"{self.place} is not the primary any more")
 
 
+class ClientWire(ServerWire):
+    look_every = READABLE_EVERY
+
+
 @contextmanager
 def _as_ours() -> Iterator[None]:
     """Wrap calls of redis-py: its errors are raised as a `Connection` raises them."""
@@ -189,24 +193,20 @@ class BroughtClient(NamedTuple):
 def brought(client: object, name: str = "PollConsumer(store=…)") -> BroughtClient:
     """The client, called ``name`` in messages. ConfigurationError if it is of none of the `KINDS`."""
     if isinstance(client, RedisCluster):
-        return _of_cluster(client)
+        from pollconsumer.store.client.cluster_wire import connecting_to  # few stores are clusters
+
+        cluster = ClientCluster(client)
+        return BroughtClient(cluster.shown, partial(connecting_to, cluster))
     if not isinstance(client, redis.Redis):
         _refuse(client, name)
     pool: Any = client.connection_pool
     if getattr(pool, "is_master", True) is False:
         raise ConfigurationError(name, "a Sentinel's replica", "give master_for(…), whose server takes writes")
     address, in_memory = _address(pool), pool.connection_class.__module__.partition(".")[0] == "fakeredis"
-    connect = partial(ServerWire, address, connect=partial(ClientConnection, pool), look_every=READABLE_EVERY)
+    connect = partial(ClientWire, address, connect=partial(ClientConnection, pool))
     if in_memory:
         connect = partial(connect, scripts=Scripts(shebang=False))
     return BroughtClient(address, lambda _: connect, in_memory)
-
-
-def _of_cluster(client: RedisCluster) -> BroughtClient:
-    from pollconsumer.store.client.cluster_wire import connecting_to  # few stores are clusters
-
-    cluster = ClientCluster(client)
-    return BroughtClient(cluster.shown, partial(connecting_to, cluster))
 
 
 def _refuse(client: object, name: str) -> NoReturn:

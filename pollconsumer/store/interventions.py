@@ -268,12 +268,12 @@ class BatchInterventions:
     def cancel(self, batch: BatchStatus) -> Iterator[CancelledMembers]:
         """Cancel the members that have not ended; ask those in flight to stop. Yields after each chunk what was done
         until then. A malformed batch is forgotten by the next launch of its queue, or a mover."""
-        total = CancelledMembers(0, 0)
+        cancelled = asked_to_stop = 0
         chunk: Chunk = 0
         while chunk is not None:
             done, chunk = self.cancel_chunk(batch, chunk)
-            total = CancelledMembers(total.cancelled + done.cancelled, total.asked_to_stop + done.asked_to_stop)
-            yield total
+            cancelled, asked_to_stop = cancelled + done.cancelled, asked_to_stop + done.asked_to_stop
+            yield CancelledMembers(cancelled, asked_to_stop)
 
     def redrive(self, batch: BatchStatus) -> Iterator[RedrivenMembers]:
         """Return the dead members to their queues. Yields after each chunk what was done until then."""

@@ -3,7 +3,8 @@
 Throughput and delays are computed from the timestamps of completed messages; no counters are kept.
 """
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ MOST_DIGITS = 16
 COUNTED = 500
 """Completed messages from which the rate is computed: over a minute, or less if they cover less."""
 LOOKED_AT = 100
+SCANNED = 1000
 MINUTE = 60_000
 
 
@@ -78,6 +80,19 @@ def queue_names(stored: Iterable[bytes]) -> list[str]:
         with suppress(BadData, UnicodeDecodeError):
             names.append(check_queue(name.decode()))
     return sorted(names)
+
+
+def literal(text: str) -> str:
+    """``text`` as the server's patterns write it."""
+    return re.sub(r"([*?\[\]^\\-])", r"\\\1", text)
+
+
+def fields_like(wire: Wire, key: str, pattern: str) -> Iterator[list[bytes]]:
+    """The fields of a hash that a pattern fits, a page at a time."""
+    cursor = b""
+    while cursor != b"0":
+        cursor, found = wire.command("HSCAN", key, cursor or b"0", "MATCH", pattern, "COUNT", SCANNED)
+        yield found[::2]
 
 
 def instant_of(score: bytes) -> int:

@@ -29,8 +29,8 @@ from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.reservations import Claim, Reservation
 from pollconsumer.store.records.steps import Done, Kept, Retention, Settlement, Share
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
-from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrences import LaunchRecurrences
 from pollconsumer.store.rights import LAUNCH, OPERATOR, PRODUCER, lacking
 
 WITHIN = 2.0

@@ -14,7 +14,7 @@ from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.inspector import Inspector, MessageSelector
-from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_interventions import Recurrences
 
 T = TypeVar("T")
 

@@ -14,7 +14,7 @@ from pollconsumer.store.leases import write_histogram
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import _BLANK
 from pollconsumer.store.records import rows
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.recurrences import LaunchRecurrences
 from tests.store.acting import HOUR, Launch, die, message, retry
 from tests.store.servers import server_ms
 

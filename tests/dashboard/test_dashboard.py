@@ -21,7 +21,7 @@ from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.interventions import HandlerPauses, Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.recurrences import LaunchRecurrences
 from pollconsumer.store.store import Store
 from tests.conftest import NAMESPACE
 from tests.dashboard.batch_scene import a_batch

@@ -26,7 +26,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "acquire: fence above all that the launch has seen": ("tonumber(ARGV[9])", "0"),
     "acquire: held by another": TRUE,
     "repair: records of a newer version": ("not newer(record) and ", ""),
-    "recurrences/recurrence_interventions: an occurrence of another's in the same millisecond": (
+    "recurrence_interventions: an occurrence of another's in the same millisecond": (
         "enqueued < 0",
         "enqueued < -1",
     ),
@@ -201,7 +201,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "client/cluster_wire: asking": ("ASKING", "TIME"),
     "client/cluster_wire: replicas do not wait": TRUE,
     "client/cluster_wire: the fewest replicas": ("least(answer, before)", "answer"),
-    "client/cluster_wire: what another node may have carried out": ("among > 1", "False"),
+    "client/cluster_wire: what another node may have carried out": ("len(answers) > 1", "False"),
     "client/sentinel: a replica is not written to": ('or role[:1] != [b"master"]', ""),
     "client/server_wire: clients of another server are left alone": (
         "self._abandoned.get(self.place, ())",
@@ -226,7 +226,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "queues/producer: rights of a producer in a queue": (", *rights.split(), *self.wire.rights", ""),
     "queues/redis_store: what the next lost reply reserved is given back": (", mend=release", ""),
     "records/reservations: a redriven message does not expire": (" and self.generation == 0", ""),
-    "recurrences/launch_recurrences: none beside an unfinished one": (" or recurrence.after is After.END", ""),
+    "recurrences: none beside an unfinished one": (" or recurrence.after is After.END", ""),
     "suitability: what was merely read": ("min(seen, mark) if self._confirmed else ", ""),
     "queues/producer: rights of one that waits for replicas": (" {strict.right}", ""),
     "queues/upkeep: rights of a launch in a queue": (", LAUNCH", ""),

@@ -9,7 +9,7 @@ from pollconsumer.store.keyspace import FINISHED, QUEUE_KEYS, Keys
 from pollconsumer.store.reading.batch_reader import PER_CHUNK, BatchReader
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.rows import CRASHES, fence
-from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader
+from pollconsumer.store.recurrences import RecurrenceReader
 from tests.faults.history import Counted, Lease, Queue, Recurred, Stored
 from tests.faults.recording import digest
 from tests.store.servers import snapshot

@@ -23,8 +23,8 @@ from pollconsumer.store.interventions import CancelledMembers
 from pollconsumer.store.reading.batch_reader import BatchCallback, BatchStatus
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.occurrences import PreviousOccurrence
-from pollconsumer.store.recurrences.recurrence_interventions import Occurred
-from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
+from pollconsumer.store.recurrence_interventions import Occurred
+from pollconsumer.store.recurrences import RecurrenceStatus
 from tests.interface.api_examples import EXAMPLES
 
 if TYPE_CHECKING:

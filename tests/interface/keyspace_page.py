@@ -128,7 +128,7 @@ def _keys() -> Iterator[str]:
         "Scripts and Python use words for keys (`store/keyspace.py`); the stored suffixes are short, since each call "
         "sends them. The last two columns name scripts of `store/lua/`. Python removes sent entries of an outbox, and "
         "keeps them in `told` for an hour (`store/queues/outbox.py`), advances an instant "
-        "(`store/recurrences/launch_recurrences.py`), takes the elements of markers, and writes `store-id` "
+        "(`store/recurrences.py`), takes the elements of markers, and writes `store-id` "
         "(`store/suitability.py`), `recurring` (`store/queues/upkeep.py`), `closing` and `imported` (`moving/`)."
     )
     yield "## Keys of a queue: `{namespace:queue}:suffix`"

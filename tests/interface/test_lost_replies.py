@@ -25,7 +25,7 @@ from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.messages import read_messages
 from pollconsumer.store.records.rows import id_text
-from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader
+from pollconsumer.store.recurrences import RecurrenceReader
 from pollconsumer.store.server import known_queues
 from pollconsumer.store.store import Store
 from pollconsumer.web import LaunchEndpoint

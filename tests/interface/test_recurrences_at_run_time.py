@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import BadData, Context, NotFound, PollConsumer, RetryIn
-from pollconsumer.store.recurrences.recurrence_reader import readable
+from pollconsumer.store.recurrences import readable
 from pollconsumer.testing import Sandbox
 from tests.conftest import NAMESPACE
 

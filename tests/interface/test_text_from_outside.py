@@ -27,7 +27,7 @@ from pollconsumer.store.queues.batches import Batches, NewBatch
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import _BLANK
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.core.test_text import is_harmless
 from tests.house import WINGS

@@ -21,7 +21,7 @@ from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Lot, Reservation
 
 if TYPE_CHECKING:
-    from pollconsumer.store.records.reports import Reports
+    from pollconsumer.store.records.steps import Reports
 
 
 class Store:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.news.events import Event
     from pollconsumer.runtime.handling.executors import Executor
     from pollconsumer.runtime.launch.launch import Launch
-    from pollconsumer.store.records.reports import Reports
+    from pollconsumer.store.records.steps import Reports
 
 TICK = 2.0**-10
 

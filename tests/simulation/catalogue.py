@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.records.reservations import Claim
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.recurrences import LaunchRecurrences
 from tests.simulation.batching import BATCHING
 from tests.simulation.defining import DEFINING
 from tests.simulation.exploring import explore

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.core.news.events import Event
-    from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
+    from pollconsumer.store.recurrences import RecurrenceStatus
     from tests.simulation.exploring import Actor, Judge, Stage
 
 ELSEWHERE = "elsewhere"

@@ -17,7 +17,7 @@ from pollconsumer.store.queues.outbox import pack
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Claim, Reservation
 from pollconsumer.store.records.steps import Extra, Settlement, Share
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.recurrences import LaunchRecurrences
 from tests.faults import store_view
 from tests.faults.checker import violations
 from tests.faults.handlers_known import BACKOFF_MS

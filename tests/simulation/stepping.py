@@ -17,7 +17,7 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import launches_of
-from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_interventions import Recurrences
 from pollconsumer.watching.facts import ServerFacts
 from pollconsumer.watching.findings import of_server
 from tests.as_set import expected_as_set

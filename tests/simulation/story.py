@@ -24,7 +24,7 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.batches import OPEN_FOR_MS
 from pollconsumer.store.reading.batch_reader import FIRST_ADDED, BatchReader
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_interventions import Recurrences
 from pollconsumer.store.server import count_of
 from tests.faults import store_view
 from tests.faults.checker import violations

@@ -12,8 +12,8 @@ from pollconsumer.store.queues import outbox
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Claim, Reservation
 from pollconsumer.store.records.steps import Done, Limits, Settlement, Share, Stepped
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
-from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrences import LaunchRecurrences
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -11,6 +11,7 @@ import pytest
 from pollconsumer.core.errors import BadData, NotFound, StoreUnreachable
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import interventions as module
+from pollconsumer.store import recurrence_interventions
 from pollconsumer.store.audit_log import acting_as, interventions_of
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
@@ -19,8 +20,7 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.recurrences import recurrence_interventions
-from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_interventions import Recurrences
 from tests.conftest import NAMESPACE, empty_server
 from tests.leaving_out import long
 from tests.store.acting import HOUR, QUEUE, Launch, die, message, release

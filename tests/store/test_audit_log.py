@@ -16,8 +16,8 @@ from pollconsumer.store import audit_log
 from pollconsumer.store.audit_log import Intervention, interventions_of
 from pollconsumer.store.interventions import HandlerPauses, Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
-from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, die, message
 from tests.store.servers import server_ms

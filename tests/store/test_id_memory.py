@@ -16,7 +16,7 @@ from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED, En
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.occurrences import id_of, record_of
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, die, finish, message, send_and_die, unattended
 from tests.store.servers import server_ms, snapshot

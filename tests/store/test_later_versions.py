@@ -20,10 +20,9 @@ from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.outbox import pack
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.reports import read_progress
 from pollconsumer.store.records.reservations import Claim
-from pollconsumer.store.records.steps import Settlement
-from pollconsumer.store.recurrences.launch_recurrences import LaunchRecurrences
+from pollconsumer.store.records.steps import Settlement, read_progress
+from pollconsumer.store.recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, message, names, unattended
 

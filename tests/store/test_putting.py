@@ -16,7 +16,7 @@ from pollconsumer.core.notation.instants import datetime_of, epoch_ms
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.records.occurrences import id_of, occurrence_of
 from pollconsumer.store.records.reservations import Claim
-from pollconsumer.store.recurrences.recurrence_reader import PAGE, readable
+from pollconsumer.store.recurrences import PAGE, readable
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, UNATTENDED, AllRecurrences, Launch, Looking, die, finish, retry
 from tests.store.servers import await_next_ms, server_ms, snapshot
@@ -24,7 +24,7 @@ from tests.store.servers import await_next_ms, server_ms, snapshot
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import First
     from pollconsumer.store.queues.redis_store import RedisStore
-    from pollconsumer.store.recurrences.recurrence_interventions import Occurred
+    from pollconsumer.store.recurrence_interventions import Occurred
 
 MOVER = Claim("mover::0", "5", "mover:")
 NAME = "check:42"

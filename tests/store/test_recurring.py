@@ -25,7 +25,7 @@ from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.occurrences import id_of
 from pollconsumer.store.records.reservations import Claim
-from pollconsumer.store.recurrences.launch_recurrences import MAX_PAGE_RECURRENCES
+from pollconsumer.store.recurrences import MAX_PAGE_RECURRENCES
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, AllRecurrences, Launch, Looking, unattended
 from tests.store.servers import server_ms, snapshot

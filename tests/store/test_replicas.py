@@ -24,7 +24,7 @@ from pollconsumer.store.queues.producer import StrictProducer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.records.reservations import Claim
-from pollconsumer.store.recurrences.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_interventions import Recurrences
 from pollconsumer.store.scripts import Scripts
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, Looking, chosen, message, names

@@ -24,7 +24,9 @@ def printable(text: str) -> str:
     surrogates, private and unassigned characters. Idempotent."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(c if c.isprintable() and c not in _INVISIBLE else _escaped(c) for c in text)
+    return "".join(
+        c if c.isprintable() and c not in _INVISIBLE else c.encode("unicode_escape").decode("ascii") for c in text
+    )
 
 
 def printable_lines(text: str) -> list[str]:
@@ -39,10 +41,6 @@ def counted(number: int, noun: str) -> str:
     """``1 launch``, ``2 launches``."""
     plural = "" if number == 1 else "es" if noun.endswith("ch") else "s"
     return f"{number} {noun}{plural}"
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 HIDDEN = "***"

@@ -27,8 +27,8 @@ from pollconsumer.interface.settings.reading import check_rule
 from pollconsumer.interface.settings.values import parse_word, read_period
 from pollconsumer.runtime.new_messages import Defaults, due_ms
 from pollconsumer.store.client.wire import Strict
-from pollconsumer.store.recurrences.recurrence_interventions import AT_ONCE, Occurred, Put, Recurrences
-from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus
+from pollconsumer.store.recurrence_interventions import AT_ONCE, Occurred, Put, Recurrences
+from pollconsumer.store.recurrences import RecurrenceStatus
 from pollconsumer.store.store import Store
 
 _NAME = re.compile(rf"[A-Za-z0-9_.:@+-]{{1,{LONGEST_NAME}}}")

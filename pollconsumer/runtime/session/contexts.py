@@ -29,7 +29,7 @@ from pollconsumer.store.records.occurrences import PreviousOccurrence
 from pollconsumer.store.records.reservations import Lot, Reservation
 
 if TYPE_CHECKING:
-    from pollconsumer.store.records.reports import Reports
+    from pollconsumer.store.records.steps import Reports
 
 
 MOST = 100

@@ -90,7 +90,10 @@ class Topology:
             self._asked = [*(each for each in self._asked if each != node), node]  # of several threads none is lost
             try:
                 answer = ask(node)
-                self._raise_if_refused(answer)
+                if isinstance(answer, ErrorReply) and "cluster support disabled" in str(answer):
+                    fix = "the server belongs to no cluster: write redis://"
+                    raise ConfigurationError("store", self.address.shown, fix)
+                raise_if_error(answer)
             except Unanswered as unanswered:
                 failure = unanswered
                 continue
@@ -100,11 +103,6 @@ class Topology:
                 raise not_understood(answer) from None
             return
         raise failure
-
-    def _raise_if_refused(self, answer: Any) -> None:
-        if isinstance(answer, ErrorReply) and "cluster support disabled" in str(answer):
-            raise ConfigurationError("store", self.address.shown, "the server belongs to no cluster: write redis://")
-        raise_if_error(answer)
 
     def _read(self, answer: Sequence[Any], asked: Node) -> None:
         owners: list[Node | None] = [None] * SLOTS

@@ -72,7 +72,7 @@ class ClusterWire(Wire):
         first: Command = commands[0] if commands else ("",)
         try:
             if self._topology.doubtful:
-                self._topology.refresh(self._ask)
+                self._topology.refresh(lambda node: slots_by(node_wire(self._topology.address, node, self._bearing)))
             if first[0] == "BLPOP" and len({slot_of(marker) for marker in first[1:-1]}) > 1:
                 self._markers, self._taken = first[1:-1], None
                 self._look_at = monotonic()
@@ -218,7 +218,11 @@ class ClusterWire(Wire):
             raise Unanswered("redirected from node to node", sent=len(answers) > 1)
         for answer, command in zip(answers, self._commands, strict=True):
             if isinstance(answer, ErrorReply):
-                self._raise(answer, command, among=len(answers))
+                try:
+                    self._refuse(answer, command)
+                except Unanswered as unanswered:
+                    # GUARD what another node may have carried out
+                    raise Unanswered(str(unanswered), sent=len(answers) > 1) from None
         self.said = answers
         return answers
 
@@ -283,21 +287,12 @@ class ClusterWire(Wire):
         elif not isinstance(before, ErrorReply):
             answers[at] = least(answer, before)  # GUARD the fewest replicas
 
-    def _raise(self, error: ErrorReply, command: Command, among: int) -> None:
-        try:
-            self._refuse(error, command)
-        except Unanswered as unanswered:
-            raise Unanswered(str(unanswered), sent=among > 1) from None  # GUARD what another node may have carried out
-
     def _node(self, node: Node) -> NodeWire:
         wire = self._nodes.get(node)
         if wire is None:
             wire = node_wire(self._topology.address, node, self._bearing, greet=self._greet, scripts=self.scripts)
             self._nodes[node] = wire
         return wire
-
-    def _ask(self, node: Node) -> Any:
-        return slots_by(node_wire(self._topology.address, node, self._bearing))
 
 
 def connecting_to(cluster: NodeAddresses, namespace: str) -> Callable[..., ClusterWire]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
-from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +32,11 @@ class ServerWire(Wire):
         credentials: CredentialProvider | None = None,
         scripts: Scripts | None = None,
         strict: Strict | None = None,
-        look_every: float = inf,
     ) -> None:
         """``revive`` starts an embedded server, within the given seconds; ``connect`` makes another kind of
         connection; ``credentials`` are asked at each new one of ours. ConfigurationError for an invalid ``url``."""
         super().__init__(url, patience, greet=greet, scripts=scripts, strict=strict)
-        self._revive, self.look_every = revive, look_every
+        self._revive = revive
         self._tls: Mapping[str, str] | None = None
         if connect is None:
             self._tls, connect = _connections(url, self._bearing, credentials)

@@ -201,8 +201,12 @@ class Wire(ABC):
 
     def run(self, name: str, keys: Keys, queue: str, args: Sequence[Any]) -> Any:
         """`call` for the script ``name`` and its keys of ``queue``."""
+        return self.all([self.of_queue(name, keys, queue, args)])[0]
+
+    def of_queue(self, name: str, keys: Keys, queue: str, args: Sequence[Any]) -> Command:
+        """`script` for the script ``name`` and its keys of ``queue``."""
         script = self.scripts[name]
-        return self.call(script, keys.of_script(script, queue), args)
+        return self.script(script, keys.of_script(script, queue), args)
 
     def command(self, *arguments: str | bytes | float) -> Any:
         """Run one idempotent command, and repeat it after a lost answer."""

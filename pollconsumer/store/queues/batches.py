@@ -52,9 +52,7 @@ class Batches:
     def close(self, home: str, batch: str, members: int, check: Callable[[], object] | None = None) -> str:
         """Close a batch to which its producer has added so many members. Returns how it was, if it took no more; else
         "". ``check`` is called before each repetition."""
-        script = self._wire.scripts["close_batch"]
-        command = self._wire.script(script, self._keys.of_script(script, home), [batch, members])
-        (shut,) = self._wire.all([command], mend=check)
+        (shut,) = self._wire.all([self._wire.of_queue("close_batch", self._keys, home, [batch, members])], mend=check)
         return "gone" if shut is None else str(shut.decode())
 
     def number_members(self, home: str, batch: str, count: int) -> int | None:
@@ -73,19 +71,14 @@ class Batches:
             arguments = by_home.setdefault(each.home, [])
             arguments += (each.batch, each.ending, each.added, " ".join(map(str, each.numbers)))
         openings = [self._opening(batch) for batch in opened]
-        script = self._wire.scripts["arrive"]
-        arrivals = [
-            self._wire.script(script, self._keys.of_script(script, home), arguments)
-            for home, arguments in by_home.items()
-        ]
+        arrivals = [self._wire.of_queue("arrive", self._keys, home, args) for home, args in by_home.items()]
         answers = self._wire.all([*openings, *arrivals])[len(openings) :] if openings or arrivals else []
         homes = [home for home, sent_on in zip(by_home, answers, strict=True) if sent_on]
         return [*homes, *(batch.home for batch in opened if batch.total == 0)]
 
     def _opening(self, batch: NewBatch, most: int | str = "") -> tuple[Any, ...]:
-        script = self._wire.scripts["open_batch"]
         total = "" if batch.total is None else batch.total
         arguments: list[Any] = [batch.id, OPEN_FOR_MS, batch.expires, total, int(batch.spares_cancelled), most]
         for name, message in batch.callbacks.items():
             arguments += (name, json.dumps([message]))
-        return self._wire.script(script, self._keys.of_script(script, batch.home), arguments)
+        return self._wire.of_queue("open_batch", self._keys, batch.home, arguments)

@@ -60,7 +60,9 @@ class Entry(NamedTuple):
 def pack(messages: Sequence[NewMessage], now_ms: int, opened: Sequence[NewBatch] = ()) -> bytes:
     """``messages`` as one entry of the outbox, and batches to be opened before them; delays count from ``now_ms``, the
     server's."""
-    entries = [_noted(opens=batch._asdict()) for batch in opened]
+    # Versions before leave a note beside messages: it looks like a message with a field that they do not know.
+    noted: Packed = dict.fromkeys(FIRST) | dict.fromkeys(REQUIRED, "")
+    entries = [noted | {"opens": batch._asdict()} for batch in opened]
     for message in messages:
         due = message.due if message.delay is None else now_ms + message.delay
         entries.append(packed(message._replace(due=due, delay=None)))
@@ -95,11 +97,6 @@ def read_entry(queue: str, entry: bytes) -> Entry | None:
         return Entry(queue, number, messages, ends, opened)
     except UNPACKABLE as error:
         return Entry(queue, number, problem=f"{type(error).__name__}: {error}"[:MOST_SAID])
-
-
-def _noted(**note: Packed) -> Packed:
-    """A note beside messages. Versions before leave it: it looks like a message with a field that they do not know."""
-    return dict.fromkeys(FIRST) | dict.fromkeys(REQUIRED, "") | note
 
 
 def _is_newer(given: list[Packed]) -> bool:

@@ -94,9 +94,8 @@ class Producer:
         if message[OPTIONS] != NO_OPTIONS or message.queue not in self._registered:
             self.refuse_followed([message])
             return self.enqueue([message])[0]
-        script, trip = self.wire.scripts["enqueue_new"], [[message]]
-        arguments = rows.plain_record(message), message.id
-        command = self.wire.script(script, self.keys.of_script(script, message.queue), arguments)
+        trip, arguments = [[message]], (rows.plain_record(message), message.id)
+        command = self.wire.of_queue("enqueue_new", self.keys, message.queue, arguments)
         (held,) = self._call([command], lambda: trip, None, 0)  # of a repetition, `enqueue.lua` answers
         return self._held(trip, trip[0], held, 0)[0]
 
@@ -218,8 +217,11 @@ class Producer:
             del answers[at : at + len(looks)]
         if self.wire.repeated:
             for page, held in zip(trip(), answers, strict=False):
-                if isinstance(held, list):
-                    held[:] = map(_of_first_attempt, page, held)
+                if isinstance(held, list):  # what was found, without what the first attempt has accepted
+                    held[:] = [
+                        b"" if found.decode() == message.id and not _may_be_of_another(message) else found
+                        for message, found in zip(page, held, strict=True)
+                    ]
         return answers
 
     def _commands(self, trip: Trip, origin: Origin | None, done: int, bound: str) -> list[tuple[Any, ...]]:
@@ -231,17 +233,14 @@ class Producer:
             keeps_answer = options and not origin and any(map(_may_be_of_another, page))
             if keeps_answer:
                 source = f"{bound}#{self._calls}"
-                names[_WITH_ANSWER - 1] += f":{self._own_number()}:{number}"
+                if self._pid != os.getpid():  # GUARD a child has a number of its own
+                    self._number, self._pid = os.urandom(8).hex(), os.getpid()
+                names[_WITH_ANSWER - 1] += f":{self._number}:{number}"
             if not replaces(page[0]):
                 del names[_WITH_OUTBOX if origin else _WITH_ANSWER if keeps_answer else _WITHOUT :]
             commands.append(self.wire.script(script, names, [b"%d" % len(page), source, *arguments, *options]))
             done += len(page)
         return commands
-
-    def _own_number(self) -> str:
-        if self._pid != os.getpid():  # GUARD a child has a number of its own
-            self._number, self._pid = os.urandom(8).hex(), os.getpid()
-        return self._number
 
     def register(self, queue: str, rights: str | None = None) -> None:
         """Make the queue known to the mover, before its first message.
@@ -276,11 +275,6 @@ def _may_be_of_another(message: NewMessage) -> bool:
     a repetition cannot tell from what it finds. An id that we made is ours alone, but for those of members of a batch
     and of links, which are made of a user's."""
     return bool(message.digest or message.sequel) or replaces(message)
-
-
-def _of_first_attempt(message: NewMessage, held: bytes) -> bytes:
-    """What a repetition found, without what the first attempt has accepted."""
-    return b"" if held.decode() == message.id and not _may_be_of_another(message) else held
 
 
 def _as_arguments(page: Sequence[NewMessage]) -> tuple[list[Any], list[Any]]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from math import inf
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.messages.message import NewMessage
@@ -18,11 +20,8 @@ from pollconsumer.store.queues.upkeep import Upkeep
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.occurrences import PreviousOccurrence, read_previous
 from pollconsumer.store.records.reservations import Claim, DeadLetter, Reservation, dead_letters_of, reservations_of
-from pollconsumer.store.records.steps import Promoted, Share, Stepped
+from pollconsumer.store.records.steps import Promoted, Reports, Share, Stepped, read_recorded
 from pollconsumer.store.server import known_queues, lost_queues
-
-if TYPE_CHECKING:
-    from pollconsumer.store.records.reports import Reports
 
 SHOWN_FOR = 0.001
 """Seconds for which a server's clock shows an instant: instants are in milliseconds, rounded down."""
@@ -130,7 +129,10 @@ class RedisStore:
         sent = now()
         try:
             if wait > 0:
-                answers = self.wire.once([self._blocking(shares, wait), *commands], blocking=wait)[1:]
+                names = ("ready_marker", "schedule_marker")
+                markers = [self.keys.queue(share.queue, name) for name in names for share in shares]
+                blocking = ("BLPOP", *markers, f"{max(0.001, wait):.3f}")
+                answers = self.wire.once([blocking, *commands], blocking=wait)[1:]
             else:
                 answers = self.wire.once(commands)
         except Unanswered:
@@ -180,14 +182,7 @@ class RedisStore:
 
     def _promotion_of(self, claim: Claim, queue: str, most: int) -> tuple[Any, ...]:
         """The command that promotes ``most`` due messages at most."""
-        script, args = self.wire.scripts["promote"], [claim.lineage, claim.fence, b"%d" % most]
-        return self.wire.script(script, self.keys.of_script(script, queue), args)
-
-    def _blocking(self, shares: Iterable[Share], wait: float) -> tuple[Any, ...]:
-        """The command that waits for a message or a due time of the queues of ``shares``."""
-        names = ("ready_marker", "schedule_marker")
-        markers = [self.keys.queue(share.queue, name) for name in names for share in shares]
-        return "BLPOP", *markers, f"{max(0.001, wait):.3f}"
+        return self.wire.of_queue("promote", self.keys, queue, [claim.lineage, claim.fence, b"%d" % most])
 
     def _step_of(self, claim: Claim, share: Share, lasts_ms: int) -> tuple[Any, ...]:
         script = self.wire.scripts["reserve_one" if share.plain else "step"]
@@ -267,8 +262,7 @@ class RedisStore:
     def _keep(self, claim: Claim, reservation: Reservation, fields: Sequence[bytes], reports: Reports | None) -> None:
         row = rows.checkpointed(reservation.row)
         args = [claim.lineage, claim.fence, reservation.id, reservation.row, row, *fields]
-        script = self.wire.scripts["checkpoint"]
-        command = self.wire.script(script, self.keys.of_script(script, reservation.queue), args)
+        command = self.wire.of_queue("checkpoint", self.keys, reservation.queue, args)
         before = self._reporting(claim, reports) if reports else []
         if not self.wire.all([*before, command])[-1]:
             raise LeaseLost("message", reservation.name, "it was offered to another launch; stop here")
@@ -280,14 +274,16 @@ class RedisStore:
         self.wire.once(self._reporting(claim, reports))
 
     def _reporting(self, claim: Claim, reports: Reports) -> list[tuple[Any, ...]]:
-        from pollconsumer.store.records.reports import report_commands  # few handlers report
-
-        return report_commands(self.wire, self.keys, claim, reports)
+        """The commands that store ``reports``. A message that another launch has reserved since, or that is forgotten,
+        keeps the progress that it has."""
+        commands, head = [], [claim.lineage, claim.fence, rows.pack6(int(claim.fence))]
+        for queue, of_queue in reports.items():
+            said = ((name, json.dumps(each[:3], separators=(",", ":"))) for name, each in of_queue.items())
+            commands.append(self.wire.of_queue("progress", self.keys, queue, [*head, *chain.from_iterable(said)]))
+        return commands
 
     def recorded(self, reservation: Reservation) -> tuple[bytes | None, Recorded | None]:
         """The last checkpoint of a message; its steps and signals, None if it has none."""
-        from pollconsumer.store.records.reports import read_recorded  # few messages have any
-
         return read_recorded(self.wire, self.keys.queue(reservation.queue, "checkpoints"), reservation.id)
 
     def previous(self, queue: str, recurrences: Iterable[bytes]) -> list[PreviousOccurrence | None]:

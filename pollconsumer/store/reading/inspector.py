@@ -3,9 +3,9 @@ Nothing here writes."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import NotFound, UsageError
@@ -19,10 +19,20 @@ from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.ledger import InHand, Totals, in_hand_of, launches_of, totals_of, working_leases_of
 from pollconsumer.store.reading.messages import Message, read_messages
-from pollconsumer.store.records.reports import read_recorded
 from pollconsumer.store.records.rows import fence as fence_of
 from pollconsumer.store.records.rows import id_bytes, id_text, read_row
-from pollconsumer.store.server import Load, count_of, known_queues, load_of, now_ms, readable_queues, unreachable
+from pollconsumer.store.records.steps import read_recorded
+from pollconsumer.store.server import (
+    Load,
+    count_of,
+    fields_like,
+    known_queues,
+    literal,
+    load_of,
+    now_ms,
+    readable_queues,
+    unreachable,
+)
 
 PAGE = 500
 HEADS = 10
@@ -221,7 +231,10 @@ class Inspector:
         """How many of the messages that heartbeats named last are still in their launch's hand."""
         named = {id_bytes(name): fence for of, name, fence in in_hand if of == queue}
         found = self._wire.command("HMGET", self._keys.queue(queue, "rows"), *named) if named else []
-        return sum(_is_held(row, fence) for row, fence in zip(found, named.values(), strict=True))
+        held = [(row, fence) for row, fence in zip(found, named.values(), strict=True) if row is not None]
+        return sum(
+            fence_of(row) == fence and state_of(read_row(row).timestamps) is State.RESERVED for row, fence in held
+        )
 
     def _ready_behind(self, queue: str, left_over: int) -> int | None:
         """When the first message in the ready list became ready, in epoch ms, behind the ids that are ``left_over``
@@ -264,11 +277,6 @@ INDEXES: dict[State, list[str]] = {
 }
 
 
-def _is_held(row: bytes | None, fence: int) -> bool:
-    """Whether the launch with that fence has reserved the message of ``row``."""
-    return row is not None and fence_of(row) == fence and state_of(read_row(row).timestamps) is State.RESERVED
-
-
 def id_in(key: str, entry: bytes) -> bytes:
     """The id in an entry of an index, which may prefix it by its key and place in line."""
     return entry[entry.find(b"\0") + 20 :] if key == "waiting_for_place" else entry
@@ -287,7 +295,6 @@ def _left_of_pause(paused: bytes | None, now: int) -> float | None:
 
 EVERY = 10**9
 """A number of messages that no store has."""
-SCANNED = 1000
 Chosen = Sequence[tuple[str, str]]
 """Queue and id of messages."""
 
@@ -340,29 +347,15 @@ class MessageSelector:
             unique_keys = self._keys.queue(name, "unique_keys")
             fields = [key.encode()]
             if handler is None:
-                patterns = {f"*{SCOPED_BY}{_literal(each)}" for each in (key, digested_key(key, DIGESTED_BYTES))}
+                patterns = {f"*{SCOPED_BY}{literal(each)}" for each in (key, digested_key(key, DIGESTED_BYTES))}
                 for pattern in patterns:
-                    fields += _fields_like(self._wire, unique_keys, pattern)
+                    fields += chain.from_iterable(fields_like(self._wire, unique_keys, pattern))
             else:
                 fields.append(scoped_key(handler, key).encode())
             holders = self._wire.command("HMGET", unique_keys, *fields)
             ids = [holder.partition(b"\n")[0] for holder in holders if holder is not None]
             found = self._inspector.those(name, list(dict.fromkeys(ids)))
             yield from (message for message in found if not message.state.has_ended)
-
-
-def _fields_like(wire: Wire, key: str, pattern: str) -> Iterator[bytes]:
-    cursor = b"0"
-    while True:
-        cursor, found = wire.command("HSCAN", key, cursor, "MATCH", pattern, "COUNT", SCANNED)
-        yield from found[::2]
-        if int(cursor) == 0:
-            return
-
-
-def _literal(text: str) -> str:
-    """``text`` as the server's patterns write it."""
-    return re.sub(r"([*?\[\]^\\-])", r"\\\1", text)
 
 
 def unreserved(selecting: MessageSelector, selection: Selection) -> Chosen:

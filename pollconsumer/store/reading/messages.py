@@ -19,8 +19,8 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.ledger import InHand, in_hand_of
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.reports import read_progress
 from pollconsumer.store.records.rows import id_text
+from pollconsumer.store.records.steps import read_progress
 
 RAW_BYTES = 2000
 

@@ -1,9 +1,15 @@
-"""The arguments and the results of a step: what is settled, within which limits, and what was reserved and promoted."""
+"""The arguments and the results of a step: what is settled, within which limits, what was reserved and promoted. And
+what handlers leave between attempts: progress, checkpoints and steps."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Self
 
+from pollconsumer.core import json_values
+from pollconsumer.core.errors import BadData
+from pollconsumer.core.messages.message_steps import Progress, Recorded, checked, head_field, signals_field, step_fields
+from pollconsumer.core.notation.instants import datetime_of
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
 
@@ -300,3 +306,30 @@ class Stepped:
         """Malformed messages, now dead letters."""
         self.unusual: list[str] = []
         """Queues of which a plain message was wanted, and is not next."""
+
+
+Reports = Mapping[str, Mapping[bytes, Progress]]
+"""The last report of each message, by queue and id."""
+_INSTANT = 6
+
+
+def read_progress(stored: bytes | None) -> Progress | None:
+    """The progress in stored text; None if there is none, or if it is corrupt."""
+    if stored is None:
+        return None
+    try:
+        done, total, note, *_ = json_values.parse(stored[_INSTANT:])  # a newer version may say more
+        return checked(done, total, note)._replace(at=datetime_of(int.from_bytes(stored[:_INSTANT], "big")))
+    except (ValueError, TypeError, BadData):
+        return None
+
+
+def read_recorded(wire: Wire, key: str, message_id: bytes) -> tuple[bytes | None, Recorded | None]:
+    """The last checkpoint of a message, of which ``key`` has the checkpoints; its steps and signals, None if it has
+    none."""
+    first = ("HMGET", key, message_id, head_field(message_id), signals_field(message_id))
+    state, head, signals = wire.all([first], parting=False)[0]
+    fields, entries = step_fields(message_id, head), list[bytes | None]()
+    if fields:
+        (entries,) = wire.all([("HMGET", key, *fields)], parting=False)
+    return state, None if head is None else Recorded.read(head, entries, signals or b"")

@@ -16,7 +16,7 @@ from pollconsumer.core.news.events import Event, OccurrencesSkipped, RecurrenceR
 from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.core.recurrence import Recurrence, Replaced, tick
 from pollconsumer.store.records.occurrences import id_of, occurrence_of, record_of
-from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus, read_replaced, readable
+from pollconsumer.store.recurrences import RecurrenceStatus, read_replaced, readable
 from tests.store.acting import HOUR, QUEUE, UNATTENDED, unattended
 from tests.store.machine.base import Base
 from tests.store.machine.model import Held

@@ -39,8 +39,8 @@ from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.store.queues.producer import Enqueued
-from pollconsumer.store.recurrences.recurrence_interventions import Occurred, Recurrences
-from pollconsumer.store.recurrences.recurrence_reader import RecurrenceStatus, awaited, readable
+from pollconsumer.store.recurrence_interventions import Occurred, Recurrences
+from pollconsumer.store.recurrences import RecurrenceStatus, awaited, readable
 
 NAME = click.argument("name")
 AS_JSON = json_option("Print JSON.")

@@ -14,7 +14,7 @@ from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.client.replies import refuse_without
 from pollconsumer.store.records import occurrences
 from pollconsumer.store.records.rows import id_bytes, id_text
-from pollconsumer.store.recurrences.recurrence_reader import RecurrenceReader, RecurrenceStatus, missing, readable
+from pollconsumer.store.recurrences import RecurrenceReader, RecurrenceStatus, missing, readable
 from pollconsumer.store.rights import OPERATOR
 from pollconsumer.store.server import TIME, known_queues, now_ms, to_ms
 
@@ -60,15 +60,12 @@ class Recurrences(RecurrenceReader):
 
     def _put(self, chosen: Sequence[Put]) -> None:
         now, elsewhere = self._look_around([recurrence for recurrence, _ in chosen])
-        script = self._wire.scripts["put"]
         of_queues: dict[str, list[list[Any]]] = {}
         for recurrence, first in chosen:
             due, held = elsewhere.get(recurrence.name, (None, ""))
             of_queues.setdefault(recurrence.queue, []).append(_as_arguments(recurrence, first, now, due, held))
         commands = [
-            self._wire.script(
-                script, self._keys.of_script(script, queue), [*chain.from_iterable(of_queue[at : at + PUT_PAGE])]
-            )
+            self._wire.of_queue("put", self._keys, queue, [*chain.from_iterable(of_queue[at : at + PUT_PAGE])])
             for queue, of_queue in of_queues.items()
             for at in range(0, len(of_queue), PUT_PAGE)
         ]
@@ -87,8 +84,7 @@ class Recurrences(RecurrenceReader):
             _refuse([name.encode() for name, owner in zip(names, owners, strict=True) if owner is not None])
             of_each = zip(recurrences, definitions, strict=True)
             moving += [(queue, each.name, held) for each, held in of_each if held is not None and each.queue != queue]
-        script = self._wire.scripts["undefine"]
-        commands = [self._wire.script(script, self._keys.of_script(script, queue), [name]) for queue, name, _ in moving]
+        commands = [self._wire.of_queue("undefine", self._keys, queue, [name]) for queue, name, _ in moving]
         dues = self._wire.all(commands) if commands else []
         found = zip(moving, dues, strict=True)
         return to_ms(time), {name: (int(due) if due else None, id_text(held)) for (_, name, held), due in found}
@@ -138,14 +134,14 @@ class Recurrences(RecurrenceReader):
         if standing.awaited:
             self._register(standing.queue)
         self._demand(standing, OPERATOR if strict is None else f"{OPERATOR} {strict.right}")
-        script, enqueued = self._wire.scripts["trigger"], -1
+        enqueued = -1
         counters = self._keys.queue(standing.queue, "counters")
         awaiting = [] if strict is None else strict.awaiting(self._wire.replicas, [counters])
         within = 0.0 if strict is None else strict.within
         while enqueued < 0:  # GUARD an occurrence of another's in the same millisecond
             message_id, record = occurrences.id_of(recurrence.name, instant), occurrences.record_of(recurrence, instant)
             arguments = [standing.raw_name, message_id, instant, record, int(standing.awaited)]
-            command = self._wire.script(script, self._keys.of_script(script, standing.queue), arguments)
+            command = self._wire.of_queue("trigger", self._keys, standing.queue, arguments)
             enqueued, *confirmed = self._wire.all([command, *awaiting], blocking=within)
             instant += 1
         if enqueued == 0:

@@ -1,25 +1,29 @@
-"""Recurrences as they stand: read by name, or a page at a time."""
+"""Recurrences as they stand, and what launches do with them: define what a configuration has, and enqueue what is due.
+
+They are stored with the queue of their occurrences, so that enqueueing one and setting the next instant is one script.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
-from pollconsumer.core.errors import BadData, NotFound, StoreRefused
+from pollconsumer.core.choices import After, Overlap
+from pollconsumer.core.errors import OF_ANY_QUEUE, BadData, NotFound, PollConsumerError, StoreRefused
 from pollconsumer.core.lifecycle import State, state_of
 from pollconsumer.core.news import events
 from pollconsumer.core.news.events import Event
 from pollconsumer.core.notation.instants import moment_of
-from pollconsumer.core.recurrence import Recurrence, Replaced, of_json
+from pollconsumer.core.recurrence import Recurrence, Replaced, Tick, of_json, tick, tick_after_end
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.records.occurrences import PreviousOccurrence, read_previous
-from pollconsumer.store.records.rows import id_bytes, id_text, read_row
-from pollconsumer.store.server import count_of, readable_queues, unreachable
+from pollconsumer.store.records.occurrences import PreviousOccurrence, id_of, read_previous, record_of
+from pollconsumer.store.records.reservations import Claim
+from pollconsumer.store.records.rows import ENDING, ended_at, id_bytes, id_text, read_row
+from pollconsumer.store.server import count_of, fields_like, literal, now_ms, readable_queues, unreachable
 
 PAGE = 1000
 """How many recurrences are read at once, about."""
@@ -103,7 +107,7 @@ class RecurrenceReader:
 
     def _pages(self, queue: str, prefix: str) -> Iterator[list[RecurrenceStatus]]:
         """Recurrences that have a definition; then what is set aside and has lost its definition."""
-        for names in self._fields(queue, "recurrences", "MATCH", _beginning(prefix)):
+        for names in fields_like(self._wire, self._keys.queue(queue, "recurrences"), f"{literal(prefix)}*"):
             yield self.read({queue: names})
         key = self._keys.queue(queue, "recurrences_unreadable")
         for first in range(0, self._wire.command("ZCARD", key), PAGE):
@@ -117,19 +121,10 @@ class RecurrenceReader:
         perhaps very many, are read only if they are set aside. Queues with unusable keys are left out."""
         for queue in readable_queues(self._wire, self._keys):
             with suppress(StoreRefused):
-                for names in self._fields(queue, "recurrence_owners"):
+                for names in fields_like(self._wire, self._keys.queue(queue, "recurrence_owners"), "*"):
                     yield from self.read({queue: names})
                 aside = self._wire.command("ZRANGE", self._keys.queue(queue, "recurrences_unreadable"), 0, most - 1)
                 yield from (each for each in self.read({queue: aside}) if not each.owners)
-
-    def _fields(self, queue: str, word: str, *options: Any) -> Iterator[list[bytes]]:
-        """The fields of a hash, a page at a time."""
-        cursor, key = b"0", self._keys.queue(queue, word)
-        while True:
-            cursor, found = self._wire.command("HSCAN", key, cursor, *options, "COUNT", PAGE)
-            yield found[::2]
-            if cursor == b"0":
-                break
 
     def find(self, name: str) -> RecurrenceStatus:
         """The first recurrence of that name. Raises NotFound."""
@@ -196,11 +191,6 @@ class RecurrenceReader:
 _NO_DEFINITION = "it has no definition"
 
 
-def _beginning(prefix: str) -> str:
-    """The server's pattern of texts that begin with ``prefix``."""
-    return re.sub(r"([*?\[\]\\])", r"\\\1", prefix) + "*"
-
-
 def read_definition(queue: str, name: bytes, definition: bytes | None) -> Recurrence:
     """The recurrence ``name`` by its stored definition. ValueError if that is missing or corrupt, of a newer version,
     or of another name."""
@@ -259,3 +249,179 @@ def _standing(
         previous=read_previous(previous),
         raw_name=name,
     )
+
+
+MAX_PAGE_RECURRENCES = 200
+"""Recurrences that are ticked in a round trip, each by a script of its own."""
+MOST_ANEW = 10_000
+"""Recurrences of a queue that a launch looks at after the clock was set back, the last ones due first."""
+PUT_AT_RUN_TIME = b'{"rule":'
+"""How the definition of a recurrence begins that was put at run time."""
+
+
+class LaunchRecurrences:
+    def __init__(self, wire: Wire, namespace: str) -> None:
+        self._wire = wire
+        self._keys = Keys(namespace)
+
+    def define(
+        self, owner: str, queues: Sequence[str], recurrences: Sequence[Recurrence], emit: Callable[[Event], None]
+    ) -> None:
+        """Replace ``owner``'s recurrences in all of ``queues``.
+
+        A new or changed one starts with its first instant from now on, but what is due stays due; an unchanged one
+        continues. One with another owner stays when this one no longer defines it. One whose name was put at run time
+        is left out.
+        """
+        now = now_ms(self._wire)
+        recurrences = self._untaken(queues, recurrences, emit)
+        commands = []
+        for queue in queues:
+            args: list[Any] = [owner]
+            for recurrence in recurrences:
+                if recurrence.queue == queue:
+                    first = recurrence.next_after(now) if recurrence.enabled else None
+                    args += (recurrence.name, recurrence.as_json(), "" if first is None else first)
+            commands.append(self._wire.of_queue("define", self._keys, queue, args))
+        homes = {recurrence.name.encode(): recurrence.queue for recurrence in recurrences}
+        for queue, (removed, contested, taken) in self._each(queues, commands, emit):
+            for name, due in zip(removed[::2], removed[1::2], strict=True):
+                if name not in homes:
+                    emit(events.RecurrenceRemoved(id_text(name)))
+                elif due:
+                    elsewhere = self._keys.queue(homes[name], "next_instants")
+                    # GUARD what is due stays due in another queue
+                    self._wire.command("ZADD", elsewhere, "XX", "LT", int(due), name)
+            for name in contested:
+                emit(events.RecurrenceContested(id_text(name), queue))
+            for name in taken:
+                emit(events.RecurrenceTaken(id_text(name), queue))
+
+    def _untaken(
+        self, queues: Sequence[str], recurrences: Sequence[Recurrence], emit: Callable[[Event], None]
+    ) -> list[Recurrence]:
+        """The recurrences whose names nobody has put at run time, in any queue. A put that comes later is refused, or
+        found by the script."""
+        if not recurrences:
+            return []
+        names = [recurrence.name for recurrence in recurrences]
+        commands = [("HMGET", self._keys.queue(queue, "recurrences"), *names) for queue in queues]
+        taken: dict[str, str] = {}
+        for queue, definitions in self._each(queues, commands, lambda _: None):
+            of_each = zip(names, definitions, strict=True)
+            taken |= {name: queue for name, held in of_each if held is not None and held.startswith(PUT_AT_RUN_TIME)}
+        for name, queue in taken.items():
+            emit(events.RecurrenceTaken(name, queue))
+        return [recurrence for recurrence in recurrences if recurrence.name not in taken]
+
+    def _each(
+        self, queues: Sequence[str], commands: Sequence[tuple[Any, ...]], emit: Callable[[Event], None]
+    ) -> Iterator[tuple[str, Any]]:
+        """Answers to idempotent commands, by queue, in one round trip; without queues whose keys are unusable."""
+        try:
+            answers = self._wire.all(commands) if commands else []
+        except OF_ANY_QUEUE:
+            raise
+        except PollConsumerError as error:
+            if len(queues) == 1:
+                emit(events.QueueLeftOut(queues[0], str(error)))
+            else:
+                for queue, command in zip(queues, commands, strict=True):
+                    yield from self._each([queue], [command], emit)
+            return
+        yield from zip(queues, answers, strict=True)
+
+    def tick(
+        self, claim: Claim, queue: str, attended_since: Callable[[int], int], emit: Callable[[Event], None]
+    ) -> int:
+        """Enqueue the due occurrences of ``queue``. Returns how many.
+
+        ``attended_since``: since when a launch has been there, by the server's clock, whose time it is told.
+
+        An unreadable recurrence is set aside until another launch announces itself.
+        """
+        now, *due = self._wire.run("due", self._keys, queue, [MAX_PAGE_RECURRENCES])
+        attended_since_ms = attended_since(now)
+        commands: list[tuple[Any, ...]] = []
+        unreadable: list[bytes] = []
+        after_ends = [
+            name for name, definition in zip(due[0], due[2], strict=True) if b'"after"' in (definition or b"")
+        ]
+        ends = self._last_ends(queue, after_ends)
+        for name, instant, definition, before in zip(*due, strict=True):
+            try:
+                recurrence = read_definition(queue, name, definition)
+                when = read_instant(instant), now, attended_since_ms
+                replaced = read_replaced(queue, name, before)
+                if recurrence.after is After.END and not replaced:  # GUARD a period that counts from an end
+                    plan = tick_after_end(recurrence, *when, ends.get(name, 0))
+                else:
+                    plan = tick(recurrence, *when, replaced)
+            except ValueError as error:
+                unreadable += (name, instant)
+                emit(events.RecurrenceUnreadable(id_text(name), queue, str(error)))
+                continue
+            commands.append(self._recur(claim, recurrence, (name, instant, definition), plan))
+            if plan.skipped:
+                emit(events.OccurrencesSkipped(recurrence.name, plan.skipped))
+        if unreadable:
+            self._wire.run("set_aside", self._keys, queue, [claim.lineage, claim.fence, *unreadable])
+        return sum(max(0, enqueued) for enqueued in self._wire.all(commands)) if commands else 0
+
+    def _last_ends(self, queue: str, names: Sequence[bytes]) -> dict[bytes, int | None]:
+        """When the last occurrence of each recurrence ended, in epoch ms: None while it is unfinished, 0 if there was
+        none, or nothing is stored of it any more."""
+        if not names:
+            return {}
+        key = partial(self._keys.queue, queue)
+        fields = [name + b":last" for name in names]
+        lasts = [each or b"" for each in self._wire.command("HMGET", key("recurrence_counters"), *fields)]
+        standing = [("HMGET", key("rows"), *lasts), *(("HEXISTS", key("records"), each) for each in lasts)]
+        found, *recorded = self._wire.all(standing)
+        ends: dict[bytes, int | None] = {}
+        for name, row, has_record in zip(names, found, recorded, strict=True):
+            unfinished = has_record if row is None else row[ENDING : ENDING + 1] == b"\0"
+            ends[name] = None if unfinished else ended_at(row or b"")
+        return ends
+
+    def begin_anew(self, claim: Claim, queue: str) -> None:
+        """Go on with the first instants from now on, after the server's clock was set back: a recurrence that has
+        had a later instant would stand still until then. One that has not begun keeps its first instant."""
+        now, key = now_ms(self._wire), partial(self._keys.queue, queue)
+        farthest = ("+inf", f"({now}", "BYSCORE", "REV", "LIMIT", 0, MOST_ANEW, "WITHSCORES")
+        found = self._wire.command("ZRANGE", key("next_instants"), *farthest)
+        coming = list(zip(found[::2], found[1::2], strict=True))
+        for at in range(0, len(coming), MAX_PAGE_RECURRENCES):
+            page = coming[at : at + MAX_PAGE_RECURRENCES]
+            names = [name for name, _ in page]
+            counts = [b"%b:%b" % (name, what) for name in names for what in (b"enqueued", b"skipped")]
+            definitions, counted = self._wire.all(
+                [("HMGET", key("recurrences"), *names), ("HMGET", key("recurrence_counters"), *counts)]
+            )
+            commands = []
+            of_each = zip(page, definitions, counted[::2], counted[1::2], strict=True)
+            for (name, instant), definition, *before in of_each:
+                with suppress(ValueError):  # unreadable, which its instant will show
+                    recurrence, due = read_definition(queue, name, definition), read_instant(instant)
+                    following = recurrence.next_after(now, due)
+                    begun = not recurrence.at_run_time or any(map(count_of, before))
+                    if begun and following is not None and following < due:
+                        plan = Tick((), 0, following)
+                        commands.append(self._recur(claim, recurrence, (name, instant, definition), plan))
+            if commands:
+                self._wire.all(commands)
+
+    def _recur(
+        self, claim: Claim, recurrence: Recurrence, found: tuple[bytes, bytes, bytes], plan: Tick
+    ) -> tuple[Any, ...]:
+        """The command that carries out ``plan``, if due instant and definition are still as they were ``found``."""
+        name, instant, definition = found
+        # GUARD none beside an unfinished one
+        alone = recurrence.overlap is Overlap.SKIP or recurrence.after is After.END
+        args: list[Any] = [
+            claim.lineage, claim.fence, name, instant, "" if plan.next is None else plan.next, plan.skipped,
+            int(alone), "" if recurrence.times is None else recurrence.times, definition,
+        ]  # fmt: skip
+        for each in plan.enqueue:
+            args += (id_of(recurrence.name, each), each, record_of(recurrence, each))
+        return self._wire.of_queue("recur", self._keys, recurrence.queue, args)
