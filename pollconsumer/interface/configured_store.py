@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qs, urlsplit
 
 from pollconsumer.core.errors import (
     CannotCreate,
@@ -25,6 +26,7 @@ from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.system.process import why_not_run
 from pollconsumer.store.client.address import TLS_FILES, CredentialProvider
+from pollconsumer.store.client.strict import Strict
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.producer import Producer
 
@@ -32,8 +34,6 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.embedded.server import EmbeddedServer
     from pollconsumer.runtime.spool import Spool
     from pollconsumer.store.brought_client import BroughtClient
-    from pollconsumer.store.client.wire import Strict
-
 NOT_SPOOLED = "; not spooled: "
 
 
@@ -41,8 +41,6 @@ def strict_of(settings: Settings) -> Strict | None:
     """What an acknowledgement waits for; None if for nothing. The embedded server writes through before it answers."""
     if settings.durability != "strict" or settings.is_embedded:
         return None
-    from pollconsumer.store.client.wire import Strict  # few settings ask for it
-
     return Strict(settings.strict.replicas, settings.strict.within, settings.strict.aof)
 
 
@@ -100,8 +98,6 @@ def producer_of(settings: Settings, wire: Wire) -> Producer:
 def _refuse_odd_files(store: str) -> None:
     """Raise ConfigurationError if a file that TLS reads is no plain file: reading a pipe would wait. TLS itself refuses
     a missing file."""
-    from urllib.parse import parse_qs, urlsplit
-
     for option, (path, *_) in parse_qs(urlsplit(store).query).items():
         if option in TLS_FILES and option != "ssl_ca_path":
             try:

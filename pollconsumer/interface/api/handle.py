@@ -21,6 +21,7 @@ from pollconsumer.core.errors import (
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.codec import encoded_json
 from pollconsumer.core.messages.message import ENCODED, Codec, check_priority
+from pollconsumer.core.messages.message_steps import as_json, signal_line
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.core.spans import seconds_in
@@ -80,8 +81,6 @@ def readable_result(message_id: str, result: Any) -> Any:
 
 def signalling(queue: str, message_id: str, name: str, value: Any, codec: Codec | None) -> Callable[[Store], bool]:
     """The act that sends a signal. BadData for an invalid name or value; TypeError for one without a JSON form."""
-    from pollconsumer.core.messages.message_steps import as_json, signal_line  # imported lazily: few send signals
-
     signal_line(name, value)  # a TypeError within the act would be taken for an answer that cannot be read
     if codec is not None:
         value = json.loads(encoded_json(as_json(value, f"signal {name}").encode(), codec))

@@ -21,7 +21,7 @@ from pollconsumer.core.users_code import called
 from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
 from pollconsumer.interface.settings.reading import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
-from pollconsumer.runtime.handling.arguments import Arguments
+from pollconsumer.runtime.handling.arguments import Arguments, UpgradedArguments
 from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Bulk, Handler, Hooks, calling, decoding
 from pollconsumer.store.queues.producer import Producer
 
@@ -225,9 +225,7 @@ def _arguments_of(
         return BulkArguments(function, _converting, _dumping, upgrade, codec)
     if upgrade is None:
         return Arguments(function, _converting, _dumping)
-    from pollconsumer.runtime.handling import arguments  # few have an earlier form
-
-    return arguments.UpgradedArguments(function, _converting, _dumping, upgrade)
+    return UpgradedArguments(function, _converting, _dumping, upgrade)
 
 
 def _converting(hint: Any) -> Callable[[Any], Any]:

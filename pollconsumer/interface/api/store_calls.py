@@ -42,10 +42,12 @@ from pollconsumer.interface.settings.names import PREFIX
 from pollconsumer.interface.settings.owners import user_named, warn_of_another_store
 from pollconsumer.runtime.handling.handler import Hooks
 from pollconsumer.runtime.handling.shield import Shield
+from pollconsumer.runtime.new_messages import drafted
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import EMBEDDED
 from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Clocks, Patience, answer_within
+from pollconsumer.store.client.strict import ByPeople
 from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES, Producer
 
 if TYPE_CHECKING:
@@ -356,8 +358,6 @@ class StoreCalls:
         return coded(message, self.codec)
 
     def _drafted(self, message: NewMessage) -> NewMessage:
-        from pollconsumer.runtime.new_messages import drafted
-
         return drafted(message, self.hooks.before_enqueue)
 
     def _enqueue_part(self, part: Sequence[NewMessage], store: Producer) -> list[Handle[Any]]:
@@ -403,8 +403,6 @@ class StoreCalls:
         strict, store = self.strict(), Store(producer.wire, producer.keys.namespace)
         if strict is None:
             return question(store)
-        from pollconsumer.store.client.wire import ByPeople
-
         store.wire.strict = ByPeople(*strict)
         try:
             return question(store)

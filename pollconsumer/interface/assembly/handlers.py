@@ -26,8 +26,7 @@ from pollconsumer.interface.settings.reading import backoff_of, check_recurrence
 from pollconsumer.interface.settings.values import BESIDE_WINDOW
 from pollconsumer.interface.user_imports import find_modules, importing
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
-from pollconsumer.runtime.handling.outcome import begin_reading
-from pollconsumer.runtime.new_messages import Defaults
+from pollconsumer.runtime.new_messages import Defaults, drafted
 from pollconsumer.runtime.system.process import why_not_run
 
 if TYPE_CHECKING:
@@ -203,8 +202,6 @@ class OwnDefaults:
         known = self.registered(message.handler)
         if known is None or known.hooks is None:
             return message
-        from pollconsumer.runtime.new_messages import drafted
-
         with refusing("before_enqueue", message.handler, "a hook"):
             return drafted(message, known.hooks.before_enqueue)
 

@@ -27,9 +27,10 @@ from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
 from pollconsumer.interface.settings.owners import warn_of_another_store
 from pollconsumer.interface.settings.values import parse_keep
 from pollconsumer.runtime.handling.handler import Handler, begin_launch
+from pollconsumer.runtime.handling.slot_waits import ServedQueues, SlotWaits, serve_here
 from pollconsumer.runtime.launch.launch import Launch, LaunchPlan, Work, run_launch
 from pollconsumer.runtime.system.process import ancestors
-from pollconsumer.runtime.system.signals import CALL, SIGNALS
+from pollconsumer.runtime.system.signals import CALL, SIGNALS, handle_signals_plainly_in_forks
 from pollconsumer.runtime.system.watchdog import before_exit
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.leases import Group
@@ -66,7 +67,6 @@ class ConsumerRole:
         from pollconsumer.interface.assembly.handlers import load_handlers, load_recurrences, long_handlers
         from pollconsumer.runtime.consumer import consume
         from pollconsumer.runtime.handling.executors import executor_of
-        from pollconsumer.runtime.system.signals import handle_signals_plainly_in_forks
 
         settings, programs = self._settings, self._programs
         handle_signals_plainly_in_forks((*SIGNALS, CALL))
@@ -106,7 +106,6 @@ class ConsumerRole:
         """Tell the log and awaiting handlers of the launch, and the hooks that it begins: those of its end are called
         before the process exits, after the lease was released. ConfigurationError if a hook fails."""
         from pollconsumer.interface.api.registry import registry
-        from pollconsumer.runtime.handling.slot_waits import ServedQueues, SlotWaits, serve_here
 
         self.held = True
         chosen, flight = self._settings.consumer, launch.progress.flight

@@ -11,6 +11,7 @@ from datetime import UTC, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from pollconsumer.core.errors import ConfigurationError, shown, suggestion
 from pollconsumer.core.notation.text import check_address, redacted
@@ -221,8 +222,6 @@ def check_store(url: str) -> None:
 
 
 def _check_host(url: str) -> None:
-    from urllib.parse import parse_qs, unquote, urlsplit
-
     try:
         parts = urlsplit(url)
         port_fits = parts.port != 0
@@ -237,8 +236,6 @@ def _check_host(url: str) -> None:
 
 
 def _check_socket(url: str) -> None:
-    from urllib.parse import parse_qs, urlsplit
-
     rule = "name the socket by its whole path, as in unix:///run/valkey.sock"
     try:
         parts = urlsplit(url)
