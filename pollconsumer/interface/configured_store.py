@@ -26,9 +26,8 @@ from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.system.process import why_not_run
 from pollconsumer.store.client.address import TLS_FILES, CredentialProvider
-from pollconsumer.store.client.strict import Strict
-from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.queues.producer import Producer
+from pollconsumer.store.client.wire import Strict, Wire
+from pollconsumer.store.queues.producer import Producer, StrictProducer
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.embedded.server import EmbeddedServer
@@ -84,8 +83,6 @@ def producer_of(settings: Settings, wire: Wire) -> Producer:
     if strict is None:
         producer = Producer(wire, settings.namespace)
     else:
-        from pollconsumer.store.queues.producer import StrictProducer
-
         producer = StrictProducer(wire, settings.namespace, strict)
     if settings.consumer.on_demand is not None:
         from pollconsumer.interface.on_demand import start_launch

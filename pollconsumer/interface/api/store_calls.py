@@ -47,7 +47,7 @@ from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import EMBEDDED
 from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Clocks, Patience, answer_within
-from pollconsumer.store.client.strict import ByPeople
+from pollconsumer.store.client.wire import ByPeople
 from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES, Producer
 
 if TYPE_CHECKING:
