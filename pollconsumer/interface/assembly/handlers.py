@@ -26,6 +26,7 @@ from pollconsumer.interface.settings.reading import backoff_of, check_recurrence
 from pollconsumer.interface.settings.values import BESIDE_WINDOW
 from pollconsumer.interface.user_imports import find_modules, importing
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
+from pollconsumer.runtime.handling.outcome import begin_reading
 from pollconsumer.runtime.new_messages import Defaults, drafted
 from pollconsumer.runtime.system.process import why_not_run
 
