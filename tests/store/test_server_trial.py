@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import StoreRefused
-from pollconsumer.interface.memory_store import SCRIPTS, DirectConnection, FakeStore
+from pollconsumer.interface.memory_store import SCRIPTS, DirectConnection
 from pollconsumer.store import rights, server_trial
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import ErrorReply, Unanswered
@@ -17,6 +17,7 @@ from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.server_trial import STEPS, ServerTrial, TriedQueue
 from tests.conftest import NAMESPACE
+from tests.fast_fakeredis.store import FastStore
 from tests.store.acting import message
 from tests.store.servers import Impatient, Server, snapshot
 from tests.store.test_rights import leave_out_acl_check_cmd
@@ -106,18 +107,17 @@ def test_two_commands_are_two_lines(valkey: Server) -> None:
 # Servers that lack something
 
 
-class Limited(FakeStore):
+class Limited:
     """A server without `acl_check_cmd`, and without ``missing``."""
 
     def __init__(self, missing: str, said: str) -> None:
-        super().__init__(time.time)
-        self._missing, self._said = missing, said
+        self._whole, self._missing, self._said = FastStore(time.time), missing, said
 
     def execute(self, command: Command) -> Any:
         name = command[0]
         if name in (self._missing, "NO-SUCH-COMMAND"):
             return ErrorReply(self._said.format(name))
-        return b"" if name == "INFO" else super().execute(command)  # fakeredis has none
+        return b"" if name == "INFO" else self._whole.execute(command)  # fakeredis has none
 
     def wire(self) -> Wire:
         return ServerWire(
