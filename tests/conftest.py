@@ -155,6 +155,8 @@ def pytest_sessionfinish() -> None:
         forks.close()
 
 
+UsersStore = memory_store.FakeStore
+"""The store in memory that users' tests have."""
 memory_store.FakeStore = FastStore  # type: ignore[assignment, misc]
 """Sandboxes have the shorter path to fakeredis, but in the tests of sandboxes themselves."""
 

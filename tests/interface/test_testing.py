@@ -29,9 +29,9 @@ from pollconsumer import (
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.interface import memory_store
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.interface.memory_store import FakeStore
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.testing import Launched, Sandbox, StopReason
+from tests.conftest import UsersStore
 from tests.inner import calls_of
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Notes:
 @pytest.fixture(autouse=True)
 def _store_of_users(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not the quick one of our other tests."""
-    monkeypatch.setattr(memory_store, "FakeStore", FakeStore)
+    monkeypatch.setattr(memory_store, "FakeStore", UsersStore)
 
 
 @pytest.fixture
