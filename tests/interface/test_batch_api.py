@@ -6,7 +6,7 @@ import asyncio
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from typing import Any
@@ -16,7 +16,8 @@ import pytest
 from pollconsumer import BadData, Context, Fatal, NotCompleted, NotFound, PollConsumer, Yield
 from pollconsumer.core.errors import OutcomeUnknown, UsageError
 from pollconsumer.interface.api.batches import LinkHandle, OpenBatch
-from pollconsumer.store.reading.batch_reader import FIRST_ADDED, PER_CHUNK
+from pollconsumer.store.reading.batch_reader import FIRST_ADDED, PER_CHUNK, BatchReader, BatchStatus
+from pollconsumer.store.reading.messages import Message
 from pollconsumer.testing import Sandbox
 from tests.inner import calls_of
 
@@ -208,6 +209,26 @@ def test_a_batch_with_a_dead_member_calls_back_and_again_after_a_redrive(sandbox
     assert (again.state, again.dead, again.outstanding) == ("ended", 1, 0)
     assert again.ended_at is not None
     assert words() == ["failed", "ended"]
+
+
+def test_a_batch_whose_redriven_member_ends_while_it_is_looked_at_is_told_as_it_is_then(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with a_batch() as batch:
+        batch.add(load.args(-1))
+    sandbox.run()
+    found = app.batches.get("import")
+    assert found.redrive() == 1
+    app.message("import.0").change(payload={"number": 1})
+    members = BatchReader.members
+
+    def ending(reader: BatchReader, batch: BatchStatus, which: str | None = None) -> Iterator[Message]:
+        sandbox.run()
+        return members(reader, batch, which)
+
+    monkeypatch.setattr(BatchReader, "members", ending)
+    seen = found.status()
+    assert (seen.state, seen.completed, seen.dead) == ("ended", 1, 0)
 
 
 def test_a_redriven_member_is_no_failure_and_is_cancelled_with_the_others(sandbox: Sandbox) -> None:

@@ -40,6 +40,8 @@ WAITING = "waiting"
 """The state of a callback that is not enqueued yet."""
 MOST_DEAD = 10_000
 """Dead members of an ended batch that are looked at, whether they were redriven."""
+LOOKS = 3
+"""How often a batch is looked at that changes while its dead members are read."""
 COUNTED = 1000
 """Batches whose states are counted."""
 EARLIER = timedelta(hours=1)
@@ -108,10 +110,15 @@ class BatchReader:
     def with_redriven(self, batch: BatchStatus) -> BatchStatus:
         """A batch that has ended is closed again while dead members that were redriven are outstanding. Looks at the
         first MOST_DEAD dead members."""
-        if batch.state != "ended" or not batch.dead:
-            return batch
-        dead = islice(self.members(batch, "dead"), MOST_DEAD)
-        again = sum(each.state is not State.DEAD for each in dead)
+        for _ in range(LOOKS):
+            if batch.state != "ended" or not batch.dead:
+                return batch
+            dead = islice(self.members(batch, "dead"), MOST_DEAD)
+            again = sum(each.state is not State.DEAD for each in dead)
+            before, batch = batch, self.batch(batch.id, batch.home)
+            if batch == before:
+                break
+            again = max(again, 1)  # the batch was told of an end between the two looks: its members go on to end
         if not again:
             return batch
         waiting = [
