@@ -39,7 +39,8 @@ class StopReason(StrEnum):
     HANDED_OVER = "handed_over"
     """The next launch called for the lease, under the hand-off ``baton``."""
     LEASE_HELD = "lease_held"
-    """Another launch held the lease until this one's window was over. The ledger has no entry of such a launch."""
+    """Another launch held the lease until this one's window was over, or another one was waiting for it already. Or the
+    launch was asked to stop, or not to wait, or the store is about to close. The ledger has no entry of it."""
     LEASE_LOST = "lease_lost"
     """The lease is another launch's, or the heartbeat is gone: exit code 75."""
     STORE_UNREACHABLE = "store_unreachable"
@@ -47,7 +48,7 @@ class StopReason(StrEnum):
     FAILED = "failed"
     """Another error ended the launch, with that error's exit code; a bug of ours with 1."""
     WATCHDOG = "watchdog"
-    """The launch was there at its hard end, and was killed: exit code 124, or 1 if it held the GIL."""
+    """The launch was there at its hard end, and was killed: exit code 124. If it held the GIL, 1 or 134."""
     DIED = "died"
     """The process ended in no other way, as when it was killed: the ledger has -1 as its exit code."""
 

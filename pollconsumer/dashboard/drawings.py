@@ -34,7 +34,7 @@ HOUR = 3600.0
 ABNORMAL = (
     StopReason.DIED, StopReason.WATCHDOG, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE, StopReason.FAILED,
 )  # fmt: skip
-CUT_SHORT = (StopReason.NO_TIME_TO_HANDLE, StopReason.NO_TIME_TO_IDLE)
+AT_WINDOWS_END = (StopReason.NO_TIME_TO_HANDLE, StopReason.NO_TIME_TO_IDLE)
 """Reasons that end a launch where its margin begins."""
 MOST_GROUPS = 8
 FEWEST = 5
@@ -277,7 +277,7 @@ def _launched(entry: Mapping[str, Any], now: int) -> DrawnLaunch:
     if isinstance(ahead, int | float) and 0 < ahead <= HOUR:
         window = offset + ahead
     else:
-        window = ended + margin if reason in CUT_SHORT else None
+        window = ended + margin if reason in AT_WINDOWS_END else None
     worked = min(max(0.0, ended - acquired), (entry["handled"] + entry["failed"]) * entry["average_seconds"])
     return DrawnLaunch(
         at=HOUR + tick - now / 1000,

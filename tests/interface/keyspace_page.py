@@ -81,7 +81,7 @@ ROW_FIELDS = {
 ROW_FLAGS = {
     "LARGE": "its record is large, and dropped when it is completed, cancelled or expired",
     "UNIQUE_KEY": "it has a unique key",
-    "PARKED": "no launch knew its handler",
+    "PARKED": "no launch knew its handler, or that is paused",
     "CONCURRENCY_KEY": "it has a concurrency key",
     "WAITING": "it waits in line for a place of its concurrency key",
     "BEGUN": "delivered at most once, and its handler is about to be called",
@@ -101,7 +101,7 @@ LETTERS = {
     "VERSION": "unique key and concurrency key at most",
     "EXTENDED_VERSION": "or a rate key, a digest, an expiry, options",
     "FLAGGED_VERSION": "or options that versions of the letter before do not know; after its keys, a second byte of "
-    "flags, of which none are known yet",
+    "flags: 1, a sequel behind the options, its length in six bytes and it as JSON",
 }
 
 

@@ -453,7 +453,7 @@ def test_ctrl_c_after_a_command_has_printed_its_results_prints_nothing(at: str, 
 
 
 def test_ctrl_c_while_a_command_leaves_changes_neither_its_code_nor_what_it_prints(tmp_path: Path) -> None:
-    done = interrupted(tmp_path, INTERRUPTED_AT_A_RETURN, "watchdog.py:_limit")
+    done = interrupted(tmp_path, INTERRUPTED_AT_A_RETURN, "watchdog.py:_limit_exit")
     assert (done.returncode, done.stdout.count("\n"), done.stderr) == (0, 1, "")
 
 

@@ -109,7 +109,7 @@ EXIT_CODES = {
     "75": "the launch lost its lease",
     "77": "authentication failed, or permission denied",
     "78": "wrong configuration, failed import of handlers, or unsafe store",
-    "124": "killed by the watchdog",
+    "124": "killed by the watchdog; 134 if the handler let nothing else run",
     "130, 143": "interrupted by SIGINT or SIGTERM; a launch: by a second signal",
 }
 DOCUMENTATION = "Documentation: https://github.com/pollconsumer/pollconsumer/blob/main/docs/index.md"

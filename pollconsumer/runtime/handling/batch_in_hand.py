@@ -90,7 +90,7 @@ class Batch:
     """The number in the batch of the member which is handled, from 0; None in a callback, and anywhere else."""
 
     def __init__(self, home: str, batch_id: str, ask: Callable[..., Any]) -> None:
-        """``ask`` answers what `batch_answers` does, given a question, the batch's ``home`` and its id, and more."""
+        """``ask`` answers what `answer_about` does, given a question, the batch's ``home`` and its id, and more."""
         self.id, self._home, self._ask = batch_id, home, ask
         self._seen: BatchStatus | None = None
 

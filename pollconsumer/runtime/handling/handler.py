@@ -217,12 +217,12 @@ class Handler(NamedTuple):
     """What a name stands for: ``run`` takes the payload, and the context where ``takes_context`` says so; it returns a
     result, or raises.
 
-    ``result_ttl``: the seconds for which a result is kept, 0 for not at all. ``at_most_once``: its messages are settled
-    before they are handled, and never tried again. ``timeout`` in seconds, None for none. ``run`` keeps it by itself,
-    except where it is ``asynchronous`` and returns a coroutine, and where it is ``isolated``, to be called in a process
-    that can be killed. ``timed`` makes it again, with another timeout. ``policies``: retry policies that a message may
-    name. ``rate`` and ``rate_key``: see `Defaults`. ``bulk``: that of a bulk handler, whose ``run`` takes a
-    call's payload and context, and returns the outcomes of its messages: see `bulk.py`. ``codec``: its
+    ``result_ttl``: the seconds for which a result is kept, 0 for not at all. ``at_most_once``: its messages are
+    recorded as begun before they are handled, and never tried again. ``timeout`` in seconds, None for none. ``run``
+    keeps it by itself, except where it is ``asynchronous`` and returns a coroutine, and where it is ``isolated``, to be
+    called in a process that can be killed. ``timed`` makes it again, with another timeout. ``policies``: retry policies
+    that a message may name. ``rate`` and ``rate_key``: see `Defaults`. ``bulk``: that of a bulk handler, whose ``run``
+    takes a call's payload and context, and returns the outcomes of its messages: see `bulk.py`. ``codec``: its
     application's; ``run`` decodes payloads. ``limited``: its timeout is a launch's window, since it resisted before.
     """
 

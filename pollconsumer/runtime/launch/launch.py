@@ -340,7 +340,7 @@ class Launch:
         self._tell_end(self.claim.role, reason, progress.ran(ended), code)
 
     def leave(self, role: str) -> None:
-        """Tell that the lease was held by others to the end."""
+        """Tell that the launch ends without the lease: `StopReason.LEASE_HELD`."""
         ran = self.clock() - self.window.start
         if not self.waited_for_long_work:
             self._pinger = None

@@ -69,7 +69,7 @@ class Attempts:
             return None
         if reservation.expires and reservation.has_expired(self._launch.clock()) and not self._took_steps(reservation):
             self._settling.expire(reservation, reservation.server_ms(self._launch.clock()))
-            self._call_hooks()
+            self._settle_for_hooks()
         elif handler is None:
             self._settling.park(reservation)
         else:
@@ -87,7 +87,7 @@ class Attempts:
                 self._settling.postpone(reservation, error)
             except (Crashed, Malformed) as error:
                 self._settling.dead_letter(reservation, handler, error, reservation.server_ms(self._launch.clock()))
-                self._call_hooks()
+                self._settle_for_hooks()
         return None
 
     def _turns_away(self, reservation: Reservation) -> bool:
@@ -154,7 +154,7 @@ class Attempts:
             self._settling.monitors.begin(reservation, options.ping)
         return handler
 
-    def _call_hooks(self) -> None:
+    def _settle_for_hooks(self) -> None:
         if self._settling.watched:
             self.settle()
 

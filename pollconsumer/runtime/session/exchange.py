@@ -111,7 +111,7 @@ class Exchange:
         self.more_in: float | None = None
         """Seconds from the last reserving until limits allow more; None if unknown."""
         self.held_back = False
-        """Whether the last reserving left ready messages."""
+        """Whether a queue had ready messages of which the last reserving got none."""
         self.brought = 0
         """Messages that repairs, outboxes and recurrences have made ready."""
         self._due_at = inf

@@ -190,14 +190,14 @@ def at_the_end(act: Callable[[], None]) -> None:
 def finish(code: int) -> None:
     """Do what was to be done before this process exits with ``code``."""
     if _late_acts:
-        _limit(code)
+        _limit_exit(code)
     while _late_acts:
         _late_acts.pop(0)(_left)
 
 
 def leave(code: int) -> NoReturn:
     """Exit this process with ``code``."""
-    _limit(code)
+    _limit_exit(code)
     finish(code)
     flush_streams()
     atexit._run_exitfuncs()  # noqa: SLF001  # has no public name; multiprocessing calls it, too
@@ -206,8 +206,8 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _limit(code: int) -> None:
-    """Limit the time that is left, at the first call."""
+def _limit_exit(code: int) -> None:
+    """Limit the time that is left, at the first call. From then on a signal ends the process at once, with ``code``."""
     if _cut_off_at:
         return
     for number in SIGNALS:

@@ -251,7 +251,7 @@ def released(row: bytes, deaths: int = 0) -> bytes:
 
 
 def parked(row: bytes) -> bytes:
-    """The row of a message that is scheduled again, uncharged, until a consumer knows its handler."""
+    """The row of a message that is scheduled again, uncharged, until a launch knows its handler, or that is resumed."""
     row = set_aside(row)
     return _set(row, (FLAGS, bytes([row[FLAGS] | PARKED])))
 

@@ -113,7 +113,7 @@ class Settlement(NamedTuple):
 
     @classmethod
     def parked(cls, reservation: Reservation, *, offered_in_ms: int, problem: str) -> Self:
-        """The settlement of a message that waits, uncharged, until a consumer knows its handler."""
+        """The settlement of a message that waits, uncharged, until a launch knows its handler, or that is resumed."""
         row = reservation.row
         return cls(reservation.id, row, rows.parked(row), "park", offered_in_ms, problem)
 

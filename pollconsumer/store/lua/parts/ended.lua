@@ -1,5 +1,5 @@
 -- NEEDS unique_keys outbox
--- How a message ends that is not completed; `settle.lua` and `begin.lua` complete messages together.
+-- How a message ends that is not completed; `settle.lua` completes messages.
 -- docs/reference/internals.md has a table of what each end frees and keeps. A message enters its list first: if that
 -- fails, it has not ended.
 
