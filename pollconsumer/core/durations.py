@@ -26,6 +26,15 @@ longer ones."""
 LAST = len(BOUNDS) - 1
 GENERATION = 8_000
 """Messages of a group that are forgotten together, once the same number of later ones is known."""
+HANDLER_LIMIT = 300.0
+"""Seconds for which a message may be handled whose handler has no timeout, where no setting says otherwise."""
+MEMORY = 100
+"""Maximum weight of earlier messages, so that an average follows a handler that changed."""
+OVERRUN_TARGETS = {LauncherRule.PARALLEL: 1.0, LauncherRule.QUEUE: 1.0, LauncherRule.DROP: 0.05}
+"""Share of launches that may outlast their window. Where the next launch is started all the same, an overrun costs
+nothing: a message goes on until its own limit. Where the tick is dropped an overrun costs a period."""
+OVERRUN_TARGET_OF_BUDGETS = OVERRUN_TARGETS[LauncherRule.DROP]
+"""The same for a launch that its platform ends with its window: an overrun costs the attempt."""
 
 
 class Histogram:
@@ -94,19 +103,6 @@ class Histogram:
             left, longer, bound = left - down, longer + self.counts[bucket], BOUNDS[bucket]
         exact = bound - left / longer if longer else 0.0
         return BOUNDS[bisect_left(BOUNDS, exact, 0, LAST)] if exact > 0 else 0.0
-
-
-HANDLER_LIMIT = 300.0
-"""Seconds for which a message may be handled whose handler has no timeout, where no setting says otherwise."""
-MEMORY = 100
-"""Maximum weight of earlier messages, so that an average follows a handler that changed."""
-
-
-OVERRUN_TARGETS = {LauncherRule.PARALLEL: 1.0, LauncherRule.QUEUE: 1.0, LauncherRule.DROP: 0.05}
-"""Share of launches that may outlast their window. Where the next launch is started all the same, an overrun costs
-nothing: a message goes on until its own limit. Where the tick is dropped an overrun costs a period."""
-OVERRUN_TARGET_OF_BUDGETS = OVERRUN_TARGETS[LauncherRule.DROP]
-"""The same for a launch that its platform ends with its window: an overrun costs the attempt."""
 
 
 class Average:

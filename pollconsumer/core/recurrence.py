@@ -35,6 +35,17 @@ MOST_TIMES = 10**9
 First = Literal["now", "next"] | int
 """Where a recurrence that is put at run time begins: at once, at its rule's next instant, or at an instant, in epoch
 ms."""
+_RULE = ("every", "cron", "timezone", "enabled", "after")
+_OF_PUT = (
+    "handler", "payload", "priority", "missed", "overlap", "occurrence_wanted", "times", "until", "headers",
+    "created_by", "created", "ping", "rate_key", "rate",
+)  # fmt: skip
+_OF_EITHER = ("ping", "rate_key", "rate", "after")
+"""Fields that definitions of configurations have, too, if they are set."""
+_OF_CONFIGURATION = (
+    "name", "handler", "cron", "every", "timezone", "queue", "payload", "priority", "missed", "overlap", "enabled",
+    "occurrence_wanted",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,17 +173,6 @@ def _stored(value: Any) -> Any:
 
 
 _DEFAULTS = {each.name: each.default for each in fields(Recurrence)}
-_RULE = ("every", "cron", "timezone", "enabled", "after")
-_OF_PUT = (
-    "handler", "payload", "priority", "missed", "overlap", "occurrence_wanted", "times", "until", "headers",
-    "created_by", "created", "ping", "rate_key", "rate",
-)  # fmt: skip
-_OF_EITHER = ("ping", "rate_key", "rate", "after")
-"""Fields that definitions of configurations have, too, if they are set."""
-_OF_CONFIGURATION = (
-    "name", "handler", "cron", "every", "timezone", "queue", "payload", "priority", "missed", "overlap", "enabled",
-    "occurrence_wanted",
-)  # fmt: skip
 
 
 def _compact(value: object) -> str:

@@ -44,6 +44,9 @@ OF_THE_CLIENT = ("retry", "retry_on_error", "retry_on_timeout", "himport_registr
 """Options of the client's connections that are for its own calls."""
 OF_NOTIFICATIONS = ("maint_", "oss_cluster_maint_", "orig_")
 """What options begin with that serve the client's notifications, which only RESP3 has."""
+UserClient = redis.Redis | RedisCluster
+KINDS = "a redis-py Redis, RedisCluster or Sentinel(…).master_for(…)"
+ASYNCIO = (redis.asyncio.Redis, redis.asyncio.RedisCluster, redis.asyncio.sentinel.Sentinel)
 
 
 class PlainError(ErrorReply, ResponseError):
@@ -174,11 +177,6 @@ def _as_ours() -> Iterator[None]:
         raise ConnectionError(f"{said}; {fix}") from error
     except RedisError as error:
         raise ConnectionError(str(error)) from error
-
-
-UserClient = redis.Redis | RedisCluster
-KINDS = "a redis-py Redis, RedisCluster or Sentinel(…).master_for(…)"
-ASYNCIO = (redis.asyncio.Redis, redis.asyncio.RedisCluster, redis.asyncio.sentinel.Sentinel)
 
 
 class BroughtClient(NamedTuple):

@@ -26,6 +26,17 @@ from pollconsumer.store.rights import LAUNCH, demand
 from pollconsumer.store.server import TIME, count_of, to_ms
 
 _TEXT = rb"(\d+(?:\.\d+)?(?:e[+-]\d+)?)((?: \d{1,3}:\d{1,15})+)"
+TTL = 15.0
+RENEW_EVERY = 5.0
+TRUSTED_FOR = 10.0
+SUCCESSOR_TTL = 3.0
+UNNOTICED = 10.0
+"""Seconds by which a server's clock may go back without consequences."""
+LAUNCHES_KEPT = 5_000
+"""Launches that the ledger keeps at least."""
+MOST_LAUNCHES_KEPT = 20_000
+"""Launches of the last two days that it keeps at most."""
+GENERATIONS = ("durations", "durations_before")
 
 
 def write_histogram(histogram: Histogram) -> str:
@@ -41,19 +52,6 @@ def read_histogram(text: bytes | None) -> Histogram | None:
     pairs = (each.split(b":") for each in read[2].split())
     counts = {int(bucket): int(count) for bucket, count in pairs}
     return Histogram(total, counts) if max(counts) <= LAST else None
-
-
-TTL = 15.0
-RENEW_EVERY = 5.0
-TRUSTED_FOR = 10.0
-SUCCESSOR_TTL = 3.0
-UNNOTICED = 10.0
-"""Seconds by which a server's clock may go back without consequences."""
-LAUNCHES_KEPT = 5_000
-"""Launches that the ledger keeps at least."""
-MOST_LAUNCHES_KEPT = 20_000
-"""Launches of the last two days that it keeps at most."""
-GENERATIONS = ("durations", "durations_before")
 
 
 def set_back_by(reached_ms: int, now_ms: int) -> float:

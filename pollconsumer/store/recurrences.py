@@ -28,6 +28,13 @@ from pollconsumer.store.server import count_of, fields_like, literal, now_ms, re
 PAGE = 1000
 """How many recurrences are read at once, about."""
 COUNTERS = (b"enqueued", b"skipped", b"last", b"paused", b"previous")
+_NO_DEFINITION = "it has no definition"
+MAX_PAGE_RECURRENCES = 200
+"""Recurrences that are ticked in a round trip, each by a script of its own."""
+MOST_ANEW = 10_000
+"""Recurrences of a queue that a launch looks at after the clock was set back, the last ones due first."""
+PUT_AT_RUN_TIME = b'{"rule":'
+"""How the definition of a recurrence begins that was put at run time."""
 
 
 class RecurrenceStatus(NamedTuple):
@@ -188,9 +195,6 @@ class RecurrenceReader:
         ]
 
 
-_NO_DEFINITION = "it has no definition"
-
-
 def read_definition(queue: str, name: bytes, definition: bytes | None) -> Recurrence:
     """The recurrence ``name`` by its stored definition. ValueError if that is missing or corrupt, of a newer version,
     or of another name."""
@@ -249,14 +253,6 @@ def _standing(
         previous=read_previous(previous),
         raw_name=name,
     )
-
-
-MAX_PAGE_RECURRENCES = 200
-"""Recurrences that are ticked in a round trip, each by a script of its own."""
-MOST_ANEW = 10_000
-"""Recurrences of a queue that a launch looks at after the clock was set back, the last ones due first."""
-PUT_AT_RUN_TIME = b'{"rule":'
-"""How the definition of a recurrence begins that was put at run time."""
 
 
 class LaunchRecurrences:

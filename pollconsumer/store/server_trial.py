@@ -38,6 +38,12 @@ WITHIN = 2.0
 BLOCKED_AFTER = 0.1
 """Seconds after which a command that was sent surely waits on the server."""
 HOUR = 3_600_000
+CONTROL = (
+    "fences", "leases", "launches", "ledger", "queues", "queues_marker", "seen", "totals", MARKER,
+    "lease:consumer:hold-lease:0", "next:consumer:hold-lease", "baton:consumer:hold-lease",
+)  # fmt: skip
+"""Keys of the namespace that the steps leave."""
+UNKNOWN = "NO-SUCH-COMMAND"
 
 
 class TriedQueue:
@@ -234,14 +240,6 @@ STEPS: dict[str, Callable[[TriedQueue], None]] = {
     )
 }  # fmt: skip
 """The steps by their names, which are those of their queues, too."""
-
-
-CONTROL = (
-    "fences", "leases", "launches", "ledger", "queues", "queues_marker", "seen", "totals", MARKER,
-    "lease:consumer:hold-lease:0", "next:consumer:hold-lease", "baton:consumer:hold-lease",
-)  # fmt: skip
-"""Keys of the namespace that the steps leave."""
-UNKNOWN = "NO-SUCH-COMMAND"
 
 
 class Lack(NamedTuple):

@@ -27,6 +27,14 @@ from pollconsumer.store.records.rows import ENDING, id_text
 from pollconsumer.store.server import count_of, info_fields
 
 EXPORT, IMPORT = "export", "import"
+LIMIT = 1 << 48
+"""The limit of marks and fences: six bytes of a row."""
+ACCEPT = "see what is missing, then accept it: pollconsumer store adopt"
+_REFUSED = "refused: "
+OLDEST = (7, 0)
+OLDEST_WITH_WAITAOF = (7, 2)
+CLOSED = "closed "
+"""What the id of a closed store begins with: see ``store/suitability.py``."""
 
 
 class ClosingNote(NamedTuple):
@@ -58,12 +66,6 @@ def refusal(text: str) -> StoreUnreachable:
         return StoreUnreachable("store closed", f"for its export, at {iso(note.at)}", fix)
     fix = "finish that: pollconsumer store import"
     return StoreUnreachable("store closed", f"its import, begun at {iso(note.at)}, is not finished", fix)
-
-
-LIMIT = 1 << 48
-"""The limit of marks and fences: six bytes of a row."""
-ACCEPT = "see what is missing, then accept it: pollconsumer store adopt"
-_REFUSED = "refused: "
 
 
 class MarkMemo(Protocol):
@@ -168,12 +170,6 @@ def went_back(seen: int, mark: int) -> str:
 def _may_be_lost(mark: int) -> str:
     since = iso(mark) if mark else "its beginning"
     return f"messages accepted since {since} may be lost, messages completed since then handled again"
-
-
-OLDEST = (7, 0)
-OLDEST_WITH_WAITAOF = (7, 2)
-CLOSED = "closed "
-"""What the id of a closed store begins with: see ``store/suitability.py``."""
 
 
 class Memo(Protocol):

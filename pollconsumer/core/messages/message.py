@@ -21,6 +21,26 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 LONGEST_ID = 128
 _ID = re.compile(r"[A-Za-z0-9_.:@+-]{1,128}")
 MAX_HANDLER_LENGTH = 200
+ENCODED = "pollconsumer:encoded"
+"""The one name of a value that a codec has encoded."""
+OPTIONS, EXTENSION = slice(4, None), slice(12, None)
+"""The fields that have defaults; and those of them for which a record of letter A has no place."""
+TRAVELLING = ("headers", "timeout", "max_attempts", "retry", "ping", "encoded")
+"""The fields that a record has as options, those of `Options`."""
+UNTIL_START, REPLACES = "s", "r"
+"""Key rules: a holder in hand holds no more; and one that waits is replaced. After the second: how many ms that one may
+wait at most, from its enqueueing, 0 for no end."""
+SCOPED_BY = "\0"
+"""Ends the handler's name in a unique key that only messages of that handler share."""
+MAX_KEY_BYTES = 255
+DIGESTED_BYTES = 33
+"""Length of a digested handler's name, with what ends it."""
+MAX_HEADERS_BYTES = 4096
+_HEADER_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+FIRST_OPTIONS = frozenset(("headers", "timeout", "max_attempts", "retry", "ping"))
+"""The options of the first version. That version makes a message with any other option a dead letter if the record has
+the letter B, and leaves a record of letter C as it is. So a record with a later option has the letter C."""
 
 
 class NewMessage(NamedTuple):
@@ -63,10 +83,6 @@ class NewMessage(NamedTuple):
     """Whether its payload is encoded by a codec: see `codec.py`."""
 
 
-ENCODED = "pollconsumer:encoded"
-"""The one name of a value that a codec has encoded."""
-
-
 class Codec(Protocol):
     """Encodes the JSON of values, and decodes it again. Either may raise any exception.
 
@@ -81,18 +97,9 @@ class Codec(Protocol):
         """The inverse of `encode`; also of what earlier keys encoded."""
 
 
-OPTIONS, EXTENSION = slice(4, None), slice(12, None)
-"""The fields that have defaults; and those of them for which a record of letter A has no place."""
 NO_OPTIONS = NewMessage("", "", "", b"")[OPTIONS]
 NO_EXTENSION = NewMessage("", "", "", b"")[EXTENSION]
 """The defaults of these fields: one compare tells a message without options."""
-TRAVELLING = ("headers", "timeout", "max_attempts", "retry", "ping", "encoded")
-"""The fields that a record has as options, those of `Options`."""
-
-
-UNTIL_START, REPLACES = "s", "r"
-"""Key rules: a holder in hand holds no more; and one that waits is replaced. After the second: how many ms that one may
-wait at most, from its enqueueing, 0 for no end."""
 
 
 def replaces(message: NewMessage) -> bool:
@@ -138,13 +145,6 @@ def check_key(key: object) -> str:
     if not isinstance(key, str) or not is_text(key) or len(key.encode()) > MAX_KEY_BYTES:
         raise BadData("unique key", repr(key), "text of at most 255 bytes")
     return key
-
-
-SCOPED_BY = "\0"
-"""Ends the handler's name in a unique key that only messages of that handler share."""
-MAX_KEY_BYTES = 255
-DIGESTED_BYTES = 33
-"""Length of a digested handler's name, with what ends it."""
 
 
 def scoped_key(handler: str, key: str) -> str:
@@ -194,11 +194,6 @@ def checked(message: NewMessage) -> NewMessage:
     return message
 
 
-MAX_HEADERS_BYTES = 4096
-_HEADER_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-
 class Options(NamedTuple):
     """The options of a message, named and in the order of `TRAVELLING`. ``timeout`` in seconds, ``max_attempts`` and
     ``retry``, the name of a policy, take the place of its handler's."""
@@ -211,11 +206,6 @@ class Options(NamedTuple):
     """URL of a monitor that is told of the message, an occurrence."""
     encoded: bool = False
     """Whether its payload is encoded by a codec."""
-
-
-FIRST_OPTIONS = frozenset(("headers", "timeout", "max_attempts", "retry", "ping"))
-"""The options of the first version. That version makes a message with any other option a dead letter if the record has
-the letter B, and leaves a record of letter C as it is. So a record with a later option has the letter C."""
 
 
 def has_later(options: Options) -> bool:

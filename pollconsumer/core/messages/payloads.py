@@ -15,6 +15,9 @@ MAX_PAYLOAD_BYTES = 1 << 20
 _ODD_NAME = r'"(?:-?[0-9][-+.0-9e]*|null|true|false)":'
 """A name in encoded JSON that may not have been text. Compiled where a sign of one is seen."""
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
+_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=to_json)
+_encode = _encoder.encode
+_encode_sorted = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
 
 
 def encode_payload(payload: Mapping[str, Any]) -> bytes:
@@ -81,10 +84,6 @@ def _explain(payload: dict[str, Any]) -> NoReturn:
         raise BadData("payload", None, "it is nested too deeply") from None
 
 
-_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=to_json)
-_encode = _encoder.encode
-
-
 def _quick_of(slow: json.JSONEncoder) -> Callable[[Any, int], Iterable[str]]:
     """The encoder that ``slow.encode`` makes in each call, made once, and without a search for circles: so it takes a
     third of the time.
@@ -119,9 +118,6 @@ def canonical_text(payload: bytes) -> str:
         return _encode_sorted(json.loads(payload))
     except RecursionError:
         raise BadData("payload", None, "it is nested too deeply") from None
-
-
-_encode_sorted = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
 
 
 class Malformed(Exception):

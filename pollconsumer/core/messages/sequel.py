@@ -38,6 +38,12 @@ FIRST = {
 has all of these fields, too. They drop it if one is missing. So an entry with a later field has all of these."""
 DIGEST_DIGITS = (0, 16)
 UNPACKABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, Malformed)
+MOST_ADDED_AT_ONCE = 256
+"""Numbers of members that a member takes at once, to add as many."""
+MOST_CHARACTERS = 4 << 20
+"""Characters of what follows a message."""
+_MEMBER = re.compile(r"(.+)\.(\d{1,8})(?:\+\d{1,3})?")
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _types_of(declared: Any) -> tuple[type, ...]:
@@ -85,14 +91,6 @@ def whole(number: object) -> int:
     if type(number) is not int or not 0 <= number < 1 << 46:
         raise ValueError(number)
     return number
-
-
-MOST_ADDED_AT_ONCE = 256
-"""Numbers of members that a member takes at once, to add as many."""
-MOST_CHARACTERS = 4 << 20
-"""Characters of what follows a message."""
-_MEMBER = re.compile(r"(.+)\.(\d{1,8})(?:\+\d{1,3})?")
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class Sequel(NamedTuple):

@@ -16,6 +16,13 @@ _INVISIBLE = {
     *map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))),
 }
 """Characters without a glyph that ``str.isprintable`` accepts, as letters, marks or symbols."""
+HIDDEN = "***"
+# Compiled when they are first used: most launches print no URL.
+_USERINFO = r"(?s)(.*?://)?.*@"
+_SECRET_OPTION = r"(?i)([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*"
+_HOSTS = r"[\w.-]+(:[0-9]{1,5})?(,[\w.-]+(:[0-9]{1,5})?)*"
+_AUTHORITY = r"(?s)(.*?://(?:\[[^]]*]|[^:/?#@]*):)(([^/?#]*).*)"
+ADDRESS = r"https?://[^\s/?#]+[^\s]*"
 
 
 def printable(text: str) -> str:
@@ -41,14 +48,6 @@ def counted(number: int, noun: str) -> str:
     """``1 launch``, ``2 launches``."""
     plural = "" if number == 1 else "es" if noun.endswith("ch") else "s"
     return f"{number} {noun}{plural}"
-
-
-HIDDEN = "***"
-# Compiled when they are first used: most launches print no URL.
-_USERINFO = r"(?s)(.*?://)?.*@"
-_SECRET_OPTION = r"(?i)([?&][^=&]*(?:pass|secret|token)[^=&]*=)[^&]*"
-_HOSTS = r"[\w.-]+(:[0-9]{1,5})?(,[\w.-]+(:[0-9]{1,5})?)*"
-_AUTHORITY = r"(?s)(.*?://(?:\[[^]]*]|[^:/?#@]*):)(([^/?#]*).*)"
 
 
 def redacted(url: str) -> str:
@@ -78,9 +77,6 @@ def _is_port(text: str) -> bool:
     text, _, others = text.partition(",")
     listed = not others or re.fullmatch(_HOSTS, others)
     return bool(listed) and text.isdecimal() and text.isascii() and len(text) <= 5 and 1 <= int(text) <= 65535
-
-
-ADDRESS = r"https?://[^\s/?#]+[^\s]*"
 
 
 def check_address(url: object) -> str:

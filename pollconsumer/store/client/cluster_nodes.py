@@ -19,6 +19,16 @@ from pollconsumer.store.client.server_wire import ServerWire
 SLOTS = 16384
 KEYLESS = frozenset({"TIME", "INFO"})
 """Commands of ours that name no key."""
+COMMAND = ("CLUSTER", "SLOTS")
+_UNKNOWN_HOSTS = ("?", b"?")
+ANSWER_WITHIN = 0.5
+"""Seconds in which a node must answer, or fewer if the caller may not wait as long."""
+SILENT_FOR = 0.4
+"""Seconds for which a node that did not answer is not asked again, at least."""
+LONGER_SILENT = 5
+"""The same, as a multiple of how long it was waited for: a node that says nothing, instead of refusing, takes its
+time."""
+_NO_ANSWER = ErrorReply("CLUSTERDOWN no answer")
 
 
 @lru_cache(4096)
@@ -37,10 +47,6 @@ def key_of(command: tuple[Any, ...], home: str) -> str | bytes:
         key: str | bytes = command[3]
         return key
     return home if name in KEYLESS else command[1]
-
-
-COMMAND = ("CLUSTER", "SLOTS")
-_UNKNOWN_HOSTS = ("?", b"?")
 
 
 class Topology:
@@ -157,15 +163,6 @@ def slots_by(wire: NodeWire) -> Any:
         return wire.receive([COMMAND])[0]
 
 
-ANSWER_WITHIN = 0.5
-"""Seconds in which a node must answer, or fewer if the caller may not wait as long."""
-SILENT_FOR = 0.4
-"""Seconds for which a node that did not answer is not asked again, at least."""
-LONGER_SILENT = 5
-"""The same, as a multiple of how long it was waited for: a node that says nothing, instead of refusing, takes its
-time."""
-
-
 class Liveness:
     def __init__(self, topology: Topology, patience: Callable[[], Patience]) -> None:
         self._topology, self._patience = topology, patience
@@ -242,6 +239,3 @@ class Liveness:
         if within <= 0:
             raise OutOfTime
         return node_wire(self._topology.address, node, lambda: Budget(within))
-
-
-_NO_ANSWER = ErrorReply("CLUSTERDOWN no answer")

@@ -28,6 +28,12 @@ changing_standard = Lock()
 """A lock that is held while one of the standard three is opened."""
 HELD_FOR = 0.5
 """Seconds after which its holder is taken to have been interrupted by a signal handler that raised."""
+SHORT = 0.02
+"""Seconds up to which a wait is left to the system."""
+LATE = 0.005
+END = 0.0005
+"""The end of a longer wait, which is waited for by itself: ``LATE`` is a part of the whole, ``END`` is in seconds,
+since a processor takes its time to wake up, too."""
 
 
 class Opened(NamedTuple):
@@ -89,14 +95,6 @@ def above_standard() -> Iterator[None]:
             os.close(number)
         if held:
             changing_standard.release()
-
-
-SHORT = 0.02
-"""Seconds up to which a wait is left to the system."""
-LATE = 0.005
-END = 0.0005
-"""The end of a longer wait, which is waited for by itself: ``LATE`` is a part of the whole, ``END`` is in seconds,
-since a processor takes its time to wake up, too."""
 
 
 def wait_readable(descriptors: Sequence[int], seconds: float) -> Sequence[int]:

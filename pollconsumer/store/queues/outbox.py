@@ -43,6 +43,17 @@ _STATES = {"c": State.COMPLETED, "d": State.DEAD, "x": State.CANCELLED, "e": Sta
 """The states by their letters in rows."""
 _ENDED = {"as", "ids", "sequel", "home", "added"}
 """What is told of ends: see ``lua/parts/outbox.lua``."""
+PAGE_ENTRIES = 20
+MOST_QUARANTINED = 1000
+"""Entries of a queue that cannot be read and are kept."""
+PAGE_MESSAGES = 300
+"""Messages after which those of several entries are sent."""
+TOLD_AGAIN_AFTER_MS, TOLD_KEPT_MS = 60_000, 3_600_000
+"""How old an end is that is told again: older than a failover takes; and for how long that is kept, after the last
+one."""
+Others = Callable[[str, str, Sequence[tuple[str, str]]], Sequence[str]]
+_Outgoing = tuple[Origin | None, Sequence[NewMessage]]
+"""Messages of an entry, and where it comes from: None if it must not count as received."""
 
 
 class Entry(NamedTuple):
@@ -156,19 +167,6 @@ def _message(given: dict[str, Any], number: int) -> NewMessage:
     if not number:
         raise ValueError(message)
     return message._replace(due=number // 1000 + message.delay, delay=None)
-
-
-PAGE_ENTRIES = 20
-MOST_QUARANTINED = 1000
-"""Entries of a queue that cannot be read and are kept."""
-PAGE_MESSAGES = 300
-"""Messages after which those of several entries are sent."""
-TOLD_AGAIN_AFTER_MS, TOLD_KEPT_MS = 60_000, 3_600_000
-"""How old an end is that is told again: older than a failover takes; and for how long that is kept, after the last
-one."""
-Others = Callable[[str, str, Sequence[tuple[str, str]]], Sequence[str]]
-_Outgoing = tuple[Origin | None, Sequence[NewMessage]]
-"""Messages of an entry, and where it comes from: None if it must not count as received."""
 
 
 def send(

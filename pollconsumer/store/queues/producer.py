@@ -49,6 +49,9 @@ _WITHOUT, _WITH_OUTBOX, _WITH_ANSWER = -5, -4, -3
 """Where the keys of `enqueue.lua` end for most messages, for those from an outbox, and where the answer is kept."""
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
 """How long after the first call we may repeat an enqueue: ids are remembered for longer."""
+_HELD, _REMEMBERED = ("records", "rows"), ("id_memory", "id_memory_before")
+Place = tuple[str, str]
+"""A queue, and an id there."""
 
 
 class Enqueued(NamedTuple):
@@ -356,11 +359,6 @@ class StrictProducer(Producer):
         if not awaiting and self._waits():
             self._send(trip, origin, done)
         return answers[: len(trip)]
-
-
-_HELD, _REMEMBERED = ("records", "rows"), ("id_memory", "id_memory_before")
-Place = tuple[str, str]
-"""A queue, and an id there."""
 
 
 def refuse_followed(wire: Wire, keys: Keys, messages: Iterable[NewMessage]) -> None:

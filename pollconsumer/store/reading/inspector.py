@@ -39,6 +39,19 @@ HEADS = 10
 """Entries at the head of a queue that are searched for the oldest ready message: some may have been cancelled."""
 SEARCHED = 20 * PAGE
 """Entries that are searched if none of the first `HEADS` is ready."""
+INDEXES: dict[State, list[str]] = {
+    State.SCHEDULED: ["schedule"],
+    State.READY: ["ready_by_priority", "ready", "waiting_for_place"],
+    State.RESERVED: ["in_flight"],
+    State.COMPLETED: ["completed"],
+    State.DEAD: ["dead_letters"],
+    State.CANCELLED: ["cancelled"],
+    State.EXPIRED: ["expired"],
+}
+EVERY = 10**9
+"""A number of messages that no store has."""
+Chosen = Sequence[tuple[str, str]]
+"""Queue and id of messages."""
 
 
 class QueueCounts(NamedTuple):
@@ -266,17 +279,6 @@ class Inspector:
                 first += len(entries)
 
 
-INDEXES: dict[State, list[str]] = {
-    State.SCHEDULED: ["schedule"],
-    State.READY: ["ready_by_priority", "ready", "waiting_for_place"],
-    State.RESERVED: ["in_flight"],
-    State.COMPLETED: ["completed"],
-    State.DEAD: ["dead_letters"],
-    State.CANCELLED: ["cancelled"],
-    State.EXPIRED: ["expired"],
-}
-
-
 def id_in(key: str, entry: bytes) -> bytes:
     """The id in an entry of an index, which may prefix it by its key and place in line."""
     return entry[entry.find(b"\0") + 20 :] if key == "waiting_for_place" else entry
@@ -291,12 +293,6 @@ def _left_of_pause(paused: bytes | None, now: int) -> float | None:
     """Seconds until a pause ends by itself; None if there is none, or it does not."""
     _, _, until = (paused or b"").partition(b" ")
     return max(0, int(until) - now) / 1000 if until.isdigit() else None
-
-
-EVERY = 10**9
-"""A number of messages that no store has."""
-Chosen = Sequence[tuple[str, str]]
-"""Queue and id of messages."""
 
 
 class Selection(NamedTuple):

@@ -43,6 +43,21 @@ _BLANK: dict[str, Any] = {
     **dict.fromkeys(_NUMBERS, 0),
     **dict.fromkeys(("run_id", *_MAYBE)),
 }
+LAST_BUCKET = 24
+"""The number of the last bucket, for spans of 2.3 hours and more."""
+SKIPPED, SKIPPED_AT = "skipped\n\n", "skipped\n\nat"
+"""Names in a queue's totals: how many occurrences were skipped, and when one was last, in epoch ms."""
+OUTCOMES = {
+    "complete": "completed",
+    "retry": "retried",
+    "dead": "dead",
+    "cancel": "stopped",
+    "expire": "expired",
+    "release": "released",
+    "park": "parked",
+    "asleep": "asleep",
+}
+"""The outcome that each kind of settlement counts for."""
 
 
 def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
@@ -167,23 +182,6 @@ def _read_lease(lineage: str, fields: list[bytes]) -> dict[str, Any] | None:
     queues = read["queues"]
     sound = isinstance(queues, list) and all(isinstance(name, str) for name in (*queues, read["role"], read["host"]))
     return read if sound and _is_instant(read["since_ms"]) else None
-
-
-LAST_BUCKET = 24
-"""The number of the last bucket, for spans of 2.3 hours and more."""
-SKIPPED, SKIPPED_AT = "skipped\n\n", "skipped\n\nat"
-"""Names in a queue's totals: how many occurrences were skipped, and when one was last, in epoch ms."""
-OUTCOMES = {
-    "complete": "completed",
-    "retry": "retried",
-    "dead": "dead",
-    "cancel": "stopped",
-    "expire": "expired",
-    "release": "released",
-    "park": "parked",
-    "asleep": "asleep",
-}
-"""The outcome that each kind of settlement counts for."""
 
 
 @dataclass

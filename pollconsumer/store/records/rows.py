@@ -20,23 +20,6 @@ from pollconsumer.core.messages.message import (
 )
 from pollconsumer.core.spans import parse_rate
 
-
-def id_text(stored: bytes) -> str:
-    """Inverse of `id_bytes`: valid ids are ASCII, ids that others wrote may be any bytes. Escapes bytes that are not
-    UTF-8, as in ``\\xff``, and backslashes that would read as such."""
-    if b"\\" in stored:
-        stored = re.sub(rb"\\(?=x(?:5c|[89a-f][0-9a-f]))", rb"\\x5c", stored)
-    return stored.decode("utf-8", "backslashreplace")
-
-
-def id_bytes(text: str) -> bytes:
-    """Inverse of `id_text`. Arguments of a command line may contain undecodable bytes."""
-    stored = text.encode("utf-8", "surrogateescape")
-    if b"\\" not in stored:
-        return stored
-    return re.sub(rb"\\x(5c|[89a-f][0-9a-f])", lambda escaped: bytes([int(escaped[1], 16)]), stored)
-
-
 NEVER = bytes(6)
 TRACE_FOLLOWS = "\0"
 """Separates a stored error from its traceback."""
@@ -63,6 +46,25 @@ _SEQUEL = 1
 """The one flag of the second byte, which a record of letter C has."""
 _HEAD = struct.Struct(">cBHB")
 _PLAIN_HEAD = _HEAD.pack(b"A", 0, 32768, 0)
+_OUT_OF_FLIGHT = ((RESERVED, NEVER), (STARTED, NEVER))
+_NO_NEXT = (NEXT_ATTEMPT, NEVER)
+_ROW = struct.Struct(">BcHHBB" + "HI" * 9)
+
+
+def id_text(stored: bytes) -> str:
+    """Inverse of `id_bytes`: valid ids are ASCII, ids that others wrote may be any bytes. Escapes bytes that are not
+    UTF-8, as in ``\\xff``, and backslashes that would read as such."""
+    if b"\\" in stored:
+        stored = re.sub(rb"\\(?=x(?:5c|[89a-f][0-9a-f]))", rb"\\x5c", stored)
+    return stored.decode("utf-8", "backslashreplace")
+
+
+def id_bytes(text: str) -> bytes:
+    """Inverse of `id_text`. Arguments of a command line may contain undecodable bytes."""
+    stored = text.encode("utf-8", "surrogateescape")
+    if b"\\" not in stored:
+        return stored
+    return re.sub(rb"\\x(5c|[89a-f][0-9a-f])", lambda escaped: bytes([int(escaped[1], 16)]), stored)
 
 
 def pack6(number: int) -> bytes:
@@ -272,10 +274,6 @@ def _unbegun(row: bytes) -> bytes:
     return _set(row, (FLAGS, bytes([row[FLAGS] & ~BEGUN])))
 
 
-_OUT_OF_FLIGHT = ((RESERVED, NEVER), (STARTED, NEVER))
-_NO_NEXT = (NEXT_ATTEMPT, NEVER)
-
-
 def _set(row: bytes, *changes: tuple[int, bytes]) -> bytes:
     for field, value in changes:
         row = row[:field] + value + row[field + len(value) :]
@@ -293,9 +291,6 @@ class Row(NamedTuple):
     waiting: bool
     booked: bool
     timestamps: Timestamps[int]
-
-
-_ROW = struct.Struct(">BcHHBB" + "HI" * 9)
 
 
 def read_row(row: bytes, record: bytes | None = None) -> Row:

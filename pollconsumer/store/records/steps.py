@@ -13,6 +13,23 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
 
+Extra = tuple[int, bytes, bytes, bytes]
+"""What a completion leaves in addition to its row: a result, with the ms to keep it before it; follow-ups; and, of a
+member of a batch, what is told of its end; each b"" for none."""
+_NOTHING: Extra = 0, b"", b"", b""
+Done = tuple[Reservation, float, float, Extra | None]
+"""A reservation whose handler has returned, and when it started and ended, on the monotonic clock."""
+Run = tuple[bytes, bytes, list[bytes], list[bytes]]
+"""Completed messages that are alike: their row, their new row, their ids, and their unique keys and concurrency keys,
+if the flags of the row say that they have any."""
+Left = tuple[int, int, bytes, bytes, list[bytes], int, bytes]
+"""What a run of completed messages leaves: the position of the first in the share, from 1; the ms to keep their
+results; follow-ups of the first, and which occurrence it is, each b"" for none; the results, one of each message, or
+none; how many are members of a batch, and what is told of their ends."""
+Reports = Mapping[str, Mapping[bytes, Progress]]
+"""The last report of each message, by queue and id."""
+_INSTANT = 6
+
 
 class Limits(NamedTuple):
     """The limits of a queue. ``max_in_flight``: messages of a queue in flight at one time; ``quota``: messages handed
@@ -42,25 +59,6 @@ class Retention(NamedTuple):
 
     finished: Kept | None = None
     dead: Kept = Kept()
-
-
-Extra = tuple[int, bytes, bytes, bytes]
-"""What a completion leaves in addition to its row: a result, with the ms to keep it before it; follow-ups; and, of a
-member of a batch, what is told of its end; each b"" for none."""
-_NOTHING: Extra = 0, b"", b"", b""
-
-Done = tuple[Reservation, float, float, Extra | None]
-"""A reservation whose handler has returned, and when it started and ended, on the monotonic clock."""
-
-
-Run = tuple[bytes, bytes, list[bytes], list[bytes]]
-"""Completed messages that are alike: their row, their new row, their ids, and their unique keys and concurrency keys,
-if the flags of the row say that they have any."""
-
-Left = tuple[int, int, bytes, bytes, list[bytes], int, bytes]
-"""What a run of completed messages leaves: the position of the first in the share, from 1; the ms to keep their
-results; follow-ups of the first, and which occurrence it is, each b"" for none; the results, one of each message, or
-none; how many are members of a batch, and what is told of their ends."""
 
 
 class Settlement(NamedTuple):
@@ -306,11 +304,6 @@ class Stepped:
         """Malformed messages, now dead letters."""
         self.unusual: list[str] = []
         """Queues of which a plain message was wanted, and is not next."""
-
-
-Reports = Mapping[str, Mapping[bytes, Progress]]
-"""The last report of each message, by queue and id."""
-_INSTANT = 6
 
 
 def read_progress(stored: bytes | None) -> Progress | None:
