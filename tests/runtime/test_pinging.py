@@ -7,6 +7,7 @@ import socket
 import threading
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from pollconsumer.core.choices import Dialect
 from pollconsumer.core.news.events import LaunchEnded
 from pollconsumer.core.news.pings import Ping
+from pollconsumer.runtime.launch import pings
 from pollconsumer.runtime.launch.pings import NO_ANSWER, Failed, Pinger, delivered
 
 if TYPE_CHECKING:
@@ -75,6 +77,16 @@ def test_a_monitor_that_does_not_answer_holds_up_neither_start_nor_end() -> None
     assert pinger.wait(0.01) == NO_ANSWER
     assert pinger.wait(-1.0) == NO_ANSWER
     answers.set()
+
+
+def test_a_request_that_the_thread_did_not_come_to_in_time_is_told_as_unanswered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pings, "start_thread", lambda *_: SimpleNamespace(join=lambda _: False))
+    pinger = Pinger(URL, Dialect.AUTO, lambda _: None)
+    pinger.begin()
+    pinger.end(END, 0)
+    assert pinger.wait(0.01) == NO_ANSWER
 
 
 def test_each_launch_has_a_uuid_of_its_own() -> None:

@@ -51,12 +51,14 @@ class Sender:
         self._thread: Started | None = None
         self._problems: dict[str, str] = {}
         self._in_hand: Ping | None = None
+        self._latest: Ping | None = None
 
     def start(self) -> None:
         with suppress(RuntimeError):  # no thread can be started: `wait` tells it
             self._thread = start_thread("pings", self._send_all)
 
     def send(self, ping: Ping) -> None:
+        self._latest = ping
         self._waiting.put(ping)
 
     def waiting(self) -> int:
@@ -76,7 +78,7 @@ class Sender:
             while not self._waiting.empty():
                 if (unsent := self._waiting.get()) is not None:
                     self.refuse(unsent, NO_THREAD)
-        elif not self._thread.join(seconds) and (ping := self._in_hand) is not None:
+        elif not self._thread.join(seconds) and (ping := self._in_hand or self._latest) is not None:
             self.refuse(ping, NO_ANSWER)
         return dict(self._problems)
 
