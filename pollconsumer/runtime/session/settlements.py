@@ -62,7 +62,7 @@ PARKED_FOR = 60.0
 MAX_ERROR_CHARACTERS = 500
 RESISTED_BEFORE = "; limited to one window: it resisted before"
 """How the error ends of an attempt at a message that resisted its limit in an earlier one."""
-LONGEST_DELAY = 10 * YEAR
+LONGEST_RETRY_DELAY = 10 * YEAR
 
 
 def full_extra(
@@ -240,7 +240,7 @@ class Settlements:
         if outcome.problem is not None:
             of_policy = described_with_place(outcome.problem, MAX_ERROR_CHARACTERS)
             self._emit(RetryPolicyFailed(reservation.handler, of_policy))
-        delay_ms, traced = int(min(outcome.delay, LONGEST_DELAY) * 1000), trace(error)
+        delay_ms, traced = int(min(outcome.delay, LONGEST_RETRY_DELAY) * 1000), trace(error)
         about = reservation.name, reservation.handler, reservation.attempt
         self._emit(AttemptFailed(*about, problem, outcome.delay, place(error), traced))
         if not outcome.charged:  # GUARD a deferral is settled uncharged
