@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 
 import click
 
+from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.errors import CannotCreate, ConfigurationError, UsageError, suggestion
+from pollconsumer.core.launcher.coverage import unserved_time
 from pollconsumer.core.notation.cron_expression import five_fields
 from pollconsumer.core.notation.text import redacted
-from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.assembly.handlers import import_handlers, load_handlers
 from pollconsumer.interface.assembly.launch_roles import served_queues
 from pollconsumer.interface.cli.group import current_settings
@@ -224,10 +225,11 @@ def _problems(platform: str, settings: Settings) -> Iterator[str]:
 
 
 def _rare(platform: str, schedule: str, timeout: float) -> Iterator[str]:
-    """That launches of cron leave most of their period unserved: other platforms' files lengthen launches."""
-    if platform == "cron" and timeout < (period := least_gap(schedule)):
-        whole, served = format_duration(period), format_duration(timeout)
-        yield f'consumer.timeout: {served}; cron starts a launch each {whole}: timeout = "{whole}" serves all of it'
+    """A line where launches of cron leave much of their period unserved. The files of other platforms have a timeout
+    as long as the period."""
+    rule, handoff = LauncherRule.PARALLEL, HandOff.DEADLINE
+    if platform == "cron" and (line := unserved_time((), timeout, rule, handoff, least_gap(schedule))):
+        yield f"unserved: {line}"
 
 
 def _program() -> tuple[str, ...]:

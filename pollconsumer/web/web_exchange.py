@@ -133,7 +133,7 @@ class AsgiApplication:
         self._answer, self._before_body = answer, before_body
         self._free: WeakKeyDictionary[AbstractEventLoop, Semaphore] = WeakKeyDictionary()
         self._bodies: dict[Task[bytes], None] = {}
-        """Those that are read, the first one first."""
+        """Bodies that are being read, in the order in which reading began."""
         self._waiting = self._bytes = 0
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:

@@ -147,7 +147,7 @@ def test_new_lines_replace_the_former_ones_where_they_are_also_where_a_person_ha
     changed = block(config).replace(b"* * * * * exec", b"#* * * * * exec").replace(b"\n", b"\r\n")
     crontab.table = b"# before\n" + changed + b"# after\n" + block(config)
     code, out, said = run("init", "cron", "--install", "--schedule", "*/5 * * * *")
-    assert 'consumer.timeout: 1m; cron starts a launch each 5m: timeout = "5m" serves all of it' in said
+    assert "unserved: 80% of each 5m: a launch ends after 1m, " in said
     new = block(config, "*/5 * * * *", " --schedule '*/5 * * * *'")
     assert (code, crontab.table) == (0, b"# before\n" + new + b"# after\n")
     assert out.startswith("renewed in the crontab of ")

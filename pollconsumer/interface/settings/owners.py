@@ -1,4 +1,4 @@
-"""Whose files they are that settings come from, and that name the code to run; and whose store is meant.
+"""The owners of the files that settings come from and that name the code to run, and the owner of the store.
 
 A file or directory that determines which code we run is refused if others may write it. Root also refuses files of
 other users. Other users may run what a deploying user owns; ``check`` shows the owner. A file that its group may write
@@ -130,7 +130,7 @@ def _remedy(path: Path | str) -> str:
 
 
 def group_writable(*paths: Path | None) -> list[Path]:
-    """Those of ``paths`` that a group may write."""
+    """The files and directories among ``paths`` that a group may write."""
     modes = {path: path.stat().st_mode for path in paths if path is not None}
     return [path for path, mode in modes.items() if mode & stat.S_IWGRP and (stat.S_ISREG(mode) or stat.S_ISDIR(mode))]
 

@@ -23,7 +23,7 @@ _NOT_THEIRS = (_OURS, str(Path(os.__file__).parent / "_")[:-1], "<")
 _INTERRUPTING = f'  File "{_OURS}runtime/handling/interrupts.py'
 """The beginning of a line of a traceback: the frame that interrupts a handler."""
 _read_at = math.inf
-"""When this process read the modules of handlers, in epoch seconds; infinite before."""
+"""When this process imported the modules of handlers, in epoch seconds; infinite before."""
 MAX_TRACE_CHARACTERS = 4000
 MOST_OF_GROUP = 3
 """How many errors of a group are in the group's text."""
@@ -181,13 +181,13 @@ def _file(traced: TracebackType) -> str:
 
 
 def begin_reading() -> None:
-    """Remember that this process reads the modules of handlers now."""
+    """Note the time: this process imports the modules of handlers now."""
     global _read_at  # one for the process
     _read_at = time.time()
 
 
 def _changed(file: str) -> bool:
-    """Whether a file changed after this process read it. What is no file, as ``<stdin>``, did not."""
+    """Whether ``file`` was written after this process imported it. False for a name without a file, as ``<stdin>``."""
     try:
         return Path(file).stat().st_mtime > _read_at
     except OSError:
