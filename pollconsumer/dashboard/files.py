@@ -54,22 +54,21 @@ def _of_parts(reading: PageReader, front: Front) -> dict[str, Make]:
         for state in State:
             if state is State.READY or getattr(counts, state):
                 queue = reading.queue(counts.name, state, 0)
-                planned[file_of("queue", counts.name, state)] = partial(Pages.queue, page=queue)
+                planned[file_of("queue", counts.name, state)] = partial(Pages.page, kind="queue", page=queue)
                 shown += queue.messages
         shown += _plan_batches(reading, counts.name, planned)
     for name in [*front.handlers][:HANDLERS]:
         handler = reading.handler(name)
-        planned[file_of("handler", name)] = partial(Pages.handler, page=handler)
+        planned[file_of("handler", name)] = partial(Pages.page, kind="handler", page=handler)
         shown += [message for messages in handler.messages.values() for message in messages]
     for standing in front.recurrences[:RECURRENCES]:
         with suppress(NotFound):  # removed meanwhile
             recurrence = reading.recurrence(standing.name)
-            planned[file_of("recurrence", standing.name)] = partial(Pages.recurrence, page=recurrence)
+            planned[file_of("recurrence", standing.name)] = partial(Pages.page, kind="recurrence", page=recurrence)
             shown += [occurred.message for occurred in recurrence.history]
     for message in shown:
-        planned[file_of("message", message.queue, message.id)] = partial(
-            Pages.message, page=OfMessage(front.now, message, batch=message.batch)
-        )
+        shown_page = OfMessage(front.now, message, batch=message.batch)
+        planned[file_of("message", message.queue, message.id)] = partial(Pages.page, kind="message", page=shown_page)
     return planned
 
 
@@ -77,11 +76,11 @@ def _plan_batches(reading: PageReader, queue: str, planned: dict[str, Make]) -> 
     """Plan the pages of a queue's batches. Returns the messages that these show."""
     listed, shown = reading.batches(queue, 0), list[Message]()
     if listed.batches:
-        planned[file_of("batches", queue)] = partial(Pages.batches, page=listed)
+        planned[file_of("batches", queue)] = partial(Pages.page, kind="batches", page=listed)
     for _, status in listed.batches[:BATCHES]:
         with suppress(NotFound):  # forgotten meanwhile
             batch = reading.batch(queue, status.id)
-            planned[file_of("batch", queue, status.id)] = partial(Pages.batch, page=batch)
+            planned[file_of("batch", queue, status.id)] = partial(Pages.page, kind="batch", page=batch)
             shown += [*batch.dead, *batch.called]
     return shown
 

@@ -200,6 +200,12 @@ class OfPast(NamedTuple):
     totals: Sequence[HandlerTotals]
 
 
+AnyPage = (
+    OfMessage | OfQueue | OfHandler | OfRecurrence | OfSearch | OfInterventions | OfBatches | OfBatch | OfPast | OfDead
+)
+"""Any page but the first."""
+
+
 class PageReader:
     def __init__(self, store: Store, expected: Expected, data: Path | None) -> None:
         """``expected``, ``data``: as for the Examiner."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -32,17 +32,10 @@ from pollconsumer.dashboard.page_reader import (
     PAGE,
     SEARCHED,
     SHOWN,
+    AnyPage,
     Front,
-    OfBatch,
-    OfBatches,
     OfDead,
     OfHandler,
-    OfInterventions,
-    OfMessage,
-    OfPast,
-    OfQueue,
-    OfRecurrence,
-    OfSearch,
     PastSpan,
 )
 from pollconsumer.interface.cli.output import span
@@ -197,48 +190,39 @@ class Pages:
         pictures = drawn(front.launches, front.now)
         charts = of_completions([*front.completions.values()], front.now)
         given = {"pictures": pictures, "charts": charts, "spans": [*PastSpan], "shown": SHOWN}
-        return self._render("front.html", front, done=done, served=served, refresh=refresh, **given)
+        given |= {"done": done, "served": served, "refresh": refresh}
+        return self._environment.get_template("front.html").render(**front._asdict(), **given)
 
-    def message(self, page: OfMessage, done: str | None = None) -> str:
-        return self._render("message.html", page, done=done)
-
-    def dead(self, page: OfDead, done: str | None = None) -> str:
-        count = sum(group.number for group in page.groups)
-        error = page.groups[0].last.error if page.wanted.error and page.groups else None
-        return self._render("dead.html", page, done=done, count=count, error=error)
-
-    def queue(self, page: OfQueue) -> str:
-        return self._render("queue.html", page, charts=of_completions([page.completions], page.now), size=PAGE)
-
-    def handler(self, page: OfHandler) -> str:
-        known = page.durations
-        chart = None if known is None else of_durations(known)
-        shares = {} if known is None else {name: _within(known, share) for name, share in _SHARES.items()}
-        return self._render("handler.html", page, chart=chart, shares=shares, looked_through=LOOKED_THROUGH)
-
-    def batches(self, page: OfBatches) -> str:
-        return self._render("batches.html", page, size=PAGE)
-
-    def batch(self, page: OfBatch, done: str | None = None) -> str:
-        return self._render("batch.html", page, done=done)
-
-    def recurrence(self, page: OfRecurrence) -> str:
-        return self._render("recurrence.html", page)
-
-    def search(self, page: OfSearch) -> str:
-        return self._render("search.html", page, searched=SEARCHED)
-
-    def interventions(self, page: OfInterventions) -> str:
-        return self._render("interventions.html", page)
-
-    def past(self, page: OfPast) -> str:
-        return self._render("past.html", page, charts=of_past(page), marks=marks_of(page), spans=[*PastSpan])
+    def page(self, kind: str, page: AnyPage, done: str | None = None) -> str:
+        """The page of a ``kind``, which is the name of its template. ``done``: as for the first page."""
+        more = _MORE[kind](page) if kind in _MORE else {}
+        return self._environment.get_template(f"{kind}.html").render(**page._asdict(), done=done, **more)
 
     def problem(self, title: str, error: PollConsumerError | str) -> str:
         return self._environment.get_template("problem.html").render(now=None, done=None, title=title, error=str(error))
 
-    def _render(self, template: str, page: Any, done: str | None = None, **more: Any) -> str:
-        return self._environment.get_template(template).render(**page._asdict(), done=done, **more)
+
+def _of_dead(page: OfDead) -> dict[str, Any]:
+    error = page.groups[0].last.error if page.wanted.error and page.groups else None
+    return {"count": sum(group.number for group in page.groups), "error": error}
+
+
+def _of_handler(page: OfHandler) -> dict[str, Any]:
+    known = page.durations
+    chart = None if known is None else of_durations(known)
+    shares = {} if known is None else {name: _within(known, share) for name, share in _SHARES.items()}
+    return {"chart": chart, "shares": shares, "looked_through": LOOKED_THROUGH}
+
+
+_MORE: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "dead": _of_dead,
+    "queue": lambda page: {"charts": of_completions([page.completions], page.now), "size": PAGE},
+    "handler": _of_handler,
+    "batches": lambda _: {"size": PAGE},
+    "search": lambda _: {"searched": SEARCHED},
+    "past": lambda page: {"charts": of_past(page), "marks": marks_of(page), "spans": [*PastSpan]},
+}
+"""What the templates of these kinds show beside what was read."""
 
 
 def _within(durations: Histogram, share: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from itertools import islice
 from secrets import token_hex
 from threading import Lock
@@ -23,7 +22,16 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import check_queue
 from pollconsumer.dashboard.access import Access, PageAnswer, Visitor, page_answer, plain_answer, redirect
 from pollconsumer.dashboard.excerpts import Letters, Sweep, Wanted
-from pollconsumer.dashboard.page_reader import PageReader, PastSpan
+from pollconsumer.dashboard.page_reader import (
+    AnyPage,
+    Front,
+    OfMessage,
+    OfPast,
+    OfQueue,
+    OfSearch,
+    PageReader,
+    PastSpan,
+)
 from pollconsumer.dashboard.pages import ICON, LONGEST_NAME, SCRIPT, STYLE, Pages, Served, static_file
 from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.reading.batch_reader import BatchStatus
@@ -49,7 +57,7 @@ FILES = {
     SCRIPT: "text/javascript; charset=utf-8",
 }
 Query = Mapping[str, str]
-Page = Callable[[Pages, PageReader, Query], str]
+Read = Callable[[PageReader, Query], Front | AnyPage]
 T = TypeVar("T")
 SWEEP_WITHIN = 20.0
 """Seconds for one action on many messages: browsers and proxies wait that long for an answer."""
@@ -66,19 +74,6 @@ class Dashboard:
         forms = {False: None, True: access.form}
         self._pages = {acts: Pages(namespace, Served(), form) for acts, form in forms.items()}
         self._done: dict[str, str] = {}
-        self._get: dict[str, Page] = {
-            "": self._front,
-            "message": self._message,
-            "queue": _queue,
-            "handler": lambda pages, reading, query: pages.handler(reading.handler(_named(query, "name"))),
-            "dead": self._dead,
-            "recurrence": lambda pages, reading, query: pages.recurrence(reading.recurrence(_named(query, "name"))),
-            "batches": _batches,
-            "batch": self._batch,
-            "search": _search,
-            "past": _past,
-            "interventions": lambda pages, reading, _: pages.interventions(reading.interventions()),
-        }
 
     def answer(self, request: WebRequest) -> PageAnswer:
         """The answer to a request, whose path is that of the application."""
@@ -90,20 +85,27 @@ class Dashboard:
         if reads and name in FILES:
             found = PageAnswer(200, static_file(name), FILES[name])
         else:
-            found = self._answer(request, name, self._get.get(name) if reads else None)
+            found = self._answer(request, name, READ.get(name) if reads else None)
         return found._replace(said=b"") if request.method == "HEAD" else found
 
-    def _answer(self, request: WebRequest, name: str, page: Page | None) -> PageAnswer:
+    def _answer(self, request: WebRequest, name: str, read: Read | None) -> PageAnswer:
         query = dict(parse_qsl(request.query, keep_blank_values=True))
-        if page is not None and (welcome := self._access.welcome(query.get("token", ""))) is not None:
+        if read is not None and (welcome := self._access.welcome(query.get("token", ""))) is not None:
             return welcome
         visitor = self._access.visitor(request)
         if visitor is None:
             return self._problem("Access denied", self._access.refusal, 403)
-        if page is not None:
-            shown = partial(page, self._pages[visitor.acts])
-            found = self._told(lambda: page_answer(self._store.ask(lambda store: shown(self._reading(store), query))))
-            return found._replace(live=name == "" and _seconds(query) is not None)
+        if read is not None:
+            pages, refresh = self._pages[visitor.acts], _seconds(query)
+
+            def shown() -> PageAnswer:
+                page = self._store.ask(lambda store: read(self._reading(store), query))
+                done = self._done.pop(query.get("done", ""), None)  # told once
+                if isinstance(page, Front):
+                    return page_answer(pages.front(page, served=True, refresh=refresh, done=done))
+                return page_answer(pages.page(name, page, done))
+
+            return self._told(shown)._replace(live=name == "" and refresh is not None)
         if (request.method, name, visitor.acts) == ("POST", "act", True):
             return self._act(request, visitor)
         return self._problem("Not found", "there is no such page", 404)
@@ -118,27 +120,6 @@ class Dashboard:
 
     def _problem(self, title: str, error: PollConsumerError | str, status: int) -> PageAnswer:
         return page_answer(self._pages[False].problem(title, error), status)
-
-    def _front(self, pages: Pages, reading: PageReader, query: Query) -> str:
-        return pages.front(reading.front(), served=True, refresh=_seconds(query), done=self._told_of(query))
-
-    def _message(self, pages: Pages, reading: PageReader, query: Query) -> str:
-        queue = query.get("queue") or None
-        found = reading.message(_named(query, "id"), queue and check_queue(queue))
-        return pages.message(found, done=self._told_of(query))
-
-    def _batch(self, pages: Pages, reading: PageReader, query: Query) -> str:
-        queue, batch_id = check_queue(_named(query, "queue")), _named(query, "id")
-        found = reading.batch(queue, batch_id, _number(query, "first"))
-        return pages.batch(found, done=self._told_of(query))
-
-    def _dead(self, pages: Pages, reading: PageReader, query: Query) -> str:
-        given = (query.get(name) or None for name in Wanted._fields)
-        return pages.dead(reading.dead(Wanted(*given)), done=self._told_of(query))
-
-    def _told_of(self, query: Query) -> str | None:
-        """What the action before this page has done: told once, None from then on."""
-        return self._done.pop(query.get("done", ""), None)
 
     def _act(self, request: WebRequest, visitor: Visitor) -> PageAnswer:
         form = _form(request)
@@ -163,28 +144,46 @@ class Dashboard:
         return f"{address}done={mark}"
 
 
-def _queue(pages: Pages, reading: PageReader, query: Query) -> str:
+def _message(reading: PageReader, query: Query) -> OfMessage:
+    queue = query.get("queue") or None
+    return reading.message(_named(query, "id"), queue and check_queue(queue))
+
+
+def _queue(reading: PageReader, query: Query) -> OfQueue:
     state = query.get("state", State.READY.value)
     if state not in {*State}:
         raise NotFound("no such state", state, f"states are: {', '.join(State)}")
-    return pages.queue(reading.queue(_named(query, "name"), State(state), _number(query, "skip")))
+    return reading.queue(_named(query, "name"), State(state), _number(query, "skip"))
 
 
-def _search(pages: Pages, reading: PageReader, query: Query) -> str:
+def _search(reading: PageReader, query: Query) -> OfSearch:
     given = {"text": query.get("q", "").strip(), "header": query.get("header", "")}
-    return pages.search(reading.search(**{name: _named(given, name) for name, text in given.items() if text}))
+    return reading.search(**{name: _named(given, name) for name, text in given.items() if text})
 
 
-def _past(pages: Pages, reading: PageReader, query: Query) -> str:
+def _past(reading: PageReader, query: Query) -> OfPast:
     span = query.get("of", "")
     if span not in {*PastSpan}:
         raise NotFound("no such span", span, f"spans are: {', '.join(PastSpan)}")
-    return pages.past(reading.past(PastSpan(span)))
+    return reading.past(PastSpan(span))
 
 
-def _batches(pages: Pages, reading: PageReader, query: Query) -> str:
-    queue = check_queue(_named(query, "queue"))
-    return pages.batches(reading.batches(queue, _number(query, "skip")))
+READ: dict[str, Read] = {
+    "": lambda reading, _: reading.front(),
+    "message": _message,
+    "queue": _queue,
+    "handler": lambda reading, query: reading.handler(_named(query, "name")),
+    "dead": lambda reading, query: reading.dead(Wanted(*(query.get(name) or None for name in Wanted._fields))),
+    "recurrence": lambda reading, query: reading.recurrence(_named(query, "name")),
+    "batches": lambda reading, query: reading.batches(check_queue(_named(query, "queue")), _number(query, "skip")),
+    "batch": lambda reading, query: reading.batch(
+        check_queue(_named(query, "queue")), _named(query, "id"), _number(query, "first")
+    ),
+    "search": _search,
+    "past": _past,
+    "interventions": lambda reading, _: reading.interventions(),
+}
+"""What is read for each page, by its address."""
 
 
 def _named(query: Query, name: str) -> str:
