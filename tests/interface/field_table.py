@@ -42,6 +42,11 @@ def _flag(key: str, field: FieldInfo, section: str) -> str | None:
     return str(extra.get("flag", f"--{key.replace('_', '-')}"))
 
 
+def meaning(field: FieldInfo) -> str:
+    """What the setting means, in one line."""
+    return " ".join((field.description or "").split())
+
+
 def _extra(field: FieldInfo) -> dict[str, Any]:
     return field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
 
@@ -50,7 +55,7 @@ def _setting(key: str, field: FieldInfo, flag: str | None = None) -> DeclaredFie
     setting = _of_type(field.annotation, field.metadata)._replace(
         key=key, default=field.default, secret=not field.repr, flag=flag, former=str(_extra(field).get("former", ""))
     )
-    return setting if flag is None else setting._replace(help=field.description or "")
+    return setting if flag is None else setting._replace(help=meaning(field))
 
 
 def _of_type(annotation: Any, metadata: Iterable[Any] = ()) -> DeclaredField:

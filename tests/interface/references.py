@@ -20,7 +20,7 @@ from pollconsumer.interface.settings.declared import Settings
 from pollconsumer.interface.settings.model import READ_DURATION, TABLE
 from pollconsumer.interface.settings.names import variable
 from tests.interface.api_page import api
-from tests.interface.field_table import described, written_table
+from tests.interface.field_table import described, meaning, written_table
 from tests.interface.json_page import json_keys
 from tests.interface.keyspace_page import keyspace
 from tests.interface.rights_page import rights_page
@@ -93,7 +93,7 @@ def _row(path: str, field: FieldInfo) -> str:
     assert setting is not None
     values = ", ".join(f"`{word}`" for word in setting.words) or setting.range
     default = written(setting)
-    key, said = setting.key, field.description
+    key, said = setting.key, meaning(field)
     return f"| `{key}` | {default and f'`{default}`'} | {values} | `{variable(path)}` | {said} |"
 
 
@@ -121,7 +121,7 @@ def _commented(section: str, line: str, key: re.Match[str]) -> str:
     assert setting is not None, line
     if not off and (default := written(setting)):
         value = default
-    said = (declared()[section][name].description or "").replace("`", "")
+    said = meaning(declared()[section][name]).replace("`", "")
     return f"{f'{off}{name} = {value}':<34} # {said}"
 
 

