@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PermissionDenied, PollConsumerError, StoreUnreachable
-from pollconsumer.core.news.events import Event, QueueLeftOut, QueueUnknown, QueueUnserved
+from pollconsumer.core.news.events import Event, QueueLeftOut, QueueUnknown, QueueUnserved, WindowTooShort
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.handling.executors import Executor
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
@@ -101,7 +101,11 @@ class Consumer:
             and self.clock() - began < NEVER_ANY_TIME_WITHIN
             and not self._launch.waited
         ):
-            self._pace.warn_unless_late(self.window.left(began))
+            left, plan = self.window.left(began), self._launch.plan
+            # One that came late for its own window, as just before the next tick, says nothing of other launches.
+            whole = max(left, min(plan.timeout, left + (plan.launched_ago or 0.0)))
+            if self.margin() >= whole:
+                self._launch.emit(WindowTooShort(self.margin(), whole))
         self.finish()
         return reason
 
@@ -124,23 +128,18 @@ class Consumer:
         return reason
 
     def has_time_to_handle(self) -> bool:
-        if self._has_begun_all():
+        if self._pace.begun == self.options.max_messages:
             return False
-        now, margin = self.clock(), self.margin()
-        in_window = now + margin < self._closes()
-        return in_window or (self.executor.busy > 0 and now + margin < self._begins_until(now))
-
-    def _closes(self) -> float:
-        """When the window closes; 0 if it has: there was no time, or the next launch has called."""
-        return 0.0 if self._is_closed or self._exchange.called < inf else self.window.stop_before
+        now = self.clock()
+        return now + self.margin() < self._begins_until(now)
 
     def _begins_until(self, now: float) -> float:
-        """When messages begin no more, but for the margin: when the window closes; later, if another slot goes on."""
-        return max(self._closes(), self._launch.end.lasts_until(now, self._exchange.called))
-
-    def _has_begun_all(self) -> bool:
-        """Whether as many messages have begun as ``max_messages`` allows."""
-        return self._pace.begun == self.options.max_messages
+        """When messages begin no more, but for the margin: when the window closes; later, if that has come and another
+        slot goes on. The window has closed if there was no time, or the next launch has called."""
+        closes = 0.0 if self._is_closed or self._exchange.called < inf else self.window.stop_before
+        if not self.executor.busy or now + self.margin() < closes:
+            return closes
+        return max(closes, self._launch.end.lasts_until(now, self._exchange.called))
 
     def has_time_to_idle(self) -> bool:
         """Whether the loop may idle. That of the article may if its whole idle time fits into the window; the other
@@ -155,23 +154,19 @@ class Consumer:
             self._exchange.clear()  # others may have recovered what was not begun, and be handling it
         if self._stops.any() or self.executor.busy:
             self._attempts.stopping.attend()
-        if self._asked is None:
-            self._asked = self._reason_to_stop()
-        return self._asked
-
-    def _reason_to_stop(self) -> StopReason | None:
-        """The first reason to stop that holds now."""
+        if self._asked is not None:
+            return self._asked
         if self._attempts.leaking:
-            return StopReason.DESCRIPTORS
-        if self._launch.interrupted():
-            return StopReason.INTERRUPTED
-        if self._exchange.called < inf and not self.executor.busy:  # a message in flight may last: others then begin
-            return StopReason.HANDED_OVER
-        if self._has_begun_all() and not self.executor.busy:  # a call in flight may take its messages back
-            return StopReason.MAX_MESSAGES
-        if self.options.memory_limit and self._has_grown_beyond(self.options.memory_limit):
-            return StopReason.MEMORY
-        return None
+            self._asked = StopReason.DESCRIPTORS
+        elif self._launch.interrupted():
+            self._asked = StopReason.INTERRUPTED
+        elif self._exchange.called < inf and not self.executor.busy:  # a message in flight may last: others then begin
+            self._asked = StopReason.HANDED_OVER
+        elif self._pace.begun == self.options.max_messages and not self.executor.busy:  # a call may take its own back
+            self._asked = StopReason.MAX_MESSAGES
+        elif self.options.memory_limit and self._has_grown_beyond(self.options.memory_limit):
+            self._asked = StopReason.MEMORY
+        return self._asked
 
     def _has_grown_beyond(self, memory_limit: int) -> bool:
         """Whether the process has more than ``memory_limit`` bytes. Looks once a second: False in between."""
@@ -227,8 +222,15 @@ class Consumer:
             return
         reservation = self._exchange.next()
         attempt = None if reservation is None else self._attempts.attempt(reservation)
-        if attempt is not None and self._attempts.start(attempt):
-            self._empty_since = None
+        if attempt is None:
+            return
+        self._attempts.settle_before(attempt.handler.name)
+        if attempt.handler.at_most_once:
+            self._exchange.begin([attempt.reservation])
+            if not attempt.reservation.begun:
+                return
+        self._attempts.begin(attempt, [attempt])
+        self._empty_since = None
 
     def idle(self) -> None:
         """Wait for a message, at most idle_time or until the margin begins; while any are in flight, for one of
@@ -267,20 +269,16 @@ class Consumer:
     def await_slot(self) -> None:
         """Wait until a handler ends, and reserve the next messages meanwhile. If a slot is free already, there was no
         time for another message: the window closes, even if the margin shrinks later."""
-        if self.executor.busy < self.executor.slots and not self._has_begun_all():
+        if self.executor.busy < self.executor.slots and self._pace.begun != self.options.max_messages:
             self._is_closed = True
-        self._reserve_ahead()
-        self._attempts.await_end()
-
-    def _reserve_ahead(self) -> None:
-        """Reserve the next messages of the slots, and settle the last ones, while all slots are busy."""
-        wanted, bounded = self._pace.ahead(), self.options.max_messages is not None
-        if not wanted or not self.has_time_to_handle() or bounded or self._exchange.is_stuck:
-            return
-        if len(self._exchange.reserved) <= wanted // 3 or self._attempts.is_late():
-            self._exchange.reserve()
+        wanted, exchange = self._pace.ahead(), self._exchange
+        is_low = len(exchange.reserved) <= wanted // 3 or self._attempts.is_late()
+        may_reserve = self.options.max_messages is None and not exchange.is_stuck
+        if wanted and is_low and may_reserve and self.has_time_to_handle():
+            exchange.reserve()
             if self._settling.watched:
                 self._settling.call_hooks()
+        self._attempts.await_end()
 
     def finish(self) -> None:
         """Wait for messages in hand, release the ones not started, settle all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -151,7 +152,7 @@ def test_hooks_wait_for_what_waits_for_a_lost_node(parted: Parted) -> None:
     reserved = {"a": parted.reserve("a"), "b": parted.reserve("b", "other")}
     for name, reservation in reserved.items():
         parted.settling.expire(reservation, 1)
-        parted.settling._watch(reservation, lambda name=name: told.append(name))  # type: ignore[misc]  # noqa: SLF001
+        parted.settling.watched.append((reservation.id, partial(told.append, name)))
     parted.lose("mail")
     parted.exchange.settle()
     parted.settling.call_hooks()

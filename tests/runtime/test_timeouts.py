@@ -247,7 +247,7 @@ def test_the_deadline_that_a_handler_sees_is_that_of_its_limit_but_where_the_pla
     clock = lambda: 100.0  # noqa: E731
     delivery = Delivery("n", "q", "id", "h", 1, 0, 1)
     end = LaunchEnd(LaunchProgress().flight, stop_before=120.0, grace=10.0, handler_limit=300.0, bounded=bounded)
-    ends_by = partial(end.ends_by, limit=end.limit(timeout))
+    ends_by = partial(end.ends_by, limit=timeout)
     context = LaunchContext(delivery, Situation(ends_by, lambda: False, lambda *_: None, Defaults, clock))
     Handler("h", lambda *_: None, timeout=timeout).handle({}, context)
     assert (context.deadline, context.time_left()) == (100 + left, left)

@@ -88,7 +88,7 @@ class ConsumerRole:
         def work(launch: Launch) -> StopReason:
             options = self._begin(launch, queues)
             with _ready(handlers, settings, programs, launch.check_lease) as ready:
-                launch.end.expect([launch.end.limit(each.timeout) for each in ready.values()])
+                launch.end.expect([each.timeout for each in ready.values()])
 
                 def serve() -> StopReason:
                     with taking_in(settings, launch):

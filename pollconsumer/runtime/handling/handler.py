@@ -249,11 +249,6 @@ class Handler(NamedTuple):
     limited: bool = False
 
     @property
-    def result_ms(self) -> int:
-        """``result_ttl`` in milliseconds."""
-        return int(self.result_ttl * 1000)
-
-    @property
     def defaults(self) -> Defaults:
         """What messages of the handler have by default."""
         return Defaults(self.queue, self.rate, self.rate_key)

@@ -81,18 +81,9 @@ class Flight:
         self._ended: list[Reservation] = []
         self._free = list(range(self._FROM, self._TIMES_AT, self._PLACE))[::-1]
         self._heads: dict[tuple[str, str, int, bool], bytes] = {}
+        """Entries but for their ids, which follow: by handler, queue, length of the id, and whether it is the last."""
         self._times = memoryview(memory)[self._TIMES_AT : self._TIMES_AT + 8 * (self._LAST + 1)].cast("d")
         """Two instants for each place: when its handling began, and when the handling must have ended."""
-
-    def _head_of(self, handler: str, queue: str, id_length: int, *, last: bool) -> bytes:
-        """An entry but for the first `LONGEST` bytes of the id, which follow; made once."""
-        of = handler, queue, id_length, last
-        head = self._heads.get(of)
-        if head is None:
-            name, place = handler.encode("utf-8", "replace")[:LONGEST], queue.encode("utf-8", "replace")[:LONGEST]
-            head = _HEAD.pack(last, len(name), len(place), min(id_length, LONGEST)) + name + place
-            self._heads[of] = head
-        return head
 
     def enter(self, reservation: Reservation, *, last: bool, began: float = 0.0, ends_by: float = 0.0) -> None:
         """Record that the handler of ``reservation`` begins, and until when it may go on, on the monotonic clock.
@@ -100,8 +91,13 @@ class Flight:
         message_id, memory, at = reservation.id, self._memory, self._free.pop()
         times, number = self._times, (at - self._FROM) // self._PLACE
         times[2 * number], times[2 * number + 1] = began, ends_by
-        text = self._head_of(reservation.handler, reservation.queue, len(message_id), last=last)
-        text += message_id[:LONGEST]
+        of = reservation.handler, reservation.queue, len(message_id), last
+        head = self._heads.get(of)
+        if head is None:
+            handler, queue = (name.encode("utf-8", "replace")[:LONGEST] for name in of[:2])
+            head = _HEAD.pack(last, len(handler), len(queue), min(len(message_id), LONGEST)) + handler + queue
+            self._heads[of] = head
+        text = head + message_id[:LONGEST]
         self._places[reservation] = at
         memory[at + 1 : at + 1 + len(text)] = text
         memory[at] = self._IN_HAND
@@ -190,8 +186,6 @@ class Stops:
     MOST, _PLACE, _FROM = 256, 1024, 8
     SIZE = _FROM + MOST * _PLACE
     """Bytes for the number of requests so far, and for the last ones of them."""
-    _LONGEST = 255
-    """Maximum bytes of an id, or a name; valid ones are shorter."""
 
     def __init__(self, memory: mmap.mmap, at: int) -> None:
         self._memory, self._at = memory, at
@@ -208,7 +202,7 @@ class Stops:
     def ask(self, *requests: tuple[str, bytes]) -> None:
         """Record requests of queues and ids, in the heartbeat. The launch sees all of them or none."""
         for number, (queue, message_id) in enumerate(requests, self._count[0]):
-            texts = queue.encode()[: self._LONGEST], message_id[: self._LONGEST]
+            texts = queue.encode()[:LONGEST], message_id[:LONGEST]
             entry = _LENGTHS.pack(*map(len, texts)) + b"".join(texts)
             at = self._place(number)
             self._memory[at : at + len(entry)] = entry
@@ -276,9 +270,6 @@ class Counts(NamedTuple):
     average: float = 0.0
     margin: float = 0.0
     longer_than_window: int = 0
-
-    def of_messages(self) -> tuple[int, int, int, int]:
-        return self.handled, self.failed, self.released, self.yielded
 
 
 class LaunchProgress:

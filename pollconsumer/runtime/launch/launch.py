@@ -350,7 +350,7 @@ class Launch:
 
     def _tell_end(self, role: str, reason: StopReason, ran: float, code: int) -> None:
         """Tell the monitor how the launch ended, whose answer is awaited before the exit; and the log."""
-        end = LaunchEnded(role, reason, ran, *self.progress.counts().of_messages(), run_id=self.plan.run_id)
+        end = LaunchEnded(role, reason, ran, *self.progress.counts()[:4], run_id=self.plan.run_id)
         if (pinger := self._pinger) is not None:
 
             def await_answer(left: Callable[[], float]) -> None:

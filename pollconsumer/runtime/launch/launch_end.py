@@ -41,39 +41,37 @@ class LaunchEnd:
     ) -> None:
         """``handler_limit``: how long a message may be handled whose handler has no timeout. ``bounded``: the platform
         ends the launch at ``stop_before``, so nothing may go on beyond that."""
-        self._flight, self.stop_before, self.grace = flight, stop_before, grace
-        self._handler_limit, self._bounded = handler_limit, bounded
+        self.flight, self.stop_before, self.grace = flight, stop_before, grace
+        self.handler_limit, self._bounded = handler_limit, bounded
         self._longest = 0.0
         self.when_longer: Callable[[], None] = lambda: None
         """Called when a message may be handled for longer than any before."""
 
-    def limit(self, timeout: float | None) -> float:
-        """How long a message may be handled whose handler has this ``timeout``."""
-        return self._handler_limit if timeout is None else timeout
-
-    def outlasts(self, timeout: float | None, window: float) -> bool:
+    def outlasts(self, timeout: float, window: float) -> bool:
         """Whether a handler with this declared ``timeout`` needs more than the launch's whole ``window``, where the
         platform ends the launch with that. A timeout that is `consumer.handler_limit` counts as not declared."""
-        return self._bounded and timeout not in (None, self._handler_limit) and self.limit(timeout) > window
+        return self._bounded and timeout != self.handler_limit and timeout > window
 
     def verdict(self, began: float, timeout: float | None) -> HandlerTimeout:
         """The failure of a handler with this ``timeout`` that ``began`` then, and was stopped at its limit."""
-        limit, left = self.limit(timeout), self.stop_before - began
+        limit, left = self.handler_limit if timeout is None else timeout, self.stop_before - began
         if self._bounded and left < limit:
             return HandlerTimeout(round(left, 1), "all that a launch by a URL had left")
         if timeout is None:
             return HandlerTimeout(limit, "from consumer.handler_limit; give it timeout= if it needs longer")
         return HandlerTimeout(limit)
 
-    def ends_by(self, began: float, limit: float) -> float:
-        """When a handling that ``began`` must have ended, by its ``limit``."""
+    def ends_by(self, began: float, limit: float | None) -> float:
+        """When a handling that ``began`` must have ended, by its ``limit``: its handler's timeout, None without one."""
+        limit = self.handler_limit if limit is None else limit
         if limit > self._longest:
             self._longest = limit
             self.when_longer()
         return min(began + limit, self.stop_before) if self._bounded else began + limit
 
-    def expect(self, limits: Iterable[float]) -> None:
-        """Make known which limits the launch's handlers have."""
+    def expect(self, timeouts: Iterable[float | None]) -> None:
+        """Make known which timeouts the launch's handlers have."""
+        limits = (self.handler_limit if each is None else each for each in timeouts)
         self.ends_by(0.0, max(limits, default=0.0))
 
     def farthest(self) -> float:
@@ -83,25 +81,21 @@ class LaunchEnd:
     def latest(self) -> float:
         """When the launch must have ended its work, by what is in flight now: at the window's end; later, at the last
         limit of what is handled, or when a message ended that was handled beyond the window."""
-        return max(self.stop_before, self._flight.ends_by())
+        return max(self.stop_before, self.flight.ends_by())
 
     def hard_end(self) -> float:
         """When the process is ended by force."""
         return self.latest() + self.grace
 
-    def last_ended(self) -> float:
-        """When the last message ended; 0 if none has."""
-        return self._flight.last_ended()
-
     def what_resisted(self, now: float) -> str:
         """Why a process is ended by force, for a line about it: the message that did not stop, and the remedy."""
-        doing = while_what(self._flight.left_behind())
+        doing = while_what(self.flight.left_behind())
         of_window = f"watchdog: launch killed, it ran longer than its window and grace, {doing}"
         return next(iter(self.resisted(now).values()), of_window)
 
     def resisted(self, now: float) -> dict[tuple[str, bytes], str]:
         """What is said of each message, by queue and id, that has not stopped at its limit."""
-        late = [each for each in self._flight.left_behind() if 0.0 < each.ends_by <= now]
+        late = [each for each in self.flight.left_behind() if 0.0 < each.ends_by <= now]
         return {(each.queue, each.id): self._killed(each) for each in late}
 
     def _killed(self, message: MessageInHand) -> str:
@@ -114,7 +108,7 @@ class LaunchEnd:
         handlings for which the launch stays. These have lasted longer than the grace, and began before the window's end
         and before the next launch ``called`` for the lease. 0 if there are none."""
         closes = min(called, self.stop_before)
-        return 0.0 if self._bounded else self._flight.ends_by(before=closes, since=now - self.grace)
+        return 0.0 if self._bounded else self.flight.ends_by(before=closes, since=now - self.grace)
 
 
 def while_what(left_behind: list[MessageInHand]) -> str:
@@ -154,7 +148,7 @@ class WindowPatience(Patience):
     def left(self) -> float:
         """Seconds for which calls are still repeated. The first question after the launch's end, or after a signal,
         sets the instant at which that is over. A message that ends after that instant sets it again."""
-        now, latest, ended = self._clocks.monotonic(), self._end.latest(), self._end.last_ended()
+        now, latest, ended = self._clocks.monotonic(), self._end.latest(), self._end.flight.last_ended()
         if self._until is None or ended > self._until:
             if now < latest and not self._interrupted():
                 self._until = None

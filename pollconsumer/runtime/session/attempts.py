@@ -13,6 +13,7 @@ from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.retry import (
     MOST_CRASHES,
     STOP_GRACE,
+    Asleep,
     CallDied,
     HandlerTimeout,
     NotBegun,
@@ -69,25 +70,22 @@ class Attempts:
             return None
         if reservation.expires and reservation.has_expired(self._launch.clock()) and not self._took_steps(reservation):
             self._settling.expire(reservation, reservation.server_ms(self._launch.clock()))
-            self._settle_for_hooks()
         elif handler is None:
             self._settling.park(reservation)
         else:
             try:
-                if reservation.lot.sequel and _has_newer_sequel(reservation):
-                    self._settling.set_aside(reservation)
-                    return None
-                if not reservation.options:
-                    return self._opened(reservation, handler)
-                if (with_options := self._with_options(handler, reservation)) is not None:
-                    handler = with_options
-                    return self._opened(reservation, handler)
+                own: Handler | None = handler
+                if reservation.options or reservation.lot.sequel:
+                    own = self._with_options(handler, reservation)
+                if own is not None:
+                    return self._opened(reservation, own)
                 self._settling.set_aside(reservation)
             except NotBegun as error:
                 self._settling.postpone(reservation, error)
             except (Crashed, Malformed) as error:
                 self._settling.dead_letter(reservation, handler, error, reservation.server_ms(self._launch.clock()))
-                self._settle_for_hooks()
+        if self._settling.watched:
+            self.settle()
         return None
 
     def _turns_away(self, reservation: Reservation) -> bool:
@@ -109,11 +107,8 @@ class Attempts:
 
     def _opened(self, reservation: Reservation, handler: Handler) -> Attempt:
         """An attempt by ``handler``. NotBegun if the launch is too short for it by its declared timeout."""
-        if self._launch.end.outlasts(handler.timeout, self._launch.window.length):
-            timeout, window = (
-                format_duration(handler.timeout or 0.0),
-                format_duration(round(self._launch.window.length)),
-            )
+        if handler.timeout is not None and self._launch.end.outlasts(handler.timeout, self._launch.window.length):
+            timeout, window = format_duration(handler.timeout), format_duration(round(self._launch.window.length))
             raise NotBegun(
                 f"timeout {timeout} is longer than the {window} of a launch by a URL: raise web.budget, start "
                 "'pollconsumer run' by cron, or lower the timeout"
@@ -137,13 +132,17 @@ class Attempts:
         end = self._launch.end
         if not has_resisted or handler.timeout is not None:
             return handler
-        limit = min(self._launch.window.length, end.limit(None))
+        limit = min(self._launch.window.length, end.handler_limit)
         return handler.with_timeout(limit)._replace(limited=True)
 
     def _with_options(self, handler: Handler, reservation: Reservation) -> Handler | None:
-        """``handler`` with the message's options; None if a newer version wrote any of them. NotBegun if its payload is
-        encoded, and there is no codec."""
+        """``handler`` with the message's options; None if a newer version wrote any of them, or its sequel. NotBegun if
+        its payload is encoded, and there is no codec. Malformed if options or sequel are corrupt."""
         options, newer = decoded_options(reservation.options)
+        if sequel := reservation.lot.sequel:
+            from pollconsumer.core.messages.sequel import decoded  # few messages have one
+
+            newer = decoded(sequel)[1] or newer
         if newer:
             return None
         if options.encoded and handler.codec is None:  # GUARD an encoded payload needs a codec
@@ -153,21 +152,6 @@ class Attempts:
             self._settling.monitors = self._settling.monitors or self._options.new_monitors()
             self._settling.monitors.begin(reservation, options.ping)
         return handler
-
-    def _settle_for_hooks(self) -> None:
-        if self._settling.watched:
-            self.settle()
-
-    def start(self, attempt: Attempt) -> bool:
-        """Call the handler of a message. False if the message is to be handled at most once, and could not be recorded
-        as begun."""
-        self.settle_before(attempt.handler.name)
-        if attempt.handler.at_most_once:
-            self._exchange.begin([attempt.reservation])
-            if not attempt.reservation.begun:
-                return False
-        self.begin(attempt, [attempt])
-        return True
 
     def settle_before(self, handler: str) -> None:
         """Settle what has ended, if ``handler`` is not known to be brief: outcomes must not wait for a long one."""
@@ -192,7 +176,7 @@ class Attempts:
         if self._flight.free() < len(attempts):
             self.settle()
         began, end = self._launch.clock(), self._launch.end
-        ends_by = end.ends_by(began, end.limit(call.handler.timeout))
+        ends_by = end.ends_by(began, call.handler.timeout)
         for each in attempts:
             last = each.reservation.attempt >= each.handler.max_attempts
             self._flight.enter(each.reservation, last=last, began=began, ends_by=ends_by)
@@ -214,28 +198,24 @@ class Attempts:
         self.collect()
 
     def collect(self) -> None:
-        for handled in self._executor.finished():
-            self._add(handled)
+        for ended in self._executor.finished():
+            attempt = ended.attempt
+            handled = self._at_limit(ended) if self.stopping.timed_out else ended
+            self._exchange.is_stuck = False
+            if attempt.context is not None:
+                attempt.context.end()
+            if self.spare_descriptors.freed():
+                self._launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
+                self.leaking = True
+            if attempt.handler.bulk is None:
+                counts = self._end(handled)
+            else:
+                counts = sum(map(self._end, self.calls.each_of(handled))) > 0
+            if counts:
+                self._pace.durations.add(attempt.handler.name, handled.ended - handled.started)
         settling = self._settling
         if settling.urgent or settling.watched or self.is_late():
             self.settle()
-
-    def _add(self, handled: Handled) -> None:
-        attempt, launch = handled.attempt, self._launch
-        if self.stopping.timed_out:
-            handled = self._at_limit(handled)
-        self._exchange.is_stuck = False
-        if attempt.context is not None:
-            attempt.context.end()
-        if self.spare_descriptors.freed():
-            launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
-            self.leaking = True
-        if attempt.handler.bulk is None:
-            counts = self._end(handled)
-        else:
-            counts = sum(map(self._end, self.calls.each_of(handled))) > 0
-        if counts:
-            self._pace.durations.add(attempt.handler.name, handled.ended - handled.started)
 
     def _at_limit(self, handled: Handled) -> Handled:
         """``handled``, with the failure of a timeout in place of its interruption if its limit had passed."""
@@ -251,11 +231,12 @@ class Attempts:
 
     def _end(self, handled: Handled) -> bool:
         """Have a message settled. Returns whether its duration counts: its handler ran, and did not yield."""
-        reservation, flight = handled.attempt.reservation, self._launch.progress.flight
-        if self._settling.is_unfinished(handled):
-            flight.leave(reservation)  # a death of the launch charges nothing any more
+        reservation = handled.attempt.reservation
+        unfinished = isinstance(handled.outcome.error, Yield | NotBegun | Asleep)
+        if unfinished and not self._stops.asked(reservation):  # one that is to stop is settled as a failure is
+            self._flight.leave(reservation)  # a death of the launch charges nothing any more
             return self._settling.settle_unfinished(handled)
-        flight.end(reservation, handled.ended)
+        self._flight.end(reservation, handled.ended)
         self._settling.settle(handled)
         return True
 
@@ -363,13 +344,6 @@ class BulkCalls:
             return reservation
         # GUARD a call with others goes on
         return call.reservation if all(self._stops.asked(each.reservation) for each in call.attempts) else None
-
-
-def _has_newer_sequel(reservation: Reservation) -> bool:
-    """Whether a newer version wrote the message's sequel. Malformed if it is corrupt."""
-    from pollconsumer.core.messages.sequel import decoded  # few messages have one
-
-    return decoded(reservation.lot.sequel)[1]
 
 
 def refuse_crashed(reservation: Reservation, why: str) -> None:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
@@ -54,23 +53,18 @@ class Predecessors:
             return None
         which = reservation.queue, occurrence.recurrence
         if which not in self._found or self._launch.clock() - self._read_at > FRESH:
-            self._read(reservation)
+            # In the same round trip for messages reserved ahead, copied at once: another thread may return some.
+            ahead = [each for each in [*self._reserved] if each.queue == reservation.queue]
+            near = reservation, *ahead[:MOST]
+            names = list(dict.fromkeys(each.occurrence.recurrence for each in near if each.occurrence is not None))
+            self._read_at = self._launch.clock()
+            found = self._launch.store.previous(reservation.queue, names)
+            self._found = {(reservation.queue, name): each for name, each in zip(names, found, strict=True)}
         return self._found.pop(which)
 
     def forget(self) -> None:
         """Forget what was read: occurrences have been completed here."""
         self._found.clear()
-
-    def _read(self, reservation: Reservation) -> None:
-        """Read the last completed occurrence for ``reservation``, and in the same round trip those for messages
-        reserved ahead."""
-        queue = reservation.queue
-        ahead = [*self._reserved]  # at once: another thread may return some meanwhile
-        near = (reservation, *islice((each for each in ahead if each.queue == queue), MOST))
-        names = list(dict.fromkeys(each.occurrence.recurrence for each in near if each.occurrence is not None))
-        self._read_at = self._launch.clock()
-        found = self._launch.store.previous(queue, names)
-        self._found = {(queue, name): each for name, each in zip(names, found, strict=True)}
 
 
 class ProgressReporter:
@@ -202,9 +196,8 @@ class Deliveries:
             with suppress(Malformed):
                 headers = dict(decoded_options(lot.options)[0].headers)
         launch, handler = self._launch, self._handlers.get(lot.handler)
-        limit = launch.end.limit(None if handler is None else handler.timeout)
         situation = Situation(
-            partial(launch.end.ends_by, limit=limit),
+            partial(launch.end.ends_by, limit=None if handler is None else handler.timeout),
             self._cancelled,
             self._save,
             self._defaults_of,

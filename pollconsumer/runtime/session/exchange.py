@@ -56,10 +56,6 @@ class Turns:
         self._passed = dict.fromkeys(queues, 0.0)
         self._now = 0.0
 
-    def leave_out(self, queue: str) -> None:
-        """Serve ``queue`` no longer."""
-        self.queues = tuple(each for each in self.queues if each != queue)
-
     def order(self) -> Sequence[str]:
         """Queues, in the order in which to poll them."""
         return sorted(self.queues, key=self._passed.__getitem__) if self._strides else self.queues
@@ -152,8 +148,8 @@ class Exchange:
         queue that has any. A bulk call reserves ``wanted`` messages at most, of ``only`` its queue."""
         if self.lost:
             self._look()
-        if self.to_repair:
-            self._repair_when_due()
+        if self.to_repair and self._promoted - self._repaired >= EVERY:
+            self.repair()
         shares, self.more_in, self.held_back = self.settling.take(), None, False
         promotes = self._launch.clock() >= min(self._due_at, self._promoted + PROMOTE_EVERY)
         for queue in self._turns.order() if only is None else [only]:
@@ -235,10 +231,6 @@ class Exchange:
             with self._leaving_out():
                 self.brought += repair(launch, queue, live, self.settling.add_dead_letter)
 
-    def _repair_when_due(self) -> None:
-        if self._promoted - self._repaired >= EVERY:
-            self.repair()
-
     def clear(self) -> None:
         """Release reservations that were not started; settle these releases, and outcomes."""
         self._release_reserved()
@@ -250,8 +242,14 @@ class Exchange:
         self._release_reserved()
         self.settling.release_held_over()
         self.settle()
-        if self.lost:
-            self._await_lost()
+        if self.lost:  # what waits for lost nodes is settled as long as patience lasts, unless a successor waits
+            lost = self._store.lost(self.lost)
+            self._store.part(())
+            with suppress(StoreUnreachable):
+                for queue in sorted(self.lost):
+                    if queue not in lost or (self.called == inf and self.settling.ids(queue)):
+                        self._go_on_with(queue)
+                self.clear()
         self.report()
         for queue in self.queues():
             with self._leaving_out():
@@ -329,7 +327,7 @@ class Exchange:
             self._to_trim.update(share.queue for share in shares)
 
     def _tell_stale(self, stale: list[bytes]) -> None:
-        self.settling.pass_over(stale)
+        self.settling.watched = [each for each in self.settling.watched if each[0] not in stale]  # no hook of theirs
         self._emit(ReservationsLost(tuple(map(id_text, stale))))
 
     def _look_after(self, queues: Sequence[str], promoted: Sequence[Promoted], sent: float) -> None:
@@ -345,8 +343,8 @@ class Exchange:
             if each.recurring:
                 with self._leaving_out():
                     self.brought += tick(self._launch, queue)
-        if self.to_repair and not self.reserved:
-            self._repair_when_due()
+        if self.to_repair and not self.reserved and self._promoted - self._repaired >= EVERY:
+            self.repair()
 
     @contextmanager
     def _leaving_out(self) -> Iterator[None]:
@@ -368,7 +366,7 @@ class Exchange:
         if queue in self._left_out:
             return
         self._left_out.add(queue)
-        self._turns.leave_out(queue)
+        self._turns.queues = tuple(each for each in self._turns.queues if each != queue)
         with self.passing:
             for waiting in (self.reserved, self.gathered, self.settling.held_over):
                 kept = [each for each in waiting if each.queue != queue]
@@ -421,16 +419,6 @@ class Exchange:
             self.reserved += [each for each in self._unbegun if each.queue == queue]
             self._unbegun = [each for each in self._unbegun if each.queue != queue]
 
-    def _await_lost(self) -> None:
-        """Settle, at the end, what waits for lost nodes: as long as patience lasts, unless a successor waits."""
-        lost = self._store.lost(self.lost)
-        self._store.part(())
-        with suppress(StoreUnreachable):
-            for queue in sorted(self.lost):
-                if queue not in lost or (self.called == inf and self.settling.ids(queue)):
-                    self._go_on_with(queue)
-            self.clear()
-
     def held(self, queue: str) -> set[bytes]:
         """Ids of what is reserved, in hand or not settled."""
         with self.passing:
@@ -476,20 +464,16 @@ class ReservedReturner:
             behind = [*overdue[:1], *[*exchange.reserved][:1]]
             self._seen = (in_hand, behind[0]) if in_hand and behind else None
             if self._seen is not None and self._seen == before:
-                self._take()
+                # The last one first, since each goes to the head of its queue. A message that is handled at most once
+                # may be recorded as begun at this moment: it stays, and so do those before it.
+                while exchange.reserved and exchange.reserved[-1].handler not in self._once:
+                    self._release(exchange.reserved.pop())
                 for each in reversed(overdue):
                     exchange.gathered.remove(each)  # one by one: the launch's thread may count the others meanwhile
                     self._release(each)
                 exchange.is_stuck = True
         if self._shares:
             self._return()
-
-    def _take(self) -> None:
-        """Take reserved messages, the last one first, since each goes to the head of its queue. A message that is
-        handled at most once may be recorded as begun at this moment: it stays, and so do those before it."""
-        reserved = self._exchange.reserved
-        while reserved and reserved[-1].handler not in self._once:
-            self._release(reserved.pop())
 
     def _release(self, reservation: Reservation) -> None:
         share = self._shares.setdefault(reservation.queue, Share(reservation.queue))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core import durations
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.news.events import WindowTooShort
 from pollconsumer.runtime.handling.executors import Executor
 from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.store.records.reservations import Reservation
@@ -64,7 +63,7 @@ class Pace:
     def __init__(
         self, options: ConsumerOptions, launch: Launch, executor: Executor, learned: durations.Durations
     ) -> None:
-        self._options, self._launch, self._window, self._clock = options, launch, launch.window, launch.clock
+        self._options, self._window, self._clock = options, launch.window, launch.clock
         self._executor, self.slots, self.durations = executor, executor.slots, learned
         self._margin, self._measured = 0.0, -1
         """The margin, and after how many durations it was computed."""
@@ -82,14 +81,6 @@ class Pace:
             self._measured = measured
             self._margin = durations.margin_in(self._window, self.durations, self._options, self.slots)
         return self._margin
-
-    def warn_unless_late(self, left: float) -> None:
-        """Report that the window, of which ``left`` seconds remained, is too short for the margin; unless only this
-        launch came late for it, as one that a person starts just before the next tick."""
-        plan = self._launch.plan
-        whole = max(left, min(plan.timeout, left + (plan.launched_ago or 0.0)))
-        if self.margin() >= whole:
-            self._launch.emit(WindowTooShort(self.margin(), whole))
 
     def ahead(self) -> int:
         """How many messages to have reserved, and not started."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.codec import encoded_json
-from pollconsumer.core.messages.message import Codec, NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import Malformed, quick
 from pollconsumer.core.news.events import (
     AttemptFailed,
@@ -31,13 +31,12 @@ from pollconsumer.core.retry import (
     CallDied,
     NotBegun,
     Stopped,
-    Yield,
     after_failure,
     is_deferred,
 )
 from pollconsumer.core.users_code import TimeIsUp, described, text_of
 from pollconsumer.runtime.handling.context import LaunchContext
-from pollconsumer.runtime.handling.executors import Handled
+from pollconsumer.runtime.handling.executors import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Crashed, Handler, Hooks, aliases_among
 from pollconsumer.runtime.handling.outcome import describe, described_with_place, place, trace, why_dropped
 from pollconsumer.runtime.launch.launch import Launch
@@ -133,7 +132,7 @@ class Settlements:
         (reservation, handler, _, context), started, ended, outcome = handled
         error = outcome.error
         if error is None:
-            extra = self.extra_of(reservation, handler.result_ms, context, outcome.result, ended)
+            extra = self.extra_of(reservation, int(handler.result_ttl * 1000), context, outcome.result, ended)
             self.complete((reservation, started, ended, extra))
             if context is not None and context.unasked:
                 self._emit(StepsUnasked(reservation.name, reservation.handler, tuple(context.unasked)))
@@ -158,36 +157,27 @@ class Settlements:
                 self._drop(reservation, f"{len(encoded)} bytes of JSON, {MAX_RESULT_BYTES} at most")
                 encoded = b""
             if encoded and (codec := self._codecs.get(reservation.handler)):
-                encoded = self._coded(reservation, encoded, codec)
+                try:
+                    encoded = encoded_json(encoded, codec)
+                except Exception as error:
+                    self._drop(reservation, f"the codec raised {described(error)}")
+                    encoded = b""  # in plain text it must not be stored
         if sequel or (context is not None and context.leaves):
             return full_extra(reservation, context, encoded, reservation.server_ms(ended), kept_for_ms)
         return (kept_for_ms, encoded, b"", b"") if encoded else None
 
-    def _coded(self, reservation: Reservation, result: bytes, codec: Codec) -> bytes:
-        """A result, encoded by the codec; empty if that raises: in plain text it must not be stored."""
-        try:
-            return encoded_json(result, codec)
-        except Exception as error:
-            self._drop(reservation, f"the codec raised {described(error)}")
-            return b""
-
     def _drop(self, reservation: Reservation, reason: str) -> None:
         self._emit(ResultDropped(reservation.name, reservation.handler, reason))
 
-    def is_unfinished(self, handled: Handled) -> bool:
-        """Whether the attempt ended without a result or a failure, and is uncharged. One that a person asked to stop
-        is settled as a failure is."""
-        unfinished = isinstance(handled.outcome.error, Yield | NotBegun | Asleep)
-        return unfinished and not self._stops.asked(handled.attempt.reservation)
-
     def settle_unfinished(self, handled: Handled) -> bool:
-        """Settle a message that `is_unfinished`. Returns whether its duration counts: its handler ran, and did not
-        yield."""
+        """Settle, uncharged, a message whose attempt ended without a result or a failure. Returns whether its duration
+        counts: its handler ran, and did not yield."""
         reservation, error = handled.attempt.reservation, handled.outcome.error
         if isinstance(error, Asleep):
             self.sleep(handled, error)
         elif isinstance(error, CallDied):
-            self.release_suspect(reservation)
+            # It may have ended the call that it shared: it is called alone.
+            self._add(reservation, Settlement.released(reservation, deaths=1))
         elif isinstance(error, NotBegun):
             self.postpone(reservation, error)
             return False
@@ -232,10 +222,7 @@ class Settlements:
         if outcome is None:
             if is_deferred(error) and not handler.at_most_once:
                 problem = f"deferred until {format_duration(LONGEST_DEFERRAL)} after it was due: {problem}"
-            self._dead(reservation, problem, started, ended, error)
-            self._tell_monitor(reservation, error)
-            if handler.hooks is not None:
-                self._watch(reservation, partial(handler.hooks.dead, partial(self._context, handled), error))
+            self._dead(handled.attempt, problem, started, ended, error)
             return
         if outcome.problem is not None:
             of_policy = described_with_place(outcome.problem, MAX_ERROR_CHARACTERS)
@@ -254,8 +241,9 @@ class Settlements:
             Settlement.retrying(reservation, started, ended, delay_ms=delay_ms, error=_kept(problem, traced)),
         )
         if handler.hooks is not None:
-            failed = partial(handler.hooks.failed, partial(self._context, handled), error, outcome.delay)
-            self._watch(reservation, failed)
+            context_of = partial(self._context_after_settlement, reservation, handled.attempt.context)
+            failed = partial(handler.hooks.failed, context_of, error, outcome.delay)
+            self.watched.append((reservation.id, failed))
 
     def _stop(self, reservation: Reservation, error: BaseException, started: int, ended: int) -> None:
         """Settle a message that a person asked to stop, and that has not completed: no hook is called, and no attempt
@@ -275,24 +263,10 @@ class Settlements:
         problem = "stopped on request, before it was handled"
         self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
 
-    def _watch(self, reservation: Reservation, tell: Callable[[], None]) -> None:
-        self.watched.append((reservation.id, tell))
-
-    def _context(self, handled: Handled) -> LaunchContext:
-        context = handled.attempt.context or self._context_of(handled.attempt.reservation)
-        return context.after_settlement()
-
     def dead_letter(self, reservation: Reservation, handler: Handler, error: Exception, now: int) -> None:
         """Make a message that cannot be handled a dead letter. An attempt beyond the last is not counted."""
-        counted = not isinstance(error, Crashed)
-        self._dead(reservation, str(error), reservation.reserved_at, now, None, counted=counted)
-        self._tell_monitor(reservation, error)
-        if handler.hooks is not None:
-            self._watch_death(handler.hooks, reservation, error)
-
-    def _tell_monitor(self, reservation: Reservation, error: BaseException) -> None:
-        if self.monitors is not None:
-            self.monitors.end(reservation, 1, f"dead letter, {type(error).__name__}")
+        attempt, counted = Attempt(reservation, handler, {}), not isinstance(error, Crashed)
+        self._dead(attempt, str(error), reservation.reserved_at, now, error, called=False, counted=counted)
 
     def add_dead_letter(self, dead_letter: DeadLetter) -> None:
         """Add a dead letter that the store made."""
@@ -314,32 +288,43 @@ class Settlements:
         self._emit(MessageExpired(reservation.name, reservation.handler, reservation.queue))
         for hooks in self._concerned(reservation):
             context_of = partial(self._context_after_settlement, reservation)
-            self._watch(reservation, partial(hooks.expired, context_of))
+            self.watched.append((reservation.id, partial(hooks.expired, context_of)))
 
-    def _context_after_settlement(self, reservation: Reservation) -> LaunchContext:
-        return self._context_of(reservation).after_settlement()
+    def _context_after_settlement(
+        self, reservation: Reservation, context: LaunchContext | None = None
+    ) -> LaunchContext:
+        return (context or self._context_of(reservation)).after_settlement()
 
-    def _watch_death(self, hooks: Hooks, reservation: Reservation, error: Exception) -> None:
-        self._watch(reservation, partial(hooks.dead, partial(self._context_after_settlement, reservation), error))
+    def _watch_death(
+        self, hooks: Hooks, reservation: Reservation, error: BaseException, context: LaunchContext | None = None
+    ) -> None:
+        context_of = partial(self._context_after_settlement, reservation, context)
+        self.watched.append((reservation.id, partial(hooks.dead, context_of, error)))
 
     def _dead(
         self,
-        reservation: Reservation,
+        attempt: Attempt,
         problem: str,
         started: int,
         ended: int,
-        raised: BaseException | None,
+        error: BaseException,
         *,
+        called: bool = True,
         counted: bool = True,
     ) -> None:
-        """``raised``: what the handler raised, if it was called."""
+        """``called``: the handler was called, and raised ``error``."""
         self.failed += 1
+        reservation, handler, _, context = attempt
         problem = problem[:MAX_ERROR_CHARACTERS]
-        at, traced = ("", "") if raised is None else (place(raised), trace(raised))
+        at, traced = (place(error), trace(error)) if called else ("", "")
         kept = _kept(problem, traced)
         self._add(reservation, Settlement.dead(reservation, started, ended, error=kept, counted=counted))
-        attempt = reservation.attempt - (not counted)
-        self._emit(AttemptFailed(reservation.name, reservation.handler, attempt, problem, None, at, traced))
+        number = reservation.attempt - (not counted)
+        self._emit(AttemptFailed(reservation.name, reservation.handler, number, problem, None, at, traced))
+        if self.monitors is not None:
+            self.monitors.end(reservation, 1, f"dead letter, {type(error).__name__}")
+        if handler.hooks is not None:
+            self._watch_death(handler.hooks, reservation, error, context)
 
     def park(self, reservation: Reservation) -> None:
         """Park the message, uncharged, until a consumer knows its handler, or that is no longer paused."""
@@ -370,10 +355,6 @@ class Settlements:
         self.released += 1
         self._add(reservation, Settlement.released(reservation))
 
-    def release_suspect(self, reservation: Reservation) -> None:
-        """Release a message, uncharged, that may have ended the call that it shared: it is called alone."""
-        self._add(reservation, Settlement.released(reservation, deaths=1))
-
     def release_held_over(self) -> None:
         """Release, uncharged, the messages whose handlers yielded, the last first: each goes to the head."""
         while self.held_over:
@@ -389,10 +370,6 @@ class Settlements:
             self.since = handled.ended
         took = ended - reservation.server_ms(handled.started)
         self._add(reservation, Settlement.asleep(reservation, wakes_in_ms=max(0, error.until - ended), took=took))
-
-    def pass_over(self, stale: Collection[bytes]) -> None:
-        """Call no hook of ``stale`` reservations."""
-        self.watched = [each for each in self.watched if each[0] not in stale]
 
     def call_hooks(self) -> None:
         """Call the hooks of the messages that were settled."""
@@ -433,18 +410,12 @@ class Settlements:
     def _with_done(self) -> dict[str, Share]:
         """The shares, with all messages that returned."""
         for queue, done in self._done.items():
-            self._share(queue).complete(done)
+            self._shares.setdefault(queue, Share(queue)).complete(done)
         self._done.clear()
         return self._shares
 
-    def _share(self, queue: str) -> Share:
-        share = self._shares.get(queue)
-        if share is None:
-            share = self._shares[queue] = Share(queue)
-        return share
-
     def _add(self, reservation: Reservation, settlement: Settlement) -> None:
-        share = self._share(reservation.queue)
+        share = self._shares.setdefault(reservation.queue, Share(reservation.queue))
         share.settlements.append(settlement)
         if reservation.lot.sequel and settlement.kind in ("dead", "expire", "cancel"):
             share.tells_ends = True
