@@ -13,32 +13,24 @@ from pollconsumer.core.errors import ConfigurationError, UsageError
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_line
-from pollconsumer.interface.cli.types import NAMED_PATH, Once
+from pollconsumer.interface.cli.types import NAMED_PATH, once
 from pollconsumer.interface.settings.model import Settings
 
 
 @click.command(epilog="pollconsumer dashboard\npollconsumer dashboard --static /var/www/queue")
-@click.option("--host", cls=Once, default="127.0.0.1", show_default=True, help="Address to listen at.")
-@click.option(
-    "--port",
-    cls=Once,
-    type=click.IntRange(0, 65535),
-    default=8080,
-    show_default=True,
-    help="Port to listen at. 0: any free port.",
-)
+@once("--host", "Address to listen at.", default="127.0.0.1", show_default=True)
+@once("--port", "Port to listen at. 0: any free port.", click.IntRange(0, 65535), default=8080, show_default=True)
 @click.option(
     "--allow-actions",
     is_flag=True,
     help="Allow redrive, cancel, pause, resume and trigger; the address then contains a token.",
 )
-@click.option(
+@once(
     "--static",
-    "directory",
-    cls=Once,
-    type=NAMED_PATH,
+    "Write the pages into this directory instead of serving them.",
+    NAMED_PATH,
+    name="directory",
     metavar="DIR",
-    help="Write the pages into this directory instead of serving them.",
 )
 def dashboard(host: str, port: int, allow_actions: bool, directory: Path | None) -> None:
     """Serve web pages about launches, queues, recurrences and dead letters, until Ctrl-C. Print their address.

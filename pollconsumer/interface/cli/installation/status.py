@@ -30,7 +30,7 @@ from pollconsumer.interface.cli.output import (
     span,
     wants_json,
 )
-from pollconsumer.interface.cli.types import JSON_ARRAY, PAST, QUEUE_NAME, Once, WordType, json_option, limit_option
+from pollconsumer.interface.cli.types import JSON_ARRAY, PAST, QUEUE_NAME, WordType, json_option, limit_option, once
 from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.store.audit_log import MOST_NOTED
 from pollconsumer.store.leases import MOST_LAUNCHES_KEPT
@@ -64,7 +64,7 @@ SHOWN = 3
 
 @click.command(epilog="pollconsumer status\npollconsumer status ID --watch")
 @click.argument("message_id", metavar="[ID]", required=False)
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of the message, if two queues have its id.")
+@once("--queue", "Queue of the message, if two queues have its id.", QUEUE_NAME)
 @click.option(
     "--watch",
     is_flag=True,
@@ -197,19 +197,13 @@ def _unattended(overview: Overview) -> list[str]:
     "pollconsumer launches --since 2026-11-28T03:00\n"
     "pollconsumer launches --gaps"
 )
-@click.option(
+@once(
     "--limit",
-    cls=Once,
-    type=click.IntRange(1, MOST_LAUNCHES_KEPT),
-    help="Launches to show. Default: 20, or all with --since, --until or --gaps.",
+    "Launches to show. Default: 20, or all with --since, --until or --gaps.",
+    click.IntRange(1, MOST_LAUNCHES_KEPT),
 )
-@click.option(
-    "--since",
-    cls=Once,
-    type=PAST,
-    help="Only launches that started then or later: a time, or how long ago.",
-)
-@click.option("--until", cls=Once, type=PAST, help="Only launches that started before: a time, or how long ago.")
+@once("--since", "Only launches that started then or later: a time, or how long ago.", PAST)
+@once("--until", "Only launches that started before: a time, or how long ago.", PAST)
 @click.option("--gaps", is_flag=True, help="Show only the ticks of the schedule at which no launch came.")
 @click.option("--ago", is_flag=True, help="Show the age of each launch: 1 minute ago (55 seconds running time).")
 @click.option("--utc", is_flag=True, help="Show times in UTC, not in this machine's time zone.")
@@ -359,15 +353,14 @@ def show() -> None:
 
 
 @lease.command(name="break", epilog="pollconsumer lease break --role mover --yes")
-@click.option(
+@once(
     "--role",
-    cls=Once,
-    type=WordType(["consumer", "mover"]),
+    "Whose lease: consumer is 'run', mover is 'move'.",
+    WordType(["consumer", "mover"]),
     default="consumer",
     show_default=True,
-    help="Whose lease: consumer is 'run', mover is 'move'.",
 )
-@click.option("--slot", cls=Once, type=click.IntRange(0, 63), help="Only this slot: the number of an instance, from 0.")
+@once("--slot", "Only this slot: the number of an instance, from 0.", click.IntRange(0, 63))
 @click.option("--yes", is_flag=True, help="Break it. Without --yes, only show it.")
 def break_(role: str, slot: int | None, yes: bool) -> None:
     """Take the lease away from the launch that holds it.

@@ -23,10 +23,10 @@ from pollconsumer.interface.cli.types import (
     JSON_ARRAY,
     JSON_OBJECT,
     QUEUE_NAME,
-    Once,
     WordType,
     header_option,
     limit_option,
+    once,
 )
 from pollconsumer.interface.configured_store import spool_of
 from pollconsumer.store.queues.outbox import read_entry
@@ -51,10 +51,10 @@ SHOWN = 160
 
 
 @click.command(name="list", epilog="pollconsumer list --state ready --queue mail")
-@click.option("--state", cls=Once, type=WordType(State), help="Only messages in this state.")
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only messages of this queue.")
-@click.option("--handler", cls=Once, help="Only messages of this handler.")
-@click.option("--recurrence", cls=Once, help="Only occurrences of this recurrence.")
+@once("--state", "Only messages in this state.", WordType(State))
+@once("--queue", "Only messages of this queue.", QUEUE_NAME)
+@once("--handler", "Only messages of this handler.")
+@once("--recurrence", "Only occurrences of this recurrence.")
 @header_option("Only messages with this header. Repeatable: all must match.")
 @limit_option()
 @JSON_ARRAY
@@ -125,8 +125,8 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
         command(letters=letters, **others)
 
     for option in (
-        click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only dead letters of this queue."),
-        click.option("--handler", cls=Once, help="Only dead letters of this handler."),
+        once("--queue", "Only dead letters of this queue.", QUEUE_NAME),
+        once("--handler", "Only dead letters of this handler."),
         header_option("Only dead letters with this header. Repeatable: all must match."),
         click.option("--all", "every", is_flag=True, help="All dead letters."),
         click.argument("ids", metavar="ID...", nargs=-1),
@@ -141,8 +141,8 @@ def dead() -> None:
 
 
 @dead.command(name="list", epilog="pollconsumer dead list --handler mail.send")
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Only dead letters of this queue.")
-@click.option("--handler", cls=Once, help="Only dead letters of this handler.")
+@once("--queue", "Only dead letters of this queue.", QUEUE_NAME)
+@once("--handler", "Only dead letters of this handler.")
 @header_option("Only dead letters with this header. Repeatable: all must match.")
 @limit_option()
 @UNREADABLE
@@ -167,7 +167,7 @@ def list_dead(
 
 @dead.command(epilog="pollconsumer dead show ID")
 @click.argument("message_id", metavar="ID")
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of the message, if two queues have its id.")
+@once("--queue", "Queue of the message, if two queues have its id.", QUEUE_NAME)
 @JSON_OBJECT
 def show(message_id: str, queue: str | None) -> None:
     """Show one dead letter, with its stored bytes if it is malformed."""

@@ -48,10 +48,10 @@ from pollconsumer.interface.cli.types import (
     NAMED_FILE,
     QUEUE_NAME,
     Duration,
-    Once,
     WordType,
     header_option,
     json_option,
+    once,
     priority_option,
 )
 from pollconsumer.interface.configured_store import NOT_SPOOLED, spool_instead
@@ -86,99 +86,53 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
 )
 @click.argument("handler", required=False)
 @click.argument("payload", required=False)
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue to send it to. Default: the handler's.")
+@once("--queue", "Queue to send it to. Default: the handler's.", QUEUE_NAME)
 @priority_option(" Default: 0.")
-@click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Handle it after this time, as 5m.")
-@click.option("--at", cls=Once, type=DUE_TIME, help="Handle it at this time, ISO 8601 with an offset or Z.")
-@click.option(
-    "--key",
-    cls=Once,
-    help="Unique key: if an unfinished message has the same key, enqueue nothing, and print that message's id.",
-)
-@click.option(
-    "--key-lifetime",
-    cls=Once,
-    type=Duration(positive=True, most=LONGEST_DELAY),
-    help="Free the unique key after this time.",
-)
-@click.option(
+@once("--in", "Handle it after this time, as 5m.", Duration(most=LONGEST_DELAY), name="in_")
+@once("--at", "Handle it at this time, ISO 8601 with an offset or Z.", DUE_TIME)
+@once("--key", "Unique key: if an unfinished message has the same key, enqueue nothing, and print that message's id.")
+@once("--key-lifetime", "Free the unique key after this time.", Duration(positive=True, most=LONGEST_DELAY))
+@once(
     "--key-scope",
-    cls=Once,
-    type=WordType(["handler", "queue"]),
-    help="The key is unique among the handler's messages, or in the whole queue. Default: handler.",
+    "The key is unique among the handler's messages, or in the whole queue. Default: handler.",
+    WordType(["handler", "queue"]),
 )
-@click.option(
-    "--key-until",
-    cls=Once,
-    type=WordType(["end", "start"]),
-    help="Free the key when the message ends, or when it starts. Default: end.",
-)
+@once("--key-until", "Free the key when the message ends, or when it starts. Default: end.", WordType(["end", "start"]))
 @click.option("--replace", is_flag=True, default=None, help="With --key: replace the waiting message that has the key.")
-@click.option(
+@once(
     "--at-most",
-    cls=Once,
-    type=Duration(most=LONGEST_DELAY),
-    help="With --replace: due at the latest this long after it was first enqueued, however often it is replaced.",
+    "With --replace: due at the latest this long after it was first enqueued, however often it is replaced.",
+    Duration(most=LONGEST_DELAY),
 )
-@click.option("--concurrency-key", cls=Once, help="Handle messages with this key one at a time.")
-@click.option(
-    "--concurrency-limit",
-    cls=Once,
-    type=click.IntRange(1, 255),
-    help="With --concurrency-key: handle this many at a time. Default: 1.",
+@once("--concurrency-key", "Handle messages with this key one at a time.")
+@once("--concurrency-limit", "With --concurrency-key: handle this many at a time. Default: 1.", click.IntRange(1, 255))
+@once("--rate-key", "Limit the rate of messages with this key.")
+@once(
+    "--rate", "With --rate-key: at most this many per period, as 60/1h. Default: the queue's rate.", metavar="N/PERIOD"
 )
-@click.option("--rate-key", cls=Once, help="Limit the rate of messages with this key.")
-@click.option(
-    "--rate",
-    cls=Once,
-    metavar="N/PERIOD",
-    help="With --rate-key: at most this many per period, as 60/1h. Default: the queue's rate.",
-)
-@click.option("--id", cls=Once, help="Id of the message. If there is a message with it, enqueue nothing.")
-@click.option(
-    "--expires", cls=Once, type=Duration(positive=True, most=LONGEST_DELAY), help="Do not start it after this time."
-)
+@once("--id", "Id of the message. If there is a message with it, enqueue nothing.")
+@once("--expires", "Do not start it after this time.", Duration(positive=True, most=LONGEST_DELAY))
 @header_option("Add a header. Repeatable.")
-@click.option(
-    "--timeout",
-    cls=Once,
-    type=Duration(positive=True),
-    help="How long the handler may run. Default: the handler's timeout.",
+@once("--timeout", "How long the handler may run. Default: the handler's timeout.", Duration(positive=True))
+@once(
+    "--max-attempts", "Attempts before it is a dead letter. Default: the handler's.", click.IntRange(1, MOST_ATTEMPTS)
 )
-@click.option(
-    "--max-attempts",
-    cls=Once,
-    type=click.IntRange(1, MOST_ATTEMPTS),
-    help="Attempts before it is a dead letter. Default: the handler's.",
-)
-@click.option("--retry", cls=Once, metavar="POLICY", help="Name of a retry policy. Default: the handler's.")
-@click.option(
+@once("--retry", "Name of a retry policy. Default: the handler's.", metavar="POLICY")
+@once(
     "--ndjson",
-    cls=Once,
-    type=NAMED_FILE,
+    "Enqueue a message for each line: a JSON object with handler, payload and options.",
+    NAMED_FILE,
     metavar="FILE|-",
-    help="Enqueue a message for each line: a JSON object with handler, payload and options.",
 )
-@click.option("--skip", cls=Once, type=click.IntRange(0), default=0, help="Skip this many lines of --ndjson.")
-@click.option(
-    "--batch",
-    cls=Once,
-    metavar="ID",
-    help="With --ndjson: make a batch of the lines. Its members get the ids ID.0, ID.1, …",
-)
-@click.option("--then", cls=Once, metavar=CALLBACK, help="With --batch: enqueue this when all members are completed.")
-@click.option(
+@once("--skip", "Skip this many lines of --ndjson.", click.IntRange(0), default=0)
+@once("--batch", "With --ndjson: make a batch of the lines. Its members get the ids ID.0, ID.1, …", metavar="ID")
+@once("--then", "With --batch: enqueue this when all members are completed.", metavar=CALLBACK)
+@once(
     "--failed",
-    cls=Once,
+    "With --batch: enqueue this once, as soon as any member is dead, cancelled or expired.",
     metavar=CALLBACK,
-    help="With --batch: enqueue this once, as soon as any member is dead, cancelled or expired.",
 )
-@click.option(
-    "--ended",
-    cls=Once,
-    metavar=CALLBACK,
-    help="With --batch: enqueue this when all members have ended, in whatever state.",
-)
+@once("--ended", "With --batch: enqueue this when all members have ended, in whatever state.", metavar=CALLBACK)
 @json_option("Print a JSON object for each message, with the keys id and duplicate.")
 def enqueue(
     handler: str | None,

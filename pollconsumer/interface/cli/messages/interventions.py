@@ -36,9 +36,9 @@ from pollconsumer.interface.cli.types import (
     JSON_OBJECT,
     QUEUE_NAME,
     Duration,
-    Once,
     header_option,
     json_option,
+    once,
     priority_option,
 )
 from pollconsumer.interface.logs.logs import log, write_error
@@ -94,12 +94,10 @@ def would(what: str, count: int) -> None:
 
 @click.command(epilog="pollconsumer cancel ID\npollconsumer cancel --handler mail.send --yes")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@click.option(
-    "--queue", cls=Once, type=QUEUE_NAME, help="Messages of this queue. With an id: the queue of that message."
-)
-@click.option("--handler", cls=Once, help="Messages of this handler.")
-@click.option("--key", cls=Once, help="Messages with this unique key: one of each handler and queue at most.")
-@click.option("--recurrence", cls=Once, help="Occurrences of this recurrence.")
+@once("--queue", "Messages of this queue. With an id: the queue of that message.", QUEUE_NAME)
+@once("--handler", "Messages of this handler.")
+@once("--key", "Messages with this unique key: one of each handler and queue at most.")
+@once("--recurrence", "Occurrences of this recurrence.")
 @header_option("Messages with this header. Repeatable: all must match.")
 @click.option(
     "--running", is_flag=True, help="With ids only: also stop running handlers. Ask them, and interrupt them 5s later."
@@ -163,11 +161,11 @@ def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> N
 
 @click.command(epilog="pollconsumer reschedule ID --in 1h\npollconsumer reschedule ID --priority -10")
 @click.argument("message_id", metavar="ID")
-@click.option("--in", "in_", cls=Once, type=Duration(most=LONGEST_DELAY), help="Handle it after this time.")
-@click.option("--at", cls=Once, type=DUE_TIME, help="Handle it at this time, ISO 8601 with an offset or Z.")
+@once("--in", "Handle it after this time.", Duration(most=LONGEST_DELAY), name="in_")
+@once("--at", "Handle it at this time, ISO 8601 with an offset or Z.", DUE_TIME)
 @priority_option()
-@click.option("--payload", cls=Once, metavar="JSON", help="New payload. - reads it from standard input.")
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of the message, if two queues have its id.")
+@once("--payload", "New payload. - reads it from standard input.", metavar="JSON")
+@once("--queue", "Queue of the message, if two queues have its id.", QUEUE_NAME)
 def reschedule(
     message_id: str,
     in_: float | None,
@@ -207,7 +205,7 @@ def _checked(handler: str, text: str) -> bytes:
 @click.argument("message_id", metavar="ID")
 @click.argument("name", metavar="NAME")
 @click.argument("value", metavar="[VALUE]", default="true")
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of the message, if two queues have its id.")
+@once("--queue", "Queue of the message, if two queues have its id.", QUEUE_NAME)
 def signal(message_id: str, name: str, value: str, queue: str | None) -> None:
     """Send the signal NAME with VALUE to a message whose handler waits for it.
 
@@ -244,7 +242,7 @@ def list_queues() -> None:
 
 @queue.command(name="pause", epilog="pollconsumer queue pause mail\npollconsumer queue pause mail --for 2h")
 @click.argument("name", type=QUEUE_NAME)
-@click.option("--for", "lasts", cls=Once, type=Duration(positive=True), help="End the pause after this time.")
+@once("--for", "End the pause after this time.", Duration(positive=True), name="lasts")
 def pause_queue(name: str, lasts: float | None) -> None:
     """Pause a queue: its messages wait until it is resumed.
 

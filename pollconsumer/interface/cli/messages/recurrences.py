@@ -27,12 +27,12 @@ from pollconsumer.interface.cli.types import (
     CRON,
     QUEUE_NAME,
     Duration,
-    Once,
     Value,
     WordType,
     header_option,
     json_option,
     limit_option,
+    once,
     priority_option,
 )
 from pollconsumer.interface.logs.event_log import listener
@@ -66,8 +66,8 @@ def recurrences() -> None:
 
 
 @recurrences.command(name="list", epilog="pollconsumer recurrences list\npollconsumer recurrences list --prefix check:")
-@click.option("--prefix", cls=Once, default="", help="Only recurrences whose names begin with this.")
-@click.option("--created-by", cls=Once, help="Only recurrences that this person added.")
+@once("--prefix", "Only recurrences whose names begin with this.", default="")
+@once("--created-by", "Only recurrences that this person added.")
 @limit_option(1000)
 @AS_JSON
 def list_(prefix: str, created_by: str | None, limit: int) -> None:
@@ -94,13 +94,7 @@ def _print_recurrences(entries: Sequence[dict[str, Any]]) -> None:
 @click.option(
     "-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="Number of due times to show."
 )
-@click.option(
-    "--from",
-    "start",
-    cls=Once,
-    type=Value("DAY", _day),
-    help="Begin at this day, in the recurrence's time zone, or at this time.",
-)
+@once("--from", "Begin at this day, in the recurrence's time zone, or at this time.", Value("DAY", _day), name="start")
 @click.option(
     "--dst", is_flag=True, help="Show the due times of days on which the clock changes, in the next 12 months."
 )
@@ -315,42 +309,27 @@ def _ahead(moment: datetime, now: int) -> str:
 @click.argument("name")
 @click.argument("handler")
 @click.argument("payload", required=False)
-@click.option("--every", cls=Once, type=Duration(positive=True), help="Time between occurrences, as 5m.")
-@click.option("--cron", cls=Once, type=CRON, help="Cron expression, instead of --every.")
-@click.option("--timezone", cls=Once, help="Time zone of the cron expression. Default: UTC.")
-@click.option(
+@once("--every", "Time between occurrences, as 5m.", Duration(positive=True))
+@once("--cron", "Cron expression, instead of --every.", CRON)
+@once("--timezone", "Time zone of the cron expression. Default: UTC.")
+@once(
     "--first",
-    cls=Once,
-    type=Value(
+    "First run of a new or changed recurrence: now, next (by its rule), or a time. Default: now.",
+    Value(
         "now|next|TIME",
         lambda text: found if (found := text.lower()) in NAMED_STARTS else datetime_of(read_instant(text)),
     ),
-    help="First run of a new or changed recurrence: now, next (by its rule), or a time. Default: now.",
 )
-@click.option("--times", cls=Once, type=click.IntRange(1), help="Stop after this many occurrences.")
-@click.option(
-    "--until",
-    cls=Once,
-    type=Value("time", lambda text: datetime_of(read_instant(text))),
-    help="Enqueue nothing after this time.",
-)
-@click.option(
-    "--missed",
-    cls=Once,
-    type=WordType(Missed),
-    help="Occurrences that were missed: skip, run the last once, or all. Default: once.",
-)
-@click.option(
-    "--overlap", cls=Once, type=WordType(Overlap), help="skip: none while the last one is unfinished. Default: allow."
-)
-@click.option(
-    "--after", cls=Once, type=WordType(After), help="end: count --every from the end of the last one. Default: due."
-)
-@click.option("--queue", cls=Once, type=QUEUE_NAME, help="Queue of its messages. Default: the handler's.")
+@once("--times", "Stop after this many occurrences.", click.IntRange(1))
+@once("--until", "Enqueue nothing after this time.", Value("time", lambda text: datetime_of(read_instant(text))))
+@once("--missed", "Occurrences that were missed: skip, run the last once, or all. Default: once.", WordType(Missed))
+@once("--overlap", "skip: none while the last one is unfinished. Default: allow.", WordType(Overlap))
+@once("--after", "end: count --every from the end of the last one. Default: due.", WordType(After))
+@once("--queue", "Queue of its messages. Default: the handler's.", QUEUE_NAME)
 @priority_option(" Default: 0.")
 @header_option("Add a header to its messages. Repeatable.")
-@click.option("--created-by", cls=Once, help="Who added it, as shown by 'recurrences list'.")
-@click.option("--ping", cls=Once, metavar="URL", help="Monitor URL to call when an occurrence starts and ends.")
+@once("--created-by", "Who added it, as shown by 'recurrences list'.")
+@once("--ping", "Monitor URL to call when an occurrence starts and ends.", metavar="URL")
 @click.option(
     "--disabled",
     is_flag=True,
