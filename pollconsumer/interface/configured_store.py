@@ -151,13 +151,6 @@ def spool_of(settings: Settings) -> Spool:
     return Spool(directory, settings.namespace, shared=shared)
 
 
-def usable_spool(settings: Settings) -> Path | None:
-    """The spool's directory, None without one. PermissionDenied or CannotCreate if it cannot be used."""
-    if settings.spool is not None:
-        spool_of(settings).check()
-    return settings.spool_directory()
-
-
 def spool_instead(settings: Settings, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate) -> None:
     """Keep messages in the spool that could not be enqueued because of ``error``, or perhaps were: their ids tell.
     Raises ``error`` where they cannot be spooled: its text ends with the reason, its ``accepted`` with the ids of those

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from pollconsumer.core.errors import CannotCreate, PollConsumerError
 from pollconsumer.core.users_code import answering
@@ -19,9 +19,6 @@ from pollconsumer.runtime.system.own_files import OwnFiles, state_directories
 from pollconsumer.runtime.system.signals import Terminated
 from pollconsumer.runtime.system.system_limits import USED_UP, met_by
 from pollconsumer.runtime.system.watchdog import finish
-
-if TYPE_CHECKING:
-    from pollconsumer.interface.logs.logs import LaunchStreaks
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -58,14 +55,12 @@ def main(arguments: Sequence[str]) -> int:
     return code
 
 
-def _streaks(arguments: Sequence[str]) -> LaunchStreaks | None:
+def _streaks(arguments: Sequence[str]) -> logs.LaunchStreaks | None:
     """The streaks of a launch; None for another command, and at a terminal, where nothing is damped."""
     role = command_in(arguments)
     if role not in LAUNCHES or sys.stderr is None or sys.stderr.isatty():
         return None
-    from pollconsumer.interface.logs.logs import LaunchStreaks, name_of
-
-    return LaunchStreaks(name_of(role, arguments, os.environ, PREFIX), OwnFiles(state_directories()))
+    return logs.LaunchStreaks(logs.name_of(role, arguments, os.environ, PREFIX), OwnFiles(state_directories()))
 
 
 def _reported(error: Exception) -> int | None:

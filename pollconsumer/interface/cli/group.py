@@ -18,7 +18,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.text import redacted
 from pollconsumer.core.users_code import printing_aside
 from pollconsumer.interface.cli.output import print_help, print_lines, wants_json
-from pollconsumer.interface.cli.types import Once, WordType, bound, settings_of_section
+from pollconsumer.interface.cli.types import Once, WordType, bound, once, settings_of_section
 from pollconsumer.interface.command_line import LAUNCHES
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.logs import log
@@ -169,17 +169,12 @@ def _complete(command: click.Command) -> None:
         given: dict[str, Any] = {"count": True} if counted else {"is_flag": True}
         names = [letter, VERBOSITY[letter]]
         command.params.append(click.Option(names, hidden=True, expose_value=False, callback=_speak, **given))
-    command.epilog = _below_options(command.epilog)
+    examples = (command.epilog or "").splitlines()
+    shown = ["Examples:" if len(examples) > 1 else "Example:", *(f"  {each}" for each in examples), ""]
+    command.epilog = "\n".join(["\b", *(shown if examples else []), SEE_ALL])
     if isinstance(command, click.Group):
         for inner in command.commands.values():
             _complete(inner)
-
-
-def _below_options(examples: str | None) -> str:
-    """The text below the options in a command's help, whose ``examples`` are a line each."""
-    lines = (examples or "").splitlines()
-    shown = ["Examples:" if len(lines) > 1 else "Example:", *(f"  {each}" for each in lines), ""] if lines else []
-    return "\n".join(["\b", *shown, SEE_ALL])
 
 
 def _speak(context: click.Context, option: click.Parameter, value: int) -> None:
@@ -212,11 +207,10 @@ def _take_common_option(context: click.Context, option: click.Parameter, value: 
     epilog=OF_PROGRAM,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option(
+@once(
     "--config",
-    cls=Once,
+    "Configuration file. Default: POLLCONSUMER_CONFIG, else config.toml in this directory or above.",
     metavar="PATH",
-    help="Configuration file. Default: POLLCONSUMER_CONFIG, else config.toml in this directory or above.",
 )
 @settings_of_section("")
 @click.option("-v", "verbosity", count=True, help="Log more. -vv logs everything.")

@@ -40,7 +40,9 @@ def opened(warn: Callable[[str], None] = warn_of_store) -> Store:
 
 def producer() -> Producer:
     settings = current_settings()
-    if (found := own_store(settings)) and found.is_roots and is_terminal(sys.stderr):
+    found = own_store(settings)
+    # One of root's configuration, where this user is not root.
+    if found and not found.of_another and found.owner != found.user and is_terminal(sys.stderr):
         warn_once_of_own_store(found, settings.state_files())
     warn_of_another_store(settings)
     return producer_of(settings, opener_of(settings).wire(command_patience))

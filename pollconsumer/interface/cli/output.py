@@ -80,7 +80,10 @@ def print_table(
     """Print a table whose columns are as wide as their widest cell, and None is ``-``. A row that is a text is a line
     of its own. ``least``: headers of columns to leave out first on a narrow terminal, where the last cell is shortened
     then. ``columns``: what this returned for an earlier part of the table."""
-    width, every = _width(), [*range(len(headers))]
+    import shutil  # slow to import
+
+    width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
+    every = [*range(len(headers))]
     if columns is None:
         columns = every if width is None else kept_columns(headers, rows, width, least)
         if missing := [str(headers[column]) for column in every if column not in columns]:
@@ -182,14 +185,6 @@ def was_printing(error: OSError) -> bool:
 
 def _json(value: Any) -> str:
     return json.dumps(value, allow_nan=False).replace(_DELETE, "\\u007f")
-
-
-def _width() -> int | None:
-    if not is_terminal(sys.stdout):
-        return None
-    import shutil  # slow to import
-
-    return shutil.get_terminal_size().columns
 
 
 def is_terminal(stream: TextIO | None) -> bool:

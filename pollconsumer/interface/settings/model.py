@@ -19,23 +19,15 @@ READ_ARGV, READ_DURATION, READ_MEMORY, CHECK_NAME, CHECK_CRON = (
     f"pollconsumer.interface.settings.values:{name}"
     for name in ("read_argv", "read_duration", "read_memory", "check_name", "check_cron")
 )
-EXPECTED = {
-    "bool": "expected true or false",
-    "int": "expected an integer",
-    "float": "expected a number",
-    "string": "expected text",
-    "tuple": "expected a list",
-    "dict": "expected a table",
+EXPECTED: dict[str, tuple[str, type | tuple[type, ...]]] = {
+    "bool": ("expected true or false", bool),
+    "int": ("expected an integer", int),
+    "float": ("expected a number", (int, float)),
+    "string": ("expected text", str),
+    "tuple": ("expected a list", (list, tuple)),
+    "dict": ("expected a table", dict),
 }
-KINDS: dict[str, type | tuple[type, ...]] = {
-    "bool": bool,
-    "int": int,
-    "float": (int, float),
-    "string": str,
-    "tuple": (list, tuple),
-    "dict": dict,
-}
-
+"""Kind of a field → the rule that another value breaks, and the types of its values."""
 TABLE = Path(__file__).with_name("fields.json")
 S = TypeVar("S")
 PLACE = ("directory", "config", "nowhere")
@@ -113,9 +105,10 @@ class DeclaredField(NamedTuple):
         if self.words and value not in self.words:
             *others, last = map(repr, self.words)
             raise InvalidValue(f"expected {', '.join(others)} or {last}", value)
-        is_of_kind = isinstance(value, KINDS[self.kind]) and (self.kind == "bool" or not isinstance(value, bool))
+        rule, types = EXPECTED[self.kind]
+        is_of_kind = isinstance(value, types) and (self.kind == "bool" or not isinstance(value, bool))
         if not is_of_kind:
-            raise InvalidValue(EXPECTED[self.kind], value)
+            raise InvalidValue(rule, value)
         if self.items is not None:
             value = tuple(self.items.accepted(each) for each in value)
         if not self._is_in_range(value):

@@ -8,6 +8,7 @@ is accepted, since a umask of 002 makes such files; ``check`` names it.
 from __future__ import annotations
 
 import os
+import pwd
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -145,11 +146,6 @@ class OwnStore(NamedTuple):
     of_another: bool
     """Whether the configuration belongs to neither this user nor root."""
 
-    @property
-    def is_roots(self) -> bool:
-        """Whether the configuration is root's, and this user is not root."""
-        return not self.of_another and self.owner != self.user
-
     def __str__(self) -> str:
         if self.of_another:
             return (
@@ -162,15 +158,8 @@ class OwnStore(NamedTuple):
         )
 
 
-def owner_of(path: Path) -> str:
-    """The name of the path's user, or its number."""
-    return user_named(path.stat().st_uid)
-
-
 def user_named(user: int) -> str:
     """The name of a user, or the number."""
-    import pwd
-
     try:
         return shown(pwd.getpwuid(user).pw_name)
     except KeyError:
@@ -189,7 +178,7 @@ def others_among(paths: Iterable[Path | None]) -> Iterator[tuple[Path, str]]:
     """The paths that belong to others, each with its owner."""
     for path in paths:
         if path is not None and is_others(path):
-            yield path, owner_of(path)
+            yield path, user_named(path.stat().st_uid)
 
 
 def own_store(settings: Settings) -> OwnStore | None:

@@ -275,7 +275,7 @@ def read(path: Path | None, content: bytes, variables: Mapping[str, str]) -> dic
         values[name] = _section(name, given[name], table.section(name))
     for name in (each for each in table.tables if each in given):
         if not isinstance(given[name], dict):
-            raise refusal(name, given[name], EXPECTED["dict"])
+            raise refusal(name, given[name], EXPECTED["dict"][0])
         entries = given[name].items()
         values[name] = {entry: _section(f"{name}.{entry}", keys, table.tables[name]) for entry, keys in entries}
     if unknown:
@@ -319,31 +319,24 @@ def _unknown(path: str, known: Collection[str]) -> ConfigurationError:
 
 def _parsed(path: Path | None, content: bytes) -> dict[str, Any]:
     """The values of a file, which may begin with a byte order mark, as some editors write it."""
-    if not content:
-        return {}
     try:
         return tomllib.loads(content.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as failure:
-        raise _not_toml(path, content, failure) from None
-
-
-def _not_toml(path: Path | None, content: bytes, failure: Exception) -> ConfigurationError:
-    """Our error line for a file that is not TOML: it names the key of the line, never its value, which may be a
-    secret."""
-    if isinstance(failure, UnicodeDecodeError):
-        return ConfigurationError("configuration file is not UTF-8", path, f"see byte {failure.start}")
-    if isinstance(failure, RecursionError):
-        return ConfigurationError("configuration file is not valid TOML", path, "nested too deeply")
-    reason, _, place = str(failure).removesuffix(")").partition(" (at ")
-    reason = reason.partition(":")[0]  # beyond it, advice for programmers
-    lines = content.decode("utf-8-sig").splitlines()
-    if place == "end of document" and lines:
-        place = f"line {len(lines)}, column {len(lines[-1]) + 1}"
-    line = re.match(r"line (\d+)", place)
-    key = re.match(r"\s*([\w.-]+)\s*=", lines[int(line[1]) - 1]) if line and int(line[1]) <= len(lines) else None
-    if key:
-        place += f", key {key[1]}"
-    return ConfigurationError("configuration file is not valid TOML", path, f"{place}: {reason}" if place else reason)
+    except UnicodeDecodeError as error:
+        raise ConfigurationError("configuration file is not UTF-8", path, f"see byte {error.start}") from None
+    except RecursionError:
+        raise ConfigurationError("configuration file is not valid TOML", path, "nested too deeply") from None
+    except ValueError as error:
+        reason, _, place = str(error).removesuffix(")").partition(" (at ")
+        reason = reason.partition(":")[0]  # beyond it, advice for programmers
+        lines = content.decode("utf-8-sig").splitlines()
+        if place == "end of document" and lines:
+            place = f"line {len(lines)}, column {len(lines[-1]) + 1}"
+        line = re.match(r"line (\d+)", place)
+        key = re.match(r"\s*([\w.-]+)\s*=", lines[int(line[1]) - 1]) if line and int(line[1]) <= len(lines) else None
+        if key:  # its value may be a secret
+            place += f", key {key[1]}"
+        fix = f"{place}: {reason}" if place else reason
+        raise ConfigurationError("configuration file is not valid TOML", path, fix) from None
 
 
 def _overrides(

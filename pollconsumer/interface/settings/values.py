@@ -41,9 +41,9 @@ LONGEST_LABEL = 63
 PROCESS = "process"
 """The way of ``on_demand`` that needs no endpoint."""
 BUDGET = "budget"
+"""All the time that a request has left, as ``linger``."""
 BESIDE_WINDOW = 4.0
 """Seconds of a request's budget beside the launch's window: for the launch's end, and for the answer."""
-"""All the time that a request has left, as ``linger``."""
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven")
 _MEMORY = r"(?i)(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)"
 
@@ -292,7 +292,6 @@ def _is_field(part: str, index: int) -> bool:
 
 def _is_cron(parts: list[str]) -> bool:
     """Whether an expression of these fields is valid, and has an instant in this century."""
-
     from pollconsumer.core.notation.cron_expression import Cron
 
     try:

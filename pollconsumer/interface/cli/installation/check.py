@@ -6,8 +6,8 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDeni
 from pollconsumer.core.launcher.coverage import unserved_time, usual_margin
 from pollconsumer.core.launcher.detection import BY_PRODUCERS, Found, given_launcher, recorded_launcher
 from pollconsumer.core.launcher.past import Observed, allowance, learned, past_launch, read_observed
+from pollconsumer.core.news.pings import dialect_of
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.text import counted, site_of
 from pollconsumer.core.notation.timespan import format_duration
@@ -40,7 +41,7 @@ from pollconsumer.interface.cli.group import current_settings, limit_command
 from pollconsumer.interface.cli.opened import command_patience
 from pollconsumer.interface.cli.output import given_row, print_json, print_lines, print_table, printed_as_json
 from pollconsumer.interface.cli.types import JSON_OBJECT
-from pollconsumer.interface.configured_store import opener_of, program_to_start, server_of, usable_spool
+from pollconsumer.interface.configured_store import opener_of, program_to_start, server_of, spool_of
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import django_site, other_config, warn_of_former_names
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, Settings
@@ -218,39 +219,46 @@ def _long_work(
 
 def _places_of(settings: Settings, store: Store | None, state: Path | None) -> dict[str, Any]:
     """Where the configuration, the store and the state are, and whose they are."""
-    data = settings.data_directory() if settings.is_embedded else None
+    data, program = (settings.data_directory(), settings.server_program()) if settings.is_embedded else (None, None)
+    if settings.spool is not None:
+        spool_of(settings).check()
+    modules = [found for name in settings.handlers if (found := sys.modules.get(name)) is not None and found.__file__]
+    run = [settings.config, settings.directory, program, *(Path(str(module.__file__)) for module in modules)]
+    monitor = settings.pings.url
     return {
-        "config": _text(settings.config),
+        "config": settings.config and str(settings.config),
         "store": settings.shown_store,
         "primary": store.wire.place if store is not None and settings.store.startswith("redis+sentinel:") else None,
         "namespace": settings.namespace,
-        "pings": _pings(settings),
-        "data": _text(data),
-        "spool": _text(usable_spool(settings)),
+        "pings": monitor and f"{site_of(monitor)}, {dialect_of(monitor, settings.pings.dialect)}",  # its path is secret
+        "data": data and str(data),
+        "spool": (spool := settings.spool_directory()) and str(spool),
         "server": program_to_start(settings),
-        "owners": {str(path): owner for path, owner in others_among([*_places(settings), data])},
+        "owners": {str(path): owner for path, owner in others_among([*run, data])},
         "group_writable": [str(path) for path in group_writable(settings.config, settings.directory)],
-        "state": _text(state),
+        "state": state and str(state),
     }
 
 
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
-
-
 def _import_in_time(settings: Settings) -> dict[str, Handler]:
-    """Import the handlers. ConfigurationError shows its traceback; if the import lasts too long, the process ends."""
+    """Import the handlers. ConfigurationError shows its traceback; if the import lasts too long, the process ends. The
+    time zone, which a Django site sets, is restored: a launch reads its schedule before the import."""
     names = ", ".join([*filter(None, [django_site()]), *settings.handlers])
     until = time.monotonic() + IMPORT_WITHIN
     watch(lambda: until, lambda: f"handlers: {shown(names)}: import took longer than {IMPORT_WITHIN:g}s")
+    own_zone = os.environ.get("TZ")
     try:
-        with _own_time_zone():
-            return load_handlers(settings)
+        return load_handlers(settings)
     except ConfigurationError as error:
         error.shows_trace = True
         raise
     finally:
         WATCHDOG.lift()
+        if os.environ.get("TZ") != own_zone:
+            os.environ.pop("TZ", None)
+            if own_zone is not None:
+                os.environ["TZ"] = own_zone
+            time.tzset()
 
 
 def _warn_of_dropped_ticks(role: str, window: Mapping[str, Any], launches: Sequence[Mapping[str, Any]]) -> None:
@@ -280,29 +288,6 @@ def _warn_of_recurrences_nobody_serves(recurrences: Iterable[Recurrence], unserv
                 "consumer.queues with the others",
                 each.name, each.queue, each.queue,
             )  # fmt: skip
-
-
-@contextmanager
-def _own_time_zone() -> Iterator[None]:
-    """Wrap imports that may set the process's time zone, as a Django site does, and restore the zone: a launch reads
-    its schedule before them."""
-    own = os.environ.get("TZ")
-    try:
-        yield
-    finally:
-        if os.environ.get("TZ") != own:
-            os.environ.pop("TZ", None)
-            if own is not None:
-                os.environ["TZ"] = own
-            time.tzset()
-
-
-def _places(settings: Settings) -> Iterator[Path | None]:
-    """The files and directories that determine which code runs."""
-    yield from (settings.config, settings.directory, settings.server_program() if settings.is_embedded else None)
-    for module in settings.handlers:
-        if (found := sys.modules.get(module)) is not None and found.__file__:
-            yield Path(found.__file__)
 
 
 def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Handler]) -> None:
@@ -348,15 +333,6 @@ def _described_next(of: Mapping[str, Any]) -> str:
         return of["rule"] or ""
     there = datetime.fromisoformat(of["next"]).astimezone(zone_of(of["timezone"]))
     return f"{of['rule']}, next {there.isoformat(timespec='seconds')} ({of['timezone']})"
-
-
-def _pings(settings: Settings) -> str | None:
-    """The monitor that is told of launches, and in which dialect, without its secret path."""
-    if (url := settings.pings.url) is None:
-        return None
-    from pollconsumer.core.news.pings import dialect_of
-
-    return f"{site_of(url)}, {dialect_of(url, settings.pings.dialect)}"
 
 
 def _unchecked_arguments() -> dict[str, str]:
@@ -496,7 +472,10 @@ def next_window(
     """The window of the launch that the platform starts next, or now without a schedule. ``past``: earlier launches,
     newest first. They show what the launcher is: ``check`` itself is started by a person. ``longest``: the seconds
     that a message which begins at the end of the window may be handled. ``schedule``: that of the launches."""
-    launches = _launches(schedule, now) if schedule else []
+    launches, at = list[str](), now
+    while schedule and len(launches) < LAUNCHES_SHOWN:
+        at += timedelta(seconds=next_launches(schedule, at)[0])
+        launches.append(_iso(at))
     start = datetime.fromisoformat(launches[0]) if launches else now
     ahead = next_launches(schedule, start) if schedule else None
     found, observed = _launcher_of(role, past)
@@ -522,15 +501,6 @@ def next_window(
         "stop_before": _iso(start + timedelta(seconds=stop)),
         "hard_end": _iso(start + timedelta(seconds=stop + longest + role.grace)),
     }
-
-
-def _launches(schedule: str, now: datetime) -> list[str]:
-    """The next launches of a schedule."""
-    launches = []
-    for _ in range(LAUNCHES_SHOWN):
-        now += timedelta(seconds=next_launches(schedule, now)[0])
-        launches.append(_iso(now))
-    return launches
 
 
 def _launcher_of(role: ConsumerSettings | MoverSettings, past: list[dict[str, Any]]) -> tuple[Found, Observed]:

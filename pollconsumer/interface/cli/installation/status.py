@@ -17,7 +17,7 @@ from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.messages.message_steps import Recorded
 from pollconsumer.core.notation import instants
 from pollconsumer.core.notation.instants import LAST_MILLISECOND, iso
-from pollconsumer.core.notation.text import counted, printable
+from pollconsumer.core.notation.text import counted
 from pollconsumer.core.window import why_stopped
 from pollconsumer.interface.cli.message_details import describe, print_message, recorded_as_json
 from pollconsumer.interface.cli.opened import opened
@@ -124,6 +124,29 @@ def _show_overview(reading: Inspector, *, again: bool = False) -> None:
     _print_overview(overview, launches)
 
 
+def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
+    queues_table(overview.queues)
+    served = {queue for lease in overview.leases for queue in lease["queues"]}
+    overdue = [f"{each.overdue} in {each.name}" for each in overview.queues if each.overdue and each.name not in served]
+    seen = overview.mover_seen_seconds_ago
+    if overdue and (seen is None or seen > MOVER_MISSING_AFTER):
+        start = "start 'pollconsumer run' every minute"
+        print_lines(["", f"overdue, and no launch is running: {', '.join(overdue)}; {start}"])
+    if overview.paused_handlers:
+        print_lines(["", f"paused handlers: {', '.join(overview.paused_handlers)}"])
+    if overview.unreachable:
+        print_lines(["", f"not shown, since their node of the cluster is lost: {', '.join(overview.unreachable)}"])
+    if overview.leases:
+        print_line()
+        shown = [
+            lease | {"lease": lease["role"], "holder": f"{lease['host']}:{lease['pid']}"} for lease in overview.leases
+        ]
+        leases_table(shown, ("lease", "slot", "queues", "holder", "fence"), overview.now)
+    if launches:
+        print_line()
+        launches_table([each | {"working_on": []} for each in launches], overview.now)  # the leases say it
+
+
 def _changes(inspector: Inspector, message_id: str, queue: str | None) -> Iterator[tuple[Message, Any, Recorded]]:
     """The message with its checkpoint and its steps, and again whenever they have changed, until it has ended."""
     before = None
@@ -157,38 +180,6 @@ def queues_table(queues: Sequence[QueueCounts]) -> None:
         name = f"{queue.name} (paused{left})" if queue.paused else queue.name
         rows.append((name, *(getattr(queue, count) for count in counts), load.completed_per_minute, *map(span, spans)))
     print_table(("queue", *counts, "per minute", "oldest ready", "waited", "duration", "late"), rows, LEAST)
-
-
-def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
-    queues_table(overview.queues)
-    if overdue := _unattended(overview):
-        print_line()
-        print_line(f"overdue, and no launch is running: {', '.join(overdue)}; start 'pollconsumer run' every minute")
-    if overview.paused_handlers:
-        print_line()
-        print_line(f"paused handlers: {', '.join(map(printable, overview.paused_handlers))}")
-    if overview.unreachable:
-        print_line()
-        print_line(f"not shown, since their node of the cluster is lost: {', '.join(overview.unreachable)}")
-    if overview.leases:
-        print_line()
-        shown = [
-            lease | {"lease": lease["role"], "holder": f"{lease['host']}:{lease['pid']}"} for lease in overview.leases
-        ]
-        leases_table(shown, ("lease", "slot", "queues", "holder", "fence"), overview.now)
-    if launches:
-        print_line()
-        launches_table([each | {"working_on": []} for each in launches], overview.now)  # the leases say it
-
-
-def _unattended(overview: Overview) -> list[str]:
-    """Queues with overdue messages that nobody promotes, each with their number; none if a mover is or lately was
-    there."""
-    seen = overview.mover_seen_seconds_ago
-    if seen is not None and seen <= MOVER_MISSING_AFTER:
-        return []
-    served = {queue for lease in overview.leases for queue in lease["queues"]}
-    return [f"{each.overdue} in {each.name}" for each in overview.queues if each.overdue and each.name not in served]
 
 
 @click.command(

@@ -202,8 +202,18 @@ def _refuse_without_batch(
 
 def payload_of(text: str | None) -> dict[str, Any]:
     """The payload that an argument gives, ``-`` for standard input; empty for None. BadData if it is no JSON object."""
-    text = _standard_input() if text == "-" else text
-    return {} if text is None else parse_object("payload", text)
+    if text is None:
+        return {}
+    if text == "-":
+        refuse_closed_input()
+        lift()  # until the settings are read
+        if sys.stdin.isatty():
+            print_notice("reading the payload from the terminal; end it with Ctrl-D")
+        try:
+            text = sys.stdin.read()
+        except UnicodeDecodeError as error:
+            raise BadData("standard input", None, f"is not UTF-8: {error.reason} at byte {error.start}") from None
+    return parse_object("payload", text)
 
 
 def _enqueue_lines(source: str, skip: int, report: Report) -> None:
@@ -278,17 +288,6 @@ def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreU
         rest = f"those with an id may be repeated: --skip {lines[0] - 1}"
         return StoreUnreachable(f"outcome unknown: {unknown}{spool}{refusal}; {accepted} accepted before them, {rest}")
     return StoreUnreachable(f"{error}; {accepted} accepted before that: go on with --skip {lines[0] - 1}")
-
-
-def _standard_input() -> str:
-    refuse_closed_input()
-    lift()  # until the settings are read
-    if sys.stdin.isatty():
-        print_notice("reading the payload from the terminal; end it with Ctrl-D")
-    try:
-        return sys.stdin.read()
-    except UnicodeDecodeError as error:
-        raise BadData("standard input", None, f"is not UTF-8: {error.reason} at byte {error.start}") from None
 
 
 class Report:

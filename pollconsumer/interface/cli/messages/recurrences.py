@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import islice
 from typing import Any
@@ -75,18 +75,16 @@ def list_(prefix: str, created_by: str | None, limit: int) -> None:
     every = _all(prefix, created_by)
     found = map(_describe, islice(every, limit))
     if not printed_as_json(found):
-        _print_recurrences([*found])
+        entries = [*found]
+        names = ["name", "rule", "timezone", "handler", "queue", "next", "missed", "overlap", "enqueued", "skipped"]
+        names += ["last", "last_state"]
+        errors = ["error"] if any(entry["error"] for entry in entries) else []
+        rows = [
+            [*(entry[name] for name in names), _brief(entry["last_result"]), *(entry[name] for name in errors)]
+            for entry in entries
+        ]
+        print_table([*names[:-1], "state", LAST_RESULT, *errors], rows, LEAST)
     note_more(every, limit)
-
-
-def _print_recurrences(entries: Sequence[dict[str, Any]]) -> None:
-    names = ["name", "rule", "timezone", "handler", "queue", "next", "missed", "overlap", "enqueued", "skipped", "last"]
-    rows = [[*(entry[name] for name in names), entry["last_state"], _brief(entry["last_result"])] for entry in entries]
-    titles = [*names, "state", LAST_RESULT]
-    if any(entry["error"] for entry in entries):
-        titles.append("error")
-        rows = [[*row, entry["error"]] for row, entry in zip(rows, entries, strict=True)]
-    print_table(titles, rows, LEAST)
 
 
 @recurrences.command(name="next", epilog="pollconsumer recurrences next nightly -n 10")
