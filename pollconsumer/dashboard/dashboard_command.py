@@ -13,19 +13,19 @@ from pollconsumer.core.errors import ConfigurationError, UsageError
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_line
-from pollconsumer.interface.cli.types import NAMED_PATH, once
+from pollconsumer.interface.cli.types import NAMED_PATH, option
 from pollconsumer.interface.settings.model import Settings
 
 
 @click.command(epilog="pollconsumer dashboard\npollconsumer dashboard --static /var/www/queue")
-@once("--host", "Address to listen at.", default="127.0.0.1", show_default=True)
-@once("--port", "Port to listen at. 0: any free port.", click.IntRange(0, 65535), default=8080, show_default=True)
+@option("--host", "Address to listen at.", default="127.0.0.1", show_default=True)
+@option("--port", "Port to listen at. 0: any free port.", click.IntRange(0, 65535), default=8080, show_default=True)
 @click.option(
     "--allow-actions",
     is_flag=True,
     help="Allow redrive, cancel, pause, resume and trigger; the address then contains a token.",
 )
-@once(
+@option(
     "--static",
     "Write the pages into this directory instead of serving them.",
     NAMED_PATH,

@@ -23,7 +23,7 @@ from pollconsumer.interface.assembly.handlers import import_handlers, load_handl
 from pollconsumer.interface.assembly.launch_roles import served_queues
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.output import is_terminal, print_line, print_lines, print_notice
-from pollconsumer.interface.cli.types import CRON, NAMED_PATH, WordType, once
+from pollconsumer.interface.cli.types import CRON, NAMED_PATH, WordType, option
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import absolute, environment_in_force, read_settings
 from pollconsumer.interface.settings.model import Settings
@@ -94,15 +94,15 @@ class Asked(NamedTuple):
 )
 @click.argument("platform", type=WordType((*PLATFORMS, PROJECT)))
 @click.argument("place", required=False, type=NAMED_PATH, metavar="[DIR]")
-@once("--write", "Write the files there instead of printing them.", NAMED_PATH, name="directory", metavar="DIR")
+@option("--write", "Write the files there instead of printing them.", NAMED_PATH, name="directory", metavar="DIR")
 @click.option("--force", is_flag=True, help="With --write or --install: replace files that differ.")
 @click.option("--install", "installs", is_flag=True, help="Add the lines to your crontab, or update them (cron only).")
 @click.option("--uninstall", "uninstalls", is_flag=True, help="Remove the lines from your crontab (cron only).")
-@once("--schedule", "When the platform starts launches. Default: consumer.schedule, or each minute.", CRON)
+@option("--schedule", "When the platform starts launches. Default: consumer.schedule, or each minute.", CRON)
 @click.option(
     "--queue", "apart", multiple=True, help="Queue that gets a crontab line of its own, for long work (cron only)."
 )
-@once("--image", f"Container image, for {', '.join(WITH_IMAGE)}.", metavar="NAME")
+@option("--image", f"Container image, for {', '.join(WITH_IMAGE)}.", metavar="NAME")
 def init(**options: Any) -> None:
     """Print or write the files with which a platform starts launches of this configuration.
 

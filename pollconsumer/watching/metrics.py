@@ -14,7 +14,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.text import printable
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_lines
-from pollconsumer.interface.cli.types import NAMED_PATH, once
+from pollconsumer.interface.cli.types import NAMED_PATH, option
 from pollconsumer.interface.named_files import refuse_to_replace, replacement
 from pollconsumer.store.reading.batch_reader import STATES
 from pollconsumer.store.reading.inspector import Inspector, QueueCounts
@@ -175,7 +175,7 @@ def _of_launches(launches: Sequence[Mapping[str, Any]]) -> list[Metric]:
 
 
 @click.command(epilog="pollconsumer metrics\npollconsumer metrics --textfile /var/lib/node_exporter/pollconsumer.prom")
-@once("--textfile", "Write the metrics to this file, atomically.", NAMED_PATH)
+@option("--textfile", "Write the metrics to this file, atomically.", NAMED_PATH)
 def metrics(textfile: Path | None) -> None:
     """Print metrics as Prometheus text: totals of all launches, and the state of queues and launches."""
     lines = lines_of(metrics_of(opened().inspector))

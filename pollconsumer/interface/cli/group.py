@@ -18,7 +18,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.text import redacted
 from pollconsumer.core.users_code import printing_aside
 from pollconsumer.interface.cli.output import print_help, print_lines, wants_json
-from pollconsumer.interface.cli.types import Once, WordType, bound, once, settings_of_section
+from pollconsumer.interface.cli.types import Once, WordType, bound, option, settings_of_section
 from pollconsumer.interface.command_line import LAUNCHES
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.logs import log
@@ -207,7 +207,7 @@ def _take_common_option(context: click.Context, option: click.Parameter, value: 
     epilog=OF_PROGRAM,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@once(
+@option(
     "--config",
     "Configuration file. Default: POLLCONSUMER_CONFIG, else config.toml in this directory or above.",
     metavar="PATH",

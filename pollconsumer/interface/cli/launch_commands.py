@@ -13,7 +13,7 @@ from pollconsumer.core.errors import UsageError
 from pollconsumer.interface.assembly.log_outputs import direct_log
 from pollconsumer.interface.cli.group import current_settings, name_configuration
 from pollconsumer.interface.cli.output import is_terminal
-from pollconsumer.interface.cli.types import Duration, once, settings_of_section
+from pollconsumer.interface.cli.types import Duration, option, settings_of_section
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import refuse_nowhere, warn_of_former_names, with_flags
@@ -28,8 +28,8 @@ from pollconsumer.runtime.system.watchdog import before_exit
 @settings_of_section("consumer")
 @click.option("--if-free", is_flag=True, help="End at once if another launch holds the lease.")
 @click.option("--until-empty", is_flag=True, help="End when the queues are empty, or when the window is over.")
-@once("--max-messages", "End after this many messages.", click.IntRange(1))
-@once("--linger", "With --until-empty: end when the queues have been empty for this long.", Duration())
+@option("--max-messages", "End after this many messages.", click.IntRange(1))
+@option("--linger", "With --until-empty: end when the queues have been empty for this long.", Duration())
 def run(if_free: bool, until_empty: bool, max_messages: int | None, linger: float | None, **flags: Any) -> None:
     """Handle messages until just before the next launch starts.
 

@@ -141,7 +141,7 @@ def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tupl
     return dict(given) or None
 
 
-def once(flag: str, told: str, kind: Any = None, name: str = "", **more: Any) -> Callable[[Function], Function]:
+def option(flag: str, told: str, kind: Any = None, name: str = "", **more: Any) -> Callable[[Function], Function]:
     """An option that may be given only once. ``told`` is its help; ``name``: its parameter, if not that of the flag."""
     return click.option(flag, *filter(None, [name]), cls=Once, type=kind, help=told, **more)
 
@@ -155,13 +155,13 @@ def header_option(told: str) -> Callable[[Function], Function]:
 def priority_option(told: str = "") -> Callable[[Function], Function]:
     """The option ``--priority``; ``told`` is added to its help."""
     kind = click.IntRange(-MAX_PRIORITY, MAX_PRIORITY)
-    return once("--priority", f"Smaller numbers come first.{told}", kind)
+    return option("--priority", f"Smaller numbers come first.{told}", kind)
 
 
 def limit_option(default: int = 100, *, most: int | None = None) -> Callable[[Function], Function]:
     """The option ``--limit``, of which ``most`` is the largest value."""
     told, kind = "Show at most this many.", click.IntRange(1, most)
-    return once("--limit", told, kind, default=default, show_default=True)
+    return option("--limit", told, kind, default=default, show_default=True)
 
 
 def json_option(told: str) -> Callable[[Function], Function]:
@@ -240,7 +240,7 @@ def _option_of(setting: DeclaredField, flag: str) -> Callable[[Function], Functi
     former = f"--{setting.former.replace('_', '-')}" if setting.former else ""
     metavar = "URL" if setting.key == "store" else None
     kind = _type_of(setting)
-    return once(flag, told, kind, name=setting.key, former=former, metavar=metavar)
+    return option(flag, told, kind, name=setting.key, former=former, metavar=metavar)
 
 
 def _type_of(setting: DeclaredField) -> click.ParamType[Any] | type:

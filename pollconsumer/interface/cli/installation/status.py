@@ -30,7 +30,7 @@ from pollconsumer.interface.cli.output import (
     span,
     wants_json,
 )
-from pollconsumer.interface.cli.types import JSON_ARRAY, PAST, QUEUE_NAME, WordType, json_option, limit_option, once
+from pollconsumer.interface.cli.types import JSON_ARRAY, PAST, QUEUE_NAME, WordType, json_option, limit_option, option
 from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.store.audit_log import MOST_NOTED
 from pollconsumer.store.leases import MOST_LAUNCHES_KEPT
@@ -64,7 +64,7 @@ SHOWN = 3
 
 @click.command(epilog="pollconsumer status\npollconsumer status ID --watch")
 @click.argument("message_id", metavar="[ID]", required=False)
-@once("--queue", "Queue of the message, if two queues have its id.", QUEUE_NAME)
+@option("--queue", "Queue of the message, if two queues have its id.", QUEUE_NAME)
 @click.option(
     "--watch",
     is_flag=True,
@@ -188,13 +188,13 @@ def queues_table(queues: Sequence[QueueCounts]) -> None:
     "pollconsumer launches --since 2026-11-28T03:00\n"
     "pollconsumer launches --gaps"
 )
-@once(
+@option(
     "--limit",
     "Launches to show. Default: 20, or all with --since, --until or --gaps.",
     click.IntRange(1, MOST_LAUNCHES_KEPT),
 )
-@once("--since", "Only launches that started then or later: a time, or how long ago.", PAST)
-@once("--until", "Only launches that started before: a time, or how long ago.", PAST)
+@option("--since", "Only launches that started then or later: a time, or how long ago.", PAST)
+@option("--until", "Only launches that started before: a time, or how long ago.", PAST)
 @click.option("--gaps", is_flag=True, help="Show only the ticks of the schedule at which no launch came.")
 @click.option("--ago", is_flag=True, help="Show the age of each launch: 1 minute ago (55 seconds running time).")
 @click.option("--utc", is_flag=True, help="Show times in UTC, not in this machine's time zone.")
@@ -344,14 +344,14 @@ def show() -> None:
 
 
 @lease.command(name="break", epilog="pollconsumer lease break --role mover --yes")
-@once(
+@option(
     "--role",
     "Whose lease: consumer is 'run', mover is 'move'.",
     WordType(["consumer", "mover"]),
     default="consumer",
     show_default=True,
 )
-@once("--slot", "Only this slot: the number of an instance, from 0.", click.IntRange(0, 63))
+@option("--slot", "Only this slot: the number of an instance, from 0.", click.IntRange(0, 63))
 @click.option("--yes", is_flag=True, help="Break it. Without --yes, only show it.")
 def break_(role: str, slot: int | None, yes: bool) -> None:
     """Take the lease away from the launch that holds it.

@@ -22,7 +22,7 @@ from pollconsumer.interface.cli.output import (
     progress_bar,
     telling_when_interrupted,
 )
-from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, WordType, limit_option, once
+from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, WordType, limit_option, option
 from pollconsumer.store.interventions import CancelledMembers, RedrivenMembers
 from pollconsumer.store.reading.batch_reader import STATES, UNFINISHED, BatchReader, BatchStatus
 
@@ -38,7 +38,7 @@ def batch() -> None:
 
 
 @batch.command(name="list", epilog="pollconsumer batch list --state closed")
-@once("--state", "Only batches in this state.", WordType(STATES))
+@option("--state", "Only batches in this state.", WordType(STATES))
 @limit_option()
 @JSON_ARRAY
 def list_(state: str | None, limit: int) -> None:
@@ -91,7 +91,7 @@ def show(batch_id: str, watch: bool) -> None:
 
 @batch.command(epilog="pollconsumer batch members import-42 --state dead --json")
 @ID
-@once("--state", "Only members in this state.", WordType(State))
+@option("--state", "Only members in this state.", WordType(State))
 @limit_option()
 @JSON_ARRAY
 def members(batch_id: str, state: State | None, limit: int) -> None:

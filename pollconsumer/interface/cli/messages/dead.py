@@ -26,7 +26,7 @@ from pollconsumer.interface.cli.types import (
     WordType,
     header_option,
     limit_option,
-    once,
+    option,
 )
 from pollconsumer.interface.configured_store import spool_of
 from pollconsumer.store.queues.outbox import read_entry
@@ -51,10 +51,10 @@ SHOWN = 160
 
 
 @click.command(name="list", epilog="pollconsumer list --state ready --queue mail")
-@once("--state", "Only messages in this state.", WordType(State))
-@once("--queue", "Only messages of this queue.", QUEUE_NAME)
-@once("--handler", "Only messages of this handler.")
-@once("--recurrence", "Only occurrences of this recurrence.")
+@option("--state", "Only messages in this state.", WordType(State))
+@option("--queue", "Only messages of this queue.", QUEUE_NAME)
+@option("--handler", "Only messages of this handler.")
+@option("--recurrence", "Only occurrences of this recurrence.")
 @header_option("Only messages with this header. Repeatable: all must match.")
 @limit_option()
 @JSON_ARRAY
@@ -124,14 +124,14 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
         letters = [] if others.get("unreadable") else _chosen(ids, every, selection)
         command(letters=letters, **others)
 
-    for option in (
-        once("--queue", "Only dead letters of this queue.", QUEUE_NAME),
-        once("--handler", "Only dead letters of this handler."),
+    for give in (
+        option("--queue", "Only dead letters of this queue.", QUEUE_NAME),
+        option("--handler", "Only dead letters of this handler."),
         header_option("Only dead letters with this header. Repeatable: all must match."),
         click.option("--all", "every", is_flag=True, help="All dead letters."),
         click.argument("ids", metavar="ID...", nargs=-1),
     ):
-        call = option(call)
+        call = give(call)
     return call
 
 
@@ -141,8 +141,8 @@ def dead() -> None:
 
 
 @dead.command(name="list", epilog="pollconsumer dead list --handler mail.send")
-@once("--queue", "Only dead letters of this queue.", QUEUE_NAME)
-@once("--handler", "Only dead letters of this handler.")
+@option("--queue", "Only dead letters of this queue.", QUEUE_NAME)
+@option("--handler", "Only dead letters of this handler.")
 @header_option("Only dead letters with this header. Repeatable: all must match.")
 @limit_option()
 @UNREADABLE
@@ -167,7 +167,7 @@ def list_dead(
 
 @dead.command(epilog="pollconsumer dead show ID")
 @click.argument("message_id", metavar="ID")
-@once("--queue", "Queue of the message, if two queues have its id.", QUEUE_NAME)
+@option("--queue", "Queue of the message, if two queues have its id.", QUEUE_NAME)
 @JSON_OBJECT
 def show(message_id: str, queue: str | None) -> None:
     """Show one dead letter, with its stored bytes if it is malformed."""

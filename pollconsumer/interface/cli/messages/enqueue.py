@@ -51,7 +51,7 @@ from pollconsumer.interface.cli.types import (
     WordType,
     header_option,
     json_option,
-    once,
+    option,
     priority_option,
 )
 from pollconsumer.interface.configured_store import NOT_SPOOLED, spool_instead
@@ -86,53 +86,57 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
 )
 @click.argument("handler", required=False)
 @click.argument("payload", required=False)
-@once("--queue", "Queue to send it to. Default: the handler's.", QUEUE_NAME)
+@option("--queue", "Queue to send it to. Default: the handler's.", QUEUE_NAME)
 @priority_option(" Default: 0.")
-@once("--in", "Handle it after this time, as 5m.", Duration(most=LONGEST_DELAY), name="in_")
-@once("--at", "Handle it at this time, ISO 8601 with an offset or Z.", DUE_TIME)
-@once("--key", "Unique key: if an unfinished message has the same key, enqueue nothing, and print that message's id.")
-@once("--key-lifetime", "Free the unique key after this time.", Duration(positive=True, most=LONGEST_DELAY))
-@once(
+@option("--in", "Handle it after this time, as 5m.", Duration(most=LONGEST_DELAY), name="in_")
+@option("--at", "Handle it at this time, ISO 8601 with an offset or Z.", DUE_TIME)
+@option("--key", "Unique key: if an unfinished message has the same key, enqueue nothing, and print that message's id.")
+@option("--key-lifetime", "Free the unique key after this time.", Duration(positive=True, most=LONGEST_DELAY))
+@option(
     "--key-scope",
     "The key is unique among the handler's messages, or in the whole queue. Default: handler.",
     WordType(["handler", "queue"]),
 )
-@once("--key-until", "Free the key when the message ends, or when it starts. Default: end.", WordType(["end", "start"]))
+@option(
+    "--key-until", "Free the key when the message ends, or when it starts. Default: end.", WordType(["end", "start"])
+)
 @click.option("--replace", is_flag=True, default=None, help="With --key: replace the waiting message that has the key.")
-@once(
+@option(
     "--at-most",
     "With --replace: due at the latest this long after it was first enqueued, however often it is replaced.",
     Duration(most=LONGEST_DELAY),
 )
-@once("--concurrency-key", "Handle messages with this key one at a time.")
-@once("--concurrency-limit", "With --concurrency-key: handle this many at a time. Default: 1.", click.IntRange(1, 255))
-@once("--rate-key", "Limit the rate of messages with this key.")
-@once(
+@option("--concurrency-key", "Handle messages with this key one at a time.")
+@option(
+    "--concurrency-limit", "With --concurrency-key: handle this many at a time. Default: 1.", click.IntRange(1, 255)
+)
+@option("--rate-key", "Limit the rate of messages with this key.")
+@option(
     "--rate", "With --rate-key: at most this many per period, as 60/1h. Default: the queue's rate.", metavar="N/PERIOD"
 )
-@once("--id", "Id of the message. If there is a message with it, enqueue nothing.")
-@once("--expires", "Do not start it after this time.", Duration(positive=True, most=LONGEST_DELAY))
+@option("--id", "Id of the message. If there is a message with it, enqueue nothing.")
+@option("--expires", "Do not start it after this time.", Duration(positive=True, most=LONGEST_DELAY))
 @header_option("Add a header. Repeatable.")
-@once("--timeout", "How long the handler may run. Default: the handler's timeout.", Duration(positive=True))
-@once(
+@option("--timeout", "How long the handler may run. Default: the handler's timeout.", Duration(positive=True))
+@option(
     "--max-attempts", "Attempts before it is a dead letter. Default: the handler's.", click.IntRange(1, MOST_ATTEMPTS)
 )
-@once("--retry", "Name of a retry policy. Default: the handler's.", metavar="POLICY")
-@once(
+@option("--retry", "Name of a retry policy. Default: the handler's.", metavar="POLICY")
+@option(
     "--ndjson",
     "Enqueue a message for each line: a JSON object with handler, payload and options.",
     NAMED_FILE,
     metavar="FILE|-",
 )
-@once("--skip", "Skip this many lines of --ndjson.", click.IntRange(0), default=0)
-@once("--batch", "With --ndjson: make a batch of the lines. Its members get the ids ID.0, ID.1, …", metavar="ID")
-@once("--then", "With --batch: enqueue this when all members are completed.", metavar=CALLBACK)
-@once(
+@option("--skip", "Skip this many lines of --ndjson.", click.IntRange(0), default=0)
+@option("--batch", "With --ndjson: make a batch of the lines. Its members get the ids ID.0, ID.1, …", metavar="ID")
+@option("--then", "With --batch: enqueue this when all members are completed.", metavar=CALLBACK)
+@option(
     "--failed",
     "With --batch: enqueue this once, as soon as any member is dead, cancelled or expired.",
     metavar=CALLBACK,
 )
-@once("--ended", "With --batch: enqueue this when all members have ended, in whatever state.", metavar=CALLBACK)
+@option("--ended", "With --batch: enqueue this when all members have ended, in whatever state.", metavar=CALLBACK)
 @json_option("Print a JSON object for each message, with the keys id and duplicate.")
 def enqueue(
     handler: str | None,

@@ -38,7 +38,7 @@ from pollconsumer.interface.cli.types import (
     Duration,
     header_option,
     json_option,
-    once,
+    option,
     priority_option,
 )
 from pollconsumer.interface.logs.logs import log, write_error
@@ -94,10 +94,10 @@ def would(what: str, count: int) -> None:
 
 @click.command(epilog="pollconsumer cancel ID\npollconsumer cancel --handler mail.send --yes")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
-@once("--queue", "Messages of this queue. With an id: the queue of that message.", QUEUE_NAME)
-@once("--handler", "Messages of this handler.")
-@once("--key", "Messages with this unique key: one of each handler and queue at most.")
-@once("--recurrence", "Occurrences of this recurrence.")
+@option("--queue", "Messages of this queue. With an id: the queue of that message.", QUEUE_NAME)
+@option("--handler", "Messages of this handler.")
+@option("--key", "Messages with this unique key: one of each handler and queue at most.")
+@option("--recurrence", "Occurrences of this recurrence.")
 @header_option("Messages with this header. Repeatable: all must match.")
 @click.option(
     "--running", is_flag=True, help="With ids only: also stop running handlers. Ask them, and interrupt them 5s later."
@@ -161,11 +161,11 @@ def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> N
 
 @click.command(epilog="pollconsumer reschedule ID --in 1h\npollconsumer reschedule ID --priority -10")
 @click.argument("message_id", metavar="ID")
-@once("--in", "Handle it after this time.", Duration(most=LONGEST_DELAY), name="in_")
-@once("--at", "Handle it at this time, ISO 8601 with an offset or Z.", DUE_TIME)
+@option("--in", "Handle it after this time.", Duration(most=LONGEST_DELAY), name="in_")
+@option("--at", "Handle it at this time, ISO 8601 with an offset or Z.", DUE_TIME)
 @priority_option()
-@once("--payload", "New payload. - reads it from standard input.", metavar="JSON")
-@once("--queue", "Queue of the message, if two queues have its id.", QUEUE_NAME)
+@option("--payload", "New payload. - reads it from standard input.", metavar="JSON")
+@option("--queue", "Queue of the message, if two queues have its id.", QUEUE_NAME)
 def reschedule(
     message_id: str,
     in_: float | None,
@@ -205,7 +205,7 @@ def _checked(handler: str, text: str) -> bytes:
 @click.argument("message_id", metavar="ID")
 @click.argument("name", metavar="NAME")
 @click.argument("value", metavar="[VALUE]", default="true")
-@once("--queue", "Queue of the message, if two queues have its id.", QUEUE_NAME)
+@option("--queue", "Queue of the message, if two queues have its id.", QUEUE_NAME)
 def signal(message_id: str, name: str, value: str, queue: str | None) -> None:
     """Send the signal NAME with VALUE to a message whose handler waits for it.
 
@@ -242,7 +242,7 @@ def list_queues() -> None:
 
 @queue.command(name="pause", epilog="pollconsumer queue pause mail\npollconsumer queue pause mail --for 2h")
 @click.argument("name", type=QUEUE_NAME)
-@once("--for", "End the pause after this time.", Duration(positive=True), name="lasts")
+@option("--for", "End the pause after this time.", Duration(positive=True), name="lasts")
 def pause_queue(name: str, lasts: float | None) -> None:
     """Pause a queue: its messages wait until it is resumed.
 

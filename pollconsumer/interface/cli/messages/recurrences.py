@@ -32,7 +32,7 @@ from pollconsumer.interface.cli.types import (
     header_option,
     json_option,
     limit_option,
-    once,
+    option,
     priority_option,
 )
 from pollconsumer.interface.logs.event_log import listener
@@ -66,8 +66,8 @@ def recurrences() -> None:
 
 
 @recurrences.command(name="list", epilog="pollconsumer recurrences list\npollconsumer recurrences list --prefix check:")
-@once("--prefix", "Only recurrences whose names begin with this.", default="")
-@once("--created-by", "Only recurrences that this person added.")
+@option("--prefix", "Only recurrences whose names begin with this.", default="")
+@option("--created-by", "Only recurrences that this person added.")
 @limit_option(1000)
 @AS_JSON
 def list_(prefix: str, created_by: str | None, limit: int) -> None:
@@ -92,7 +92,9 @@ def list_(prefix: str, created_by: str | None, limit: int) -> None:
 @click.option(
     "-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="Number of due times to show."
 )
-@once("--from", "Begin at this day, in the recurrence's time zone, or at this time.", Value("DAY", _day), name="start")
+@option(
+    "--from", "Begin at this day, in the recurrence's time zone, or at this time.", Value("DAY", _day), name="start"
+)
 @click.option(
     "--dst", is_flag=True, help="Show the due times of days on which the clock changes, in the next 12 months."
 )
@@ -307,10 +309,10 @@ def _ahead(moment: datetime, now: int) -> str:
 @click.argument("name")
 @click.argument("handler")
 @click.argument("payload", required=False)
-@once("--every", "Time between occurrences, as 5m.", Duration(positive=True))
-@once("--cron", "Cron expression, instead of --every.", CRON)
-@once("--timezone", "Time zone of the cron expression. Default: UTC.")
-@once(
+@option("--every", "Time between occurrences, as 5m.", Duration(positive=True))
+@option("--cron", "Cron expression, instead of --every.", CRON)
+@option("--timezone", "Time zone of the cron expression. Default: UTC.")
+@option(
     "--first",
     "First run of a new or changed recurrence: now, next (by its rule), or a time. Default: now.",
     Value(
@@ -318,16 +320,16 @@ def _ahead(moment: datetime, now: int) -> str:
         lambda text: found if (found := text.lower()) in NAMED_STARTS else datetime_of(read_instant(text)),
     ),
 )
-@once("--times", "Stop after this many occurrences.", click.IntRange(1))
-@once("--until", "Enqueue nothing after this time.", Value("time", lambda text: datetime_of(read_instant(text))))
-@once("--missed", "Occurrences that were missed: skip, run the last once, or all. Default: once.", WordType(Missed))
-@once("--overlap", "skip: none while the last one is unfinished. Default: allow.", WordType(Overlap))
-@once("--after", "end: count --every from the end of the last one. Default: due.", WordType(After))
-@once("--queue", "Queue of its messages. Default: the handler's.", QUEUE_NAME)
+@option("--times", "Stop after this many occurrences.", click.IntRange(1))
+@option("--until", "Enqueue nothing after this time.", Value("time", lambda text: datetime_of(read_instant(text))))
+@option("--missed", "Occurrences that were missed: skip, run the last once, or all. Default: once.", WordType(Missed))
+@option("--overlap", "skip: none while the last one is unfinished. Default: allow.", WordType(Overlap))
+@option("--after", "end: count --every from the end of the last one. Default: due.", WordType(After))
+@option("--queue", "Queue of its messages. Default: the handler's.", QUEUE_NAME)
 @priority_option(" Default: 0.")
 @header_option("Add a header to its messages. Repeatable.")
-@once("--created-by", "Who added it, as shown by 'recurrences list'.")
-@once("--ping", "Monitor URL to call when an occurrence starts and ends.", metavar="URL")
+@option("--created-by", "Who added it, as shown by 'recurrences list'.")
+@option("--ping", "Monitor URL to call when an occurrence starts and ends.", metavar="URL")
 @click.option(
     "--disabled",
     is_flag=True,
