@@ -91,7 +91,7 @@ class Consumer:
         """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""
         began = self.clock()
         if self.executor.slots == 1:
-            self._launch.progress.stops.answer_by(self._attempts.stopping.interrupt)
+            self._launch.progress.stops.called = self._attempts.stopping.interrupt
         gathered = () if self._bulks is None else (self._bulks.overdue,)
         returning = ReservedReturner(self._launch, self._exchange, self._handlers, *gathered)
         with returning if self.options.instances > 1 else nullcontext(), self._attempts.spare_descriptors:

@@ -116,15 +116,11 @@ class Mover:
         self._emit(death_of(dead_letter))
 
     def queues(self) -> list[str]:
-        """The usable queues, as of a second ago or, if woken, of now."""
-        if self.clock() - self._looked >= EVERY:
-            self._looked = self.clock()
-            self._queues = self._usable_queues()
-        return self._queues
-
-    def _usable_queues(self) -> list[str]:
-        """Queues that can be used. Our fence is announced to each new one before anything is moved there, and again to
-        each whose node was lost."""
+        """The usable queues, as of a second ago or, if woken, of now. Our fence is announced to each new one before
+        anything is moved there, and again to each whose node was lost."""
+        if self.clock() - self._looked < EVERY:
+            return self._queues
+        self._looked = self.clock()
         queues = self._store.queues()
         self._store.part(queues)
         if self._lost and self.clock() - self._asked >= SKIPPED_FOR:
@@ -138,6 +134,7 @@ class Mover:
         usable = [queue for queue in queues if queue not in self._left_out and queue not in self._lost]
         if queues and not usable and not self._lost:
             raise self._left_out[queues[0]]
+        self._queues = usable
         return usable
 
     @contextmanager

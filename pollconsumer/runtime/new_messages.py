@@ -243,18 +243,14 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
     if given and (travelling := given.keys() & _TRAVELLING):
         message = _travelling(message, {name: given[name] for name in travelling})
     if "then" in given or "failed" in given:
-        message = _with_callbacks(message, given)
+        from pollconsumer.core.messages import sequel  # few messages have callbacks
+
+        callbacks: dict[str, Any] = {
+            name: callback_of(given[name], message.id, name) for name in ("failed", "then") if name in given
+        }
+        stored = sequel.encoded(sequel.Sequel(**callbacks))
+        message = sequel.identified(message._replace(sequel=stored), message.id)
     return checked(message)
-
-
-def _with_callbacks(message: NewMessage, given: dict[str, Any]) -> NewMessage:
-    """``message`` with its callbacks as its sequel."""
-    from pollconsumer.core.messages.sequel import Sequel, encoded, identified
-
-    callbacks: dict[str, Any] = {
-        name: callback_of(given[name], message.id, name) for name in ("failed", "then") if name in given
-    }
-    return identified(message._replace(sequel=encoded(Sequel(**callbacks))), message.id)
 
 
 def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") -> dict[str, Any]:

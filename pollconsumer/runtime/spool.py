@@ -143,11 +143,9 @@ class Spool:
     def _held(self) -> tuple[int, int]:
         """How many files there are, with those that are set aside, and their bytes."""
         sizes = list[int]()
-        with suppress(FileNotFoundError), os.scandir(self.directory) as entries:
-            for entry in entries:
-                if entry.name.startswith(self._prefix):
-                    with suppress(FileNotFoundError):  # a launch has just taken it in
-                        sizes.append(entry.stat(follow_symlinks=False).st_size)
+        for name in self._names(self._prefix):
+            with suppress(FileNotFoundError):  # a launch has just taken it in
+                sizes.append((self.directory / name).lstat().st_size)
         return len(sizes), sum(sizes)
 
     def _names(self, beginning: str) -> Iterator[str]:

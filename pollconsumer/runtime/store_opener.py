@@ -38,36 +38,28 @@ class StoreMemo:
     def _digest(self) -> str:
         return sha256(f"{self._address()}\n{self._namespace}".encode())[:32]
 
-    @property
-    def _name(self) -> str:
-        return f"stores/{self._digest}"
-
-    @property
-    def _marks(self) -> str:
-        return f"marks/{self._digest}"
-
     def read(self) -> str | None:
         try:
-            return (self._files.read(self._name) or b"").decode("ascii").removesuffix("\n") or None
+            return (self._files.read(f"stores/{self._digest}") or b"").decode("ascii").removesuffix("\n") or None
         except ValueError:
             return None
 
     def write(self, store_id: str) -> None:
         """Remember the id. Where no file is writable, as in a container, every start is the first."""
-        self._files.write(self._name, f"{store_id}\n".encode())
+        self._files.write(f"stores/{self._digest}", f"{store_id}\n".encode())
 
     def forget(self) -> None:
         """Forget the store's id and marks. CannotCreate if a file cannot be removed."""
-        for name in (self._name, self._marks):
+        for name in (f"stores/{self._digest}", f"marks/{self._digest}"):
             self._files.remove(name)
             if self._files.read(name) is not None:
                 raise CannotCreate("cannot forget the store", name, "make its directory writable")
 
     def read_marks(self) -> str:
-        return (self._files.read(self._marks) or b"").decode("utf-8", "replace").strip()
+        return (self._files.read(f"marks/{self._digest}") or b"").decode("utf-8", "replace").strip()
 
     def write_marks(self, text: str) -> None:
-        self._files.write(self._marks, f"{text}\n".encode())
+        self._files.write(f"marks/{self._digest}", f"{text}\n".encode())
 
 
 class StoreOpener:
@@ -97,7 +89,6 @@ class StoreOpener:
         self._url, self._client, self._credentials = store, client, credentials
         self._revive: Callable[[float], None] | None = None
         self._revive_silently: Callable[[float], None] | None = None
-        self._connect: Callable[..., Wire] | None = None
         self._scripts = Scripts()
         self.namespace = namespace
         address = self._embedded(durability, warn, data, program) if client is None and store == EMBEDDED else store
@@ -170,8 +161,6 @@ class StoreOpener:
         greet: Callable[[Wire], int | None] | None = None,
         strict: Strict | None = None,
     ) -> Wire:
-        if self._connect is None:
-            self._connect = self._connecting()
         options: dict[str, Any] = {"strict": strict}
         if self._client is None or not self._brought.in_memory:  # no other process has a server in memory
             options |= {"greet": greet, "scripts": self._scripts}
@@ -179,7 +168,8 @@ class StoreOpener:
             options["revive"] = revive
         return self._connect(patience, **options)
 
-    def _connecting(self) -> Callable[..., Wire]:
+    @cached_property
+    def _connect(self) -> Callable[..., Wire]:
         if self._client is not None:
             return self._brought.connecting(self.namespace)
         credentials = None if self._credentials is None else self._credentials()

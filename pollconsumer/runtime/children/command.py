@@ -223,28 +223,24 @@ class Command:
 
     def _environment(self, context: LaunchContext) -> dict[str, str]:
         left = context.time_left()
-        deadline = datetime.now(UTC) + timedelta(seconds=left)
         passed_on = {
             name: value
             for name, value in os.environ.items()
             if name in self._names or name.startswith(PASSED_ON_PREFIXES)
         }
         headers = {f"POLLCONSUMER_HEADER_{variable_of(name)}": value for name, value in context.headers.items()}
-        return (
-            passed_on
-            | headers
-            | {
-                "POLLCONSUMER_MESSAGE_ID": context.id,
-                "POLLCONSUMER_HANDLER": context.handler,
-                "POLLCONSUMER_QUEUE": context.queue,
-                "POLLCONSUMER_ATTEMPT": str(context.attempt),
-                "POLLCONSUMER_GENERATION": str(context.generation),
-                "POLLCONSUMER_FENCE": str(context.fence),
-                "POLLCONSUMER_IDEMPOTENCY_KEY": context.idempotency_key,
-                "POLLCONSUMER_DEADLINE": iso_of(deadline),
-                "POLLCONSUMER_SECONDS_LEFT": str(int(left)),
-            }
-        )
+        message = {
+            "POLLCONSUMER_MESSAGE_ID": context.id,
+            "POLLCONSUMER_HANDLER": context.handler,
+            "POLLCONSUMER_QUEUE": context.queue,
+            "POLLCONSUMER_ATTEMPT": str(context.attempt),
+            "POLLCONSUMER_GENERATION": str(context.generation),
+            "POLLCONSUMER_FENCE": str(context.fence),
+            "POLLCONSUMER_IDEMPOTENCY_KEY": context.idempotency_key,
+            "POLLCONSUMER_DEADLINE": iso_of(datetime.now(UTC) + timedelta(seconds=left)),
+            "POLLCONSUMER_SECONDS_LEFT": str(int(left)),
+        }
+        return passed_on | headers | message
 
     def _outcome(self, code: int | None, output: Output, *, in_time: bool) -> dict[str, Any]:
         if not in_time:

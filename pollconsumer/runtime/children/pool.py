@@ -382,7 +382,15 @@ def answer_to(frame: dict[str, Any], message: InHand, context: LaunchContext) ->
     if "step" in frame:
         return _answered(context.record, StepEntry(*frame["step"]))
     if "waits" in frame:
-        return _wait_known(message, *frame["waits"])
+        # A wait begins, ends, asks whether it is stuck, or ends if it is: it counts among those of the launch.
+        (what, *awaited), waits, stuck = frame["waits"], slot_waits(), False
+        if waits is not None and what == "begin":
+            waits.begin()
+        elif waits is not None and what == "end":
+            waits.end(message)
+        elif waits is not None:
+            stuck = (waits.give_up if what == "give_up" else waits.may_be_stuck)(message, *awaited)
+        return {"stuck": stuck}
     if "batch" in frame:
         return _answered(context.ask_batch, *frame["batch"])
     if "progress" in frame:
@@ -402,16 +410,3 @@ def _answered(ask: Callable[..., Any], *question: Any) -> dict[str, Any]:
         return {"answer": ask(*question)}
     except PollConsumerError as error:
         return {"refused": encode_refusal(error)}
-
-
-def _wait_known(message: InHand, what: str, *awaited: str) -> dict[str, bool]:
-    """Count a handler's wait among those of its launch, and answer the handler's process. ``what``: the wait begins
-    (``begin``), ends (``end``), asks whether it is stuck (``may_be_stuck``), or ends if it is (``give_up``)."""
-    waits, stuck = slot_waits(), False
-    if waits is not None and what == "begin":
-        waits.begin()
-    elif waits is not None and what == "end":
-        waits.end(message)
-    elif waits is not None:
-        stuck = (waits.give_up if what == "give_up" else waits.may_be_stuck)(message, *awaited)
-    return {"stuck": stuck}

@@ -109,7 +109,17 @@ class BulkArguments(Arguments):
         self.takes_bulk_context = context is not None and self._annotated.denotes(context.annotation, BulkContext)
         if self.takes_bulk_context:
             del parameters["context"]
-        self._messages = self._parameter_of_messages([*parameters.values()])
+        for each in parameters.values():
+            if self._annotated.denotes(each.annotation, Context, by_text=False):
+                fix = "a bulk call has no context of one message: take context: BulkContext, and list[Item]"
+                raise ConfigurationError(self._named_parameter(each), None, fix)
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        if len(parameters) != 1 or (messages := next(iter(parameters.values()))).kind not in kinds:
+            rule = "a bulk handler takes the list of its messages, and context: BulkContext if it wants that"
+            raise ConfigurationError("bulk handler", self._bulk_function, rule)
+        if messages.annotation is inspect.Parameter.empty:
+            raise ConfigurationError(self._named_parameter(messages), None, FORMS)
+        self._messages = messages
         self._form: _Form | None = None
         self._hint()
 
@@ -166,7 +176,7 @@ class BulkArguments(Arguments):
             raise bad_arguments([f"payload{problem}" for problem in mismatch.problems]) from None
 
     def problems(self) -> tuple[dict[str, str], dict[str, str]]:
-        name, element = self._messages.name, self._element()
+        name, element = self._messages.name, next(iter(get_args(self._hint())), Any)
         try:
             self._annotated.resolve(self._messages.annotation)
             self._conversion(get_args(element)[0] if get_origin(element) is Item else element)
@@ -175,19 +185,6 @@ class BulkArguments(Arguments):
         except Exception as error:
             return {}, {name: reason_of(error)}
         return {}, {}
-
-    def _parameter_of_messages(self, parameters: list[inspect.Parameter]) -> inspect.Parameter:
-        for each in parameters:
-            if self._annotated.denotes(each.annotation, Context, by_text=False):
-                fix = "a bulk call has no context of one message: take context: BulkContext, and list[Item]"
-                raise ConfigurationError(self._named_parameter(each), None, fix)
-        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        if len(parameters) != 1 or parameters[0].kind not in kinds:
-            rule = "a bulk handler takes the list of its messages, and context: BulkContext if it wants that"
-            raise ConfigurationError("bulk handler", self._bulk_function, rule)
-        if parameters[0].annotation is inspect.Parameter.empty:
-            raise ConfigurationError(self._named_parameter(parameters[0]), None, FORMS)
-        return parameters[0]
 
     def _named_parameter(self, parameter: inspect.Parameter) -> str:
         return f"parameter {parameter.name} of {self._bulk_function}"
@@ -206,15 +203,10 @@ class BulkArguments(Arguments):
             raise ConfigurationError(self._named_parameter(self._messages), str(hint), FORMS)
         return hint
 
-    def _element(self) -> Any:
-        return next(iter(get_args(self._hint())), Any)
-
     def _get_form(self) -> _Form:
-        element = self._element()
+        element = next(iter(get_args(self._hint())), Any)
         of_items = element is Item or get_origin(element) is Item
-        wanted = element
-        if of_items:
-            wanted = next(iter(get_args(element)), Any)
+        wanted = next(iter(get_args(element)), Any) if of_items else element
         convert: Convert | None = None
         try:
             convert = self._conversion(wanted)

@@ -84,7 +84,10 @@ class EventLoop:
 
     def handle(self, coroutine: Coroutine[Any, Any, Any], handler: Handler, own: Variables | None = None) -> Outcome:
         """Run a handler's coroutine in this thread, in a task of the handler's name."""
-        self._check()
+        try:
+            self._selector.select(0)
+        except OSError:  # a handler closed its descriptors
+            self._replace()
         limited = self._in_thread = _LimitedCoroutine(self._loop, coroutine, handler)
         task = (own_context() if own is None else own).run(limited.begin)
         intruder = self._run_to_end(task, cancelling=True)
@@ -119,13 +122,6 @@ class EventLoop:
         limited = self._in_thread if self._thread is None else self._started.get(key)
         if limited is not None:
             self._loop.call_soon_threadsafe(limited.hasten, seconds)
-
-    def _check(self) -> None:
-        """Replace the loop if a handler closed its descriptors."""
-        try:
-            self._selector.select(0)
-        except OSError:
-            self._replace()
 
     def start(self, key: object, begin: Callable[[], Coroutine[Any, Any, Any]], handler: Handler, end: End) -> None:
         """Run a handler, called by ``begin``, in the loop's thread. ``end`` is called there with the outcome."""
@@ -224,21 +220,10 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 class _LimitedCoroutine:
     """A handler's coroutine in a task, with a timer that cancels the task at the handler's timeout or a stop."""
 
-    __slots__ = (
-        "_coroutine",
-        "_due",
-        "_fired",
-        "_hastened",
-        "_limited",
-        "_loop",
-        "_name",
-        "_task",
-        "_timeout",
-        "_timer",
-    )
+    __slots__ = ("_coroutine", "_due", "_fired", "_handler", "_hastened", "_limited", "_loop", "_task", "_timer")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], handler: Handler) -> None:
-        self._loop, self._coroutine, self._name, self._timeout = loop, coroutine, handler.name, handler.timeout
+        self._loop, self._coroutine, self._handler = loop, coroutine, handler
         self._timer: asyncio.TimerHandle | None = None
         self._due: float | None = None
         self._fired = self._hastened = False
@@ -247,7 +232,7 @@ class _LimitedCoroutine:
         """What is cancelled: the task that last asked for the whole timeout."""
 
     def begin(self) -> asyncio.Task[Outcome]:
-        self._task = self._limited = self._loop.create_task(self._run(), name=self._name)
+        self._task = self._limited = self._loop.create_task(self._run(), name=self._handler.name)
         return self._task
 
     async def _run(self) -> Outcome:
@@ -264,9 +249,10 @@ class _LimitedCoroutine:
 
     def restart(self) -> None:
         """Count the timeout from now on, if the handler has one."""
-        if self._timeout is not None and (task := asyncio.current_task()) is not None:
+        timeout = self._handler.timeout
+        if timeout is not None and (task := asyncio.current_task()) is not None:
             self._limited = task
-            self._stop_at(self._loop.time() + self._timeout)
+            self._stop_at(self._loop.time() + timeout)
 
     def hasten(self, seconds: float) -> None:
         """Cancel the task in ``seconds`` from now, if not before."""
@@ -291,7 +277,8 @@ class _LimitedCoroutine:
         outcome = self._outcome_of_task()
         if not self._fired or isinstance(outcome.error, VERDICTS):
             return outcome
-        error: Exception = Stopped() if self._hastened or self._timeout is None else HandlerTimeout(self._timeout)
+        timeout = self._handler.timeout
+        error: Exception = Stopped() if self._hastened or timeout is None else HandlerTimeout(timeout)
         error.__cause__ = outcome.error
         return Outcome(error)
 

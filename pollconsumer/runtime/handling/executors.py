@@ -37,10 +37,6 @@ class Attempt(NamedTuple):
     def handle(self) -> Outcome:
         return self.handler.handle(self.payload, self.context)
 
-    def begin(self) -> Any:
-        """The coroutine of an asynchronous handler."""
-        return self.handler.begin(self.payload, self.context)
-
 
 class Handled(NamedTuple):
     """An attempt that has ended, its times on the monotonic clock in seconds, and its outcome."""
@@ -247,7 +243,7 @@ class ThreadExecutor(Executor):
             nonlocal started
             IN_SLOT.set(attempt.reservation)  # in the context that the task copies
             started = time.monotonic()
-            return attempt.begin()
+            return attempt.handler.begin(attempt.payload, attempt.context)
 
         def end(outcome: Outcome) -> None:
             self._end(Handled(attempt, started, time.monotonic(), outcome))

@@ -42,21 +42,16 @@ RESULT_TTL = DAY
 
 
 def own_context(base: Context | None = None) -> Context:
-    """A copy of ``base``, or of the caller's, for one message."""
+    """A copy of ``base``, or of the caller's, for one message. A variable of decimal's is copied, too: that is itself
+    changed, by ``getcontext().prec = 5``."""
     context = copy_context() if base is None else base.copy()
-    if "decimal" in sys.modules:
-        renew_decimal(context)
+    if (decimal := sys.modules.get("decimal")) is not None:
+        kind = getattr(decimal, "Context", None)  # None while another thread imports it
+        for value in context.values():
+            if type(value) is kind:
+                context.run(decimal.setcontext, value.copy())
+                break
     return context
-
-
-def renew_decimal(context: Context) -> None:
-    """If a variable of ``context`` is decimal's: that is itself changed, by ``getcontext().prec = 5``."""
-    decimal = sys.modules["decimal"]
-    kind = getattr(decimal, "Context", None)  # None while another thread imports it
-    for value in context.values():
-        if type(value) is kind:
-            context.run(decimal.setcontext, value.copy())
-            return
 
 
 class Crashed(Exception):

@@ -46,21 +46,8 @@ _APART = ("pollconsumer.runtime.children.",)
 """Modules whose handlers end by themselves: they stop a process."""
 
 
-def in_main_thread() -> bool:
-    return threading.get_ident() == threading.main_thread().ident
-
-
 def inside(function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
-
-
-def in_handler(frame: FrameType | None) -> bool:
-    """Whether ``frame`` is beneath `inside`, and so the handler's, but not of an import in it."""
-    while frame is not None and frame.f_back is not None and not is_importing(frame):
-        frame = frame.f_back
-        if frame.f_code is inside.__code__:
-            return True
-    return False
 
 
 def is_importing(frame: FrameType) -> bool:
@@ -88,8 +75,12 @@ class Limit(Stopper):
         return self.over
 
     def reaches(self, frame: FrameType | None) -> bool:
-        """Whether the handler may be stopped where it is."""
-        return in_handler(frame)
+        """Whether the handler may be stopped where it is: beneath `inside`, but not in an import."""
+        while frame is not None and frame.f_back is not None and not is_importing(frame):
+            frame = frame.f_back
+            if frame.f_code is inside.__code__:
+                return True
+        return False
 
     def verdict(self) -> Exception:
         return Stopped() if self.hastened else HandlerTimeout(self.seconds)
@@ -194,7 +185,7 @@ def call_within(
 
 
 def _limit(seconds: float, when_fired: Callable[[], None] | None = None) -> Limit:
-    kind = Alarm if in_main_thread() else Strike
+    kind = Alarm if threading.get_ident() == threading.main_thread().ident else Strike
     return kind(seconds, when_fired)
 
 

@@ -196,7 +196,8 @@ class Stops:
         """The own names of the launch's handlers, by each name: other pauses do not concern it."""
         self.paused = frozenset[str]()
         """Own names of the handlers that a person has paused, as `standing` last found."""
-        self._act: Callable[[], None] | None = None
+        self.called: Callable[[], None] = lambda: None
+        """Answers the signal that the heartbeat sends after a request, in a signal handler of the main thread."""
         self._lock = RLock()  # a signal handler may look while its thread does
 
     def ask(self, *requests: tuple[str, bytes]) -> None:
@@ -216,15 +217,6 @@ class Stops:
         """Name the launch's handlers, by each name, and which of them were paused before."""
         self._handlers = {name.encode(): own for name, own in handlers.items()}
         self.paused = frozenset(paused)
-
-    def answer_by(self, act: Callable[[], None]) -> None:
-        """Have `called` call ``act``, in a signal handler of the main thread."""
-        self._act = act
-
-    def called(self) -> None:
-        """Answer the signal that the heartbeat sends after a request."""
-        if self._act is not None:
-            self._act()
 
     def any(self) -> bool:
         """Whether there may be a request, or news of pauses."""
@@ -285,10 +277,6 @@ class LaunchProgress:
         and the births of its processes, see `process.all_gone`."""
         self.waited = self.since = 0.0
         """Seconds from the launch's start until it held the lease, and when that was, on the boot clock."""
-
-    def hold(self, waited: float, since: float) -> None:
-        """Begin to hold the lease."""
-        self.waited, self.since = waited, since
 
     def ran(self, now: float) -> float:
         """Seconds from the launch's start until ``now``, on the boot clock."""

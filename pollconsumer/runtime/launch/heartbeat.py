@@ -428,14 +428,18 @@ def _beat(
             ends = [os.pidfd_open(parent)]
     if orders in ends:
         os.close(inlet)
-    order = _await_order(orders, ends)
+    order = b""  # the launch gives it when it has the lease; it stays empty if the launch dies before
+    while not order.endswith(b"\n"):
+        if orders not in select.select([orders, *ends], [], [])[0] or not (part := os.read(orders, 65536)):
+            order = b""
+            break
+        order += part
     if not order and progress.ended()[0] is None and _leaves(parent):
         _pass_on()
         tell("error: launch died: before it had the lease, while importing modules or waiting")
     if order:
-        held, progress.facts, waited, since, *of_end = json.loads(order)
+        held, progress.facts, progress.waited, progress.since, *of_end = json.loads(order)
         claim, end = Claim(*held), LaunchEnd(progress.flight, *of_end)
-        progress.hold(waited, since)
         leases, store, wire = open_store()
         listening = StopListener(parent, progress, wire, store.keys, claim.fence, progress.facts["queues"], tell)
         keep(Parent(parent, ends, listening), progress, leases, claim, end, SYSTEM_CLOCKS, tell)
@@ -446,16 +450,6 @@ def _beat(
         finally:
             if progress.trusted_until() != EMPTIED:
                 give_back(progress, leases, store, claim, end, SYSTEM_CLOCKS, tell, standard_error.leave)
-
-
-def _await_order(orders: int, ends: list[int]) -> bytes:
-    """The launch's order when it has the lease; empty if it dies before."""
-    order = b""
-    while not order.endswith(b"\n"):
-        if orders not in select.select([orders, *ends], [], [])[0] or not (part := os.read(orders, 65536)):
-            return b""
-        order += part
-    return order
 
 
 def _leaves(parent: int) -> bool:

@@ -240,7 +240,12 @@ class Launch:
         left = self.window.left(self.clock())
         if self.interrupted() or left <= 0:
             self.leases.withdraw(group, self.id)
-            self.waited_for_long_work = not self.interrupted() and self._is_held_beyond_window(group)
+            if not self.interrupted():
+                from pollconsumer.store.reading.ledger import working_leases_of  # few launches wait in vain
+
+                held = working_leases_of(self.store.wire, self.store.keys)
+                ours = [each["working_on"] for each in held if each["lineage"].rpartition(":")[0] == group.name]
+                self.waited_for_long_work = any(ours)
             return False
         signed = zip(others.signs, others.holders, strict=True)
         self._gone = [sign for sign, holder in signed if _is_gone(holder, self._host)]
@@ -254,13 +259,6 @@ class Launch:
             self._called = newest
         self.leases.wait(group, min(REFRESH, left, max(0.01, others.lapses_in)))
         return True
-
-    def _is_held_beyond_window(self, group: Group) -> bool:
-        """Whether a holder of the group works on messages beyond its window."""
-        from pollconsumer.store.reading.ledger import working_leases_of  # few launches wait in vain
-
-        held = working_leases_of(self.store.wire, self.store.keys)
-        return any(each["working_on"] for each in held if each["lineage"].rpartition(":")[0] == group.name)
 
     def _hold(self, claim: Claim, group: Group, asked: float, asked_at: float, shown_from: float) -> None:
         """Begin to hold the lease. ``asked``: when the launch asked for it, on the boot clock; ``asked_at``: the same
@@ -278,7 +276,7 @@ class Launch:
             facts |= {"launcher": rule, "observed": seen}
         self._learn(learned(past, rule, self._offset), rule)
         self.claim, self.attendance = claim, Attendance(claim.at, asked_at)
-        self.progress.hold(began - self.window.start, boot_now - (now - began))
+        self.progress.waited, self.progress.since = began - self.window.start, boot_now - (now - began)
         self._asked = asked
         self.waited = self.waited or self._patience.waited >= LONG_WAIT
 

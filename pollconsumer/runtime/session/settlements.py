@@ -328,15 +328,12 @@ class Settlements:
 
     def park(self, reservation: Reservation) -> None:
         """Park the message, uncharged, until a consumer knows its handler, or that is no longer paused."""
-        handler = reservation.handler
-        is_paused = handler in self._stops.paused
-        problem = f"unknown_handler: no handler named {reservation.handler} here"[:MAX_ERROR_CHARACTERS]
-        if is_paused:
-            problem = f"paused: a person paused {reservation.handler}"[:MAX_ERROR_CHARACTERS]
-        offered_in_ms = int(PARKED_FOR * 1000)
-        self._add(reservation, Settlement.parked(reservation, offered_in_ms=offered_in_ms, problem=problem))
+        handler, is_paused = reservation.handler, reservation.handler in self._stops.paused
+        unknown, paused = f"unknown_handler: no handler named {handler} here", f"paused: a person paused {handler}"
+        problem = (paused if is_paused else unknown)[:MAX_ERROR_CHARACTERS]
+        self._add(reservation, Settlement.parked(reservation, offered_in_ms=int(PARKED_FOR * 1000), problem=problem))
         event = HandlerPaused if is_paused else MessageParked
-        self._emit(event(reservation.name, reservation.handler, PARKED_FOR))
+        self._emit(event(reservation.name, handler, PARKED_FOR))
 
     def set_aside(self, reservation: Reservation) -> None:
         """Leave the message, uncharged, to a newer version, which wrote it."""

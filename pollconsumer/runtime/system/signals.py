@@ -68,11 +68,10 @@ class StopRequest:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, as some shells leave it, waitpid fails
 
     def __bool__(self) -> bool:
-        return self.signal is not None or (self._file is not None and self._exists(self._file))
-
-    def _exists(self, file: str) -> bool:
+        if self.signal is not None or self._file is None:
+            return self.signal is not None
         if self._look_at <= (now := time.monotonic()):
-            self._look_at = inf if os.path.exists(file) else now + LOOK_EVERY  # noqa: PTH110  it never raises
+            self._look_at = inf if os.path.exists(self._file) else now + LOOK_EVERY  # noqa: PTH110  it never raises
         return self._look_at == inf
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:

@@ -178,7 +178,10 @@ def outlast_readers() -> Callable[[], list[tuple[str, str]]]:
 def _replacement(stream: io.TextIOWrapper) -> tuple[HandlersOutput, TextIO]:
     stream.flush()
     output = HandlersOutput(stream.fileno(), "wb", closefd=False)
-    if _is_unread(output.fileno()):
+    poll = select.poll()
+    poll.register(output.fileno(), 0)
+    # Nobody reads the pipe or the socket any more, or the terminal is hung up.
+    if any(state & (select.POLLERR | select.POLLHUP) for _, state in poll.poll(0)):
         output.lose(BrokenPipeError(errno.EPIPE, ""))
     unbuffered = isinstance(stream.buffer, io.RawIOBase)
     text = HandlersStream(
@@ -189,10 +192,3 @@ def _replacement(stream: io.TextIOWrapper) -> tuple[HandlersOutput, TextIO]:
         write_through=stream.write_through,
     )
     return output, text
-
-
-def _is_unread(descriptor: int) -> bool:
-    """Whether ``descriptor`` is a pipe or a socket that nobody reads any more, or a terminal that is hung up."""
-    poll = select.poll()
-    poll.register(descriptor, 0)
-    return any(state & (select.POLLERR | select.POLLHUP) for _, state in poll.poll(0))
