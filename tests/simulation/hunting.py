@@ -1,7 +1,7 @@
 """Scenarios and seeds, likely ones first, until one of them violates an invariant.
 
-``python -m tests.simulation.hunting --minutes 120`` prints JSON lines: what is tried next, then what was found. A trial
-that does not end is killed by SIGPROF.
+``python -m tests.simulation.hunting --minutes 120 stories a_redrive`` prints JSON lines: what is tried next, then what
+was found. A trial that does not end is killed by SIGPROF.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.simulation.exploring import explore
 from tests.simulation.story import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from tests.simulation.exploring import Scenario
 
@@ -28,6 +28,8 @@ LONGEST = 150.0
 """Seconds of processor time for a trial: three times the longest of the untouched tree. Without a guard that removes,
 who goes on until nothing is left never ends."""
 DOES_NOT_END = "does not end"
+STORIES = "stories"
+"""What stands for all stories among the names of scenarios."""
 
 
 class Found(NamedTuple):
@@ -49,12 +51,15 @@ class Trial(NamedTuple):
 
 
 class Hunt:
-    """``minutes``: of virtual time, for stories; the catalogue is gone through without faults, then with ``faults``, or
-    not at all where ``faults`` is None."""
+    """``minutes``: of virtual time, for stories; scenarios are gone through without faults, then with ``faults``.
+    ``hunted``: names of scenarios, and `STORIES`."""
 
-    def __init__(self, minutes: float, faults: int | None = 1, about: Callable[[Found], None] = lambda _: None) -> None:
+    def __init__(
+        self, minutes: float, hunted: Collection[str], faults: int = 1, about: Callable[[Found], None] = lambda _: None
+    ) -> None:
         """``about`` is told what is tried next, as if that found something."""
-        self._minutes, self._faults, self._about = minutes, faults, about
+        self._minutes, self._faults, self._about = minutes if STORIES in hunted else 0.0, faults, about
+        self._scenarios = [each for each in CATALOGUE if each.__name__ in hunted]
         self._virtual, self._told, self._runs = 0.0, 0.0, 0
 
     def found(self) -> Found:
@@ -73,11 +78,10 @@ class Hunt:
 
     def _trials(self) -> Iterator[Trial]:
         yield from self._stories(range(1, 2))  # one finds half of what is found, in a sixth of the catalogue's time
-        if self._faults is not None:
-            yield from _catalogue(0)
+        yield from self._catalogue(0)
         yield from self._stories(count(2))
         if self._faults:  # it takes ten times as long as all that was tried before
-            yield from _catalogue(self._faults)
+            yield from self._catalogue(self._faults)
 
     def _stories(self, seeds: Iterable[int]) -> Iterator[Trial]:
         for seed in seeds:
@@ -87,15 +91,14 @@ class Hunt:
             yield _story(seed)
             self._told += self._virtual - before
 
+    def _catalogue(self, faults: int) -> Iterator[Trial]:
+        for scenario in self._scenarios:
 
-def _catalogue(faults: int) -> Iterator[Trial]:
-    for scenario in CATALOGUE:
+            def run(scenario: Scenario = scenario) -> tuple[float, int, list[str]]:
+                found = explore(scenario, faults=faults)
+                return found.seconds, found.runs + found.cut, [line for lines, _ in found.violations for line in lines]
 
-        def run(scenario: Scenario = scenario) -> tuple[float, int, list[str]]:
-            found = explore(scenario, faults=faults)
-            return found.seconds, found.runs + found.cut, [line for lines, _ in found.violations for line in lines]
-
-        yield Trial(f"{scenario.__name__}{f', {faults} fault' * (faults > 0)}", run)
+            yield Trial(f"{scenario.__name__}{f', {faults} fault' * (faults > 0)}", run)
 
 
 def _story(seed: int) -> Trial:
@@ -110,9 +113,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.simulation.hunting", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60.0, help="of stories, in virtual time")
     parser.add_argument("--faults", type=int, default=1, help="at most so many in a run of the catalogue")
-    parser.add_argument("--stories", action="store_true", help="tell stories alone, and leave out the catalogue")
+    parser.add_argument("hunted", nargs="+", help=f"names of scenarios, and {STORIES!r}")
     given = parser.parse_args()
-    print(json.dumps(Hunt(given.minutes, None if given.stories else given.faults, _begin).found()._asdict()))
+    print(json.dumps(Hunt(given.minutes, given.hunted, given.faults, _begin).found()._asdict()))
     return 0
 
 

@@ -1,9 +1,8 @@
 """Takes the store's guards out, one by one, and says what the simulation violates then.
 
 ``python -m tests.simulation.mutations``. The guards are those of `tests.faults.mutation_table`; each is taken out of a
-copy. Where the catalogue does not load a guard's module, stories alone are told; where stories do not load it either,
-the guard is outside. Prints a line for each, or with ``--table`` a table of all. Ends with 1 if one was not caught that
-should be.
+copy. Scenarios are tried that come to a guard's line, and stories if any does; a guard to which nothing comes is
+outside. Prints a line for each, or with ``--table`` a table of all. Ends with 1 if one was not caught that should be.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, NamedTuple
@@ -29,19 +28,12 @@ from tests.simulation.hunting import Found
 from tests.simulation.unseen import UNSEEN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
 ROOT = Path(__file__).parents[2]
 STORE = ROOT / "pollconsumer/store"
 """Files of mutations are relative to it."""
-CATALOGUE_RUNS = """
-from tests.simulation.catalogue import CATALOGUE
-from tests.simulation.exploring import explore
-for scenario in CATALOGUE: explore(scenario, faults=0)"""
-STORIES_RUN = """
-from tests.simulation.story import tell
-for seed in range(1, 6): tell(seed, messages=60, faults=6, minutes=3)"""
-OUTSIDE = "outside: no story loads its module"
+OUTSIDE = "outside: neither stories nor scenarios come to it"
 NICE = 10
 MOST_SAID = 110
 """Characters of a violation that are printed."""
@@ -71,30 +63,20 @@ class Trial(NamedTuple):
         return f"{name:{width}}  {by:36} {minutes:>6} min {runs:>6} runs {seconds:>5} s  {says}"
 
 
-@cache
-def loaded_by(runs: str) -> set[str]:
-    """The files of the product that are loaded after code ``runs`` in a process of its own."""
-    code = (
-        f"import sys\n{runs}\nprint(*(each.__file__ for each in sys.modules.values() if getattr(each, '__file__', 0)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+def reached() -> dict[str, list[str]]:
+    """The names of mutations by what comes to their lines: scenarios, and `STORIES`."""
+    command = [sys.executable, "-m", "tests.simulation.reaching"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return dict(json.loads(found))
 
 
-def is_loaded(mutation: Mutation, runs: str) -> bool:
-    """Whether code ``runs`` with anything of what is changed. Scripts are loaded by all that has a store."""
-    files = (str((STORE / each.file).resolve()) for each in mutation.edits)
-    return any(file.endswith(".lua") or file in loaded_by(runs) for file in files)
-
-
-def caught(mutation: Mutation, minutes: float, faults: int = 1) -> Found:
-    """By what, on a copy without its guard."""
+def caught(mutation: Mutation, hunted: Collection[str], minutes: float, faults: int = 1) -> Found:
+    """By what, on a copy without its guard. ``hunted``: names of scenarios, and `STORIES`."""
     with tempfile.TemporaryDirectory(prefix="pc-mutant-") as place:
         copy_with(mutation, Path(place))
         command = [sys.executable, "-m", "tests.simulation.hunting", f"--minutes={minutes}", f"--faults={faults}"]
-        command += [] if is_loaded(mutation, CATALOGUE_RUNS) else ["--stories"]
         environment = os.environ | {"PYTHONPATH": place, "PYTHONDONTWRITEBYTECODE": "1"}
-        nice = ["nice", "-n", str(NICE), *command]
+        nice = ["nice", "-n", str(NICE), *command, *hunted]
         done = subprocess.run(nice, cwd=place, env=environment, capture_output=True, text=True, check=False)
         if done.returncode != -signal.SIGPROF:
             done.check_returncode()
@@ -109,18 +91,23 @@ def without_cover(mutation: Mutation) -> Iterator[Mutation]:
         yield Mutation(names, (*mutation.edits, *(edit for each in others for edit in each.edits)))
 
 
-def trial(mutation: Mutation, minutes: float) -> Trial:
+def trial(mutation: Mutation, reached_by: Mapping[str, Collection[str]], minutes: float) -> Trial:
     """Alone, if that can be seen; otherwise with the guards that cover it.
 
     What is covered is tried alone in a shorter hunt: without faults in the catalogue.
     """
+
+    def hunted(names: Collection[str]) -> list[str]:
+        return [what for what, reached in reached_by.items() if not set(reached).isdisjoint(names)]
+
     reason, covered = UNSEEN.get(mutation.name), list(without_cover(mutation))
-    if reason is None and not is_loaded(mutation, STORIES_RUN):
-        reason = OUTSIDE
-    if reason is None and (found := caught(mutation, minutes, 0 if covered else 1)).by:
+    own = hunted([mutation.name])
+    if not own:
+        reason = reason or OUTSIDE
+    if reason is None and (found := caught(mutation, own, minutes, 0 if covered else 1)).by:
         return Trial(mutation, found)
     for wider in covered:
-        if (found := caught(wider, minutes)).by:
+        if (found := caught(wider, hunted([mutation.name, *wider.name.split(" and ")]), minutes)).by:
             return Trial(mutation, found, f"covered by {wider.name}; without both:")
     return Trial(mutation, Found("", 0.0, 0, 0.0, ""), reason or "")
 
@@ -133,17 +120,15 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="print a table of all")
     given = parser.parse_args()
     chosen = [each for each in MUTATIONS if any(name in each.name for name in given.only)]
-    for runs in (CATALOGUE_RUNS, STORIES_RUN):
-        loaded_by(runs)  # once, before several ask at the same time
     if not chosen:
         print(f"no such mutation: {' '.join(given.only)}")
         return 2
-    missed = 0
+    missed, reached_by = 0, reached()
     width = max(len(each.name) for each in chosen)
     if given.table:
         print("| Taken out | Caught by | Virtual minutes | Runs | Seconds | As |\n|---|---|--:|--:|--:|---|")
     with ThreadPoolExecutor(given.processes) as pool:
-        for each in pool.map(partial(trial, minutes=given.minutes), chosen):
+        for each in pool.map(partial(trial, reached_by=reached_by, minutes=given.minutes), chosen):
             missed += not (each.found.by or each.remark)
             print(each.row() if given.table else each.line(width), flush=True)
     return 1 if missed else 0
