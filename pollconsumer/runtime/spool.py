@@ -110,7 +110,11 @@ class Spool:
             raise
 
     def _write(self, page: Sequence[NewMessage]) -> None:
-        files, size = self._held()
+        sizes = list[int]()
+        for name in self._names(self._prefix):  # of those that are set aside, too
+            with suppress(FileNotFoundError):  # a launch has just taken it in
+                sizes.append((self.directory / name).lstat().st_size)
+        files, size = len(sizes), sum(sizes)
         if files >= MOST_FILES or size >= MOST_BYTES:
             fix = "no message is accepted until a launch reaches the store and empties the spool"
             held = f"{f'{files} files' if files >= MOST_FILES else f'{size} bytes'} in {self.directory}"
@@ -139,14 +143,6 @@ class Spool:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-    def _held(self) -> tuple[int, int]:
-        """How many files there are, with those that are set aside, and their bytes."""
-        sizes = list[int]()
-        for name in self._names(self._prefix):
-            with suppress(FileNotFoundError):  # a launch has just taken it in
-                sizes.append((self.directory / name).lstat().st_size)
-        return len(sizes), sum(sizes)
 
     def _names(self, beginning: str) -> Iterator[str]:
         with suppress(FileNotFoundError), os.scandir(self.directory) as entries:

@@ -79,8 +79,20 @@ class Noted(NamedTuple):
             return None
 
     def is_alive(self) -> bool:
-        """Whether the program or a child of it is alive."""
-        return (self.program is not None and self.program.birth is not None and self.program.is_alive()) or self._held()
+        """Whether the program is alive, or a child of it, which then holds the note's lock."""
+        if self.program is not None and self.program.birth is not None and self.program.is_alive():
+            return True
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
 
     def kill(self) -> bool:
         """Kill the program's group, or identified children. Returns whether any process was killed."""
@@ -98,19 +110,6 @@ class Noted(NamedTuple):
                     os.kill(pid, signal.SIGKILL)
                     killed = True
         return killed
-
-    def _held(self) -> bool:
-        try:
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-        finally:
-            os.close(descriptor)
-        return False
 
     def _holders(self, session: int | None) -> Iterator[int]:
         """Processes of the program's ``session`` that have the note open. While one lives, the session's id is not

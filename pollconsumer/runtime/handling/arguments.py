@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from datetime import datetime
+from functools import cached_property
 from itertools import filterfalse, takewhile
 from typing import Any, NamedTuple
 
@@ -101,12 +102,10 @@ class Arguments:
         self.required = frozenset(p.name for p in self._named.values() if p.default is p.empty)
         """Names without which a payload is incomplete."""
         self._rest = next((p for p in payable if p.kind is p.VAR_KEYWORD), None)
-        self._plan: _Plan | None = None
-        self._ready: _Ready | None = None
 
     def bind(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Arguments by name, without the context. BadArguments if ``payload`` does not fit."""
-        kinds_of, others, converts, every = self._ready or self._get_ready()
+        kinds_of, others, converts, every = self._ready
         for name, value in payload.items():
             kinds = kinds_of.get(name, others)
             if kinds is not None and type(value) not in kinds:
@@ -129,7 +128,7 @@ class Arguments:
 
     def of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The payload for these arguments. TypeError if they do not fit."""
-        kinds_of, others, _, _ = self._plan or self._planned()
+        kinds_of, others, _, _ = self._plan
         payload = dict(kwargs or zip(self._positional, args, strict=False))
         complete = len(payload) == len(self._named) or payload.keys() >= self.required
         if complete and len(payload) == len(args) + len(kwargs):  # mostly, each value is of its parameter's type
@@ -169,8 +168,7 @@ class Arguments:
     def dumped(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """``payload``, with values that have no JSON form written as their parameters' annotations say. TypeError for
         one that is not of its annotation's type."""
-        hints = (self._plan or self._planned()).hints
-        return {name: self._written(name, value, hints) for name, value in payload.items()}
+        return {name: self._written(name, value, self._plan.hints) for name, value in payload.items()}
 
     def _written(self, name: str, value: Any, hints: dict[str, Any]) -> Any:
         place = name if name in self._named or self._rest is None else f"**{self._rest.name}"
@@ -188,7 +186,7 @@ class Arguments:
 
     def problems(self) -> tuple[dict[str, str], dict[str, str]]:
         """Required parameters without a JSON form, and parameters that are not checked; with the reasons."""
-        plan = self._planned()
+        plan = self._plan
         impossible, unchecked = {}, dict(plan.unchecked)
         for name, hint in plan.hints.items():
             try:
@@ -235,18 +233,17 @@ class Arguments:
                 raise TypeError(f"{name} of {self._function}() must be passed by name")
         return arguments
 
-    def _planned(self) -> _Plan:
+    @cached_property
+    def _plan(self) -> _Plan:
         """Made lazily: annotations may name later definitions."""
-        if self._plan is None:
-            plan = _Plan({}, (), {}, {})
-            for name, parameter in self._named.items():
-                plan.kinds[name] = self._kinds_of(name, parameter.annotation, plan)
-            if self._rest is not None:
-                plan = plan._replace(others=self._kinds_of(f"**{self._rest.name}", self._rest.annotation, plan))
-                if self.takes_context:
-                    plan.kinds["context"] = ()
-            self._plan = plan
-        return self._plan
+        plan = _Plan({}, (), {}, {})
+        for name, parameter in self._named.items():
+            plan.kinds[name] = self._kinds_of(name, parameter.annotation, plan)
+        if self._rest is not None:
+            plan = plan._replace(others=self._kinds_of(f"**{self._rest.name}", self._rest.annotation, plan))
+            if self.takes_context:
+                plan.kinds["context"] = ()
+        return plan
 
     def _kinds_of(self, name: str, annotation: Any, plan: _Plan) -> Kinds:
         if name == "occurrence" and self.takes_occurrence:
@@ -263,8 +260,9 @@ class Arguments:
             return None
         return kinds
 
-    def _get_ready(self) -> _Ready:
-        plan = self._planned()
+    @cached_property
+    def _ready(self) -> _Ready:
+        plan = self._plan
         converts: dict[str, Convert] = {"occurrence": _instant} if self.takes_occurrence else {}
         for name, hint in plan.hints.items():
             try:
@@ -276,8 +274,7 @@ class Arguments:
                 continue
             converts[name if name in self._named else ""] = convert
         every = sys.maxsize if self._rest else len(plan.kinds)
-        self._ready = _Ready(plan.kinds, plan.others, converts, every)
-        return self._ready
+        return _Ready(plan.kinds, plan.others, converts, every)
 
     def _refusal(self, payload: dict[str, Any], kinds_of: dict[str, Kinds], others: Kinds) -> BadArguments:
         wrong = [

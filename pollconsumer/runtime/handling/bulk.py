@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, get_args, get_origin
 
@@ -120,13 +121,12 @@ class BulkArguments(Arguments):
         if messages.annotation is inspect.Parameter.empty:
             raise ConfigurationError(self._named_parameter(messages), None, FORMS)
         self._messages = messages
-        self._form: _Form | None = None
         self._hint()
 
     def given(self, delivery: Delivery, payload: dict[str, Any]) -> Any:
         """What the function is given for a message. BadArguments if ``payload`` does not fit."""
         converted = self._converted(decoded_object(payload, self._codec))
-        if not (self._form or self._get_form()).of_items:
+        if not self._form.of_items:
             return converted
         headers: Mapping[str, str] = MappingProxyType(delivery.headers or {})
         return Item(converted, delivery.id, headers, delivery.attempt)
@@ -146,7 +146,7 @@ class BulkArguments(Arguments):
     def dumped(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """``payload``; where a value has no JSON form, as the annotation of the messages says."""
         given = dict(payload)
-        form = self._form or self._get_form()
+        form = self._form
         try:
             encode_named(given)
         except TypeError:
@@ -162,16 +162,16 @@ class BulkArguments(Arguments):
         return payload
 
     def _converted(self, payload: dict[str, Any]) -> Any:
-        form = self._form or self._get_form()
-        if form.convert is None:
+        convert = self._form.convert
+        if convert is None:
             return payload
         try:
             try:
-                return form.convert(payload)
+                return convert(payload)
             except Mismatch:
                 if self._upgrade is None:
                     raise
-                return form.convert(upgraded(payload, self._upgrade))
+                return convert(upgraded(payload, self._upgrade))
         except Mismatch as mismatch:
             raise bad_arguments([f"payload{problem}" for problem in mismatch.problems]) from None
 
@@ -203,7 +203,8 @@ class BulkArguments(Arguments):
             raise ConfigurationError(self._named_parameter(self._messages), str(hint), FORMS)
         return hint
 
-    def _get_form(self) -> _Form:
+    @cached_property
+    def _form(self) -> _Form:
         element = next(iter(get_args(self._hint())), Any)
         of_items = element is Item or get_origin(element) is Item
         wanted = next(iter(get_args(element)), Any) if of_items else element
@@ -214,8 +215,7 @@ class BulkArguments(Arguments):
             raise bad_arguments([f"payload: {error}"]) from None
         except Exception as error:  # reported by `check`
             refuse_thrown(error, self._conversion, wanted)
-        self._form = _Form(of_items, wanted, convert)
-        return self._form
+        return _Form(of_items, wanted, convert)
 
     def _conversion(self, hint: Any) -> Convert | None:
         """What converts a payload to ``hint``; None if every payload fits. Raises as the converter."""

@@ -74,11 +74,7 @@ class Executor(Protocol):
 
 
 def executor_of(slots: int) -> Executor:
-    """The executor of this number of slots. Each is imported where it is made: a launch needs one."""
-    if slots == 1:
-        return InlineExecutor()
-
-    return ThreadExecutor(slots)
+    return InlineExecutor() if slots == 1 else ThreadExecutor(slots)
 
 
 class InlineExecutor(Executor):

@@ -276,19 +276,17 @@ class Striker:
                 now = time.monotonic()
                 frames = sys._current_frames()  # noqa: SLF001  documented, and there is no other way
                 for limit in self._limits:
-                    if limit.due <= now and not limit.has_ended():
-                        limit.due = now + self._strike(limit, frames.get(limit.thread))
+                    if limit.due > now or limit.has_ended():
+                        continue
+                    if limit.deferred or not limit.reaches(frames.get(limit.thread)):
+                        limit.due = now + SHIELDED_RETRY
+                        continue
+                    limit.fire()
+                    self._raise_in(limit.thread, TimeIsUp)
+                    limit.due = now + REPEAT
                 del frames
                 self._wakes = min((limit.due for limit in self._limits if not limit.has_ended()), default=now + 3600)
                 self._changed.wait(max(0.0, self._wakes - time.monotonic()))
-
-    def _strike(self, limit: Strike, frame: FrameType | None) -> float:
-        """Stop the handler, if that is possible where it is. Returns seconds until the next try."""
-        if limit.deferred or not limit.reaches(frame):
-            return SHIELDED_RETRY
-        limit.fire()
-        self._raise_in(limit.thread, TimeIsUp)
-        return REPEAT
 
 
 def interrupt(seconds: float, in_hand: Callable[[], bool]) -> bool:

@@ -51,19 +51,6 @@ class MessageInHand(NamedTuple):
     ends_by: float = 0.0
 
 
-def _read(memory: mmap.mmap, at: int, *, ended: bool) -> MessageInHand:
-    """The entry that begins ``at``."""
-    last, *lengths = _HEAD.unpack_from(memory, at)
-    at, parts = at + _HEAD.size, []
-    for length in lengths:
-        parts.append(memory[at : at + length])
-        at += length
-    handler, queue, message_id = parts
-    return MessageInHand(
-        queue.decode("utf-8", "replace"), message_id, handler.decode("utf-8", "replace"), ended, bool(last)
-    )
-
-
 class Flight:
     """Messages that are in hand or unsettled: each has a place."""
 
@@ -172,13 +159,17 @@ class Flight:
         """Messages that are in hand or unsettled, read from the shared memory, in any process."""
         held, states = [], self._memory[self._FROM : self._TIMES_AT : self._PLACE]
         for number, state in enumerate(states.rstrip(b"\0") and states):
-            if state != self._FREE:
-                at, ended = self._FROM + number * self._PLACE, state == self._ENDED
-                message = _read(self._memory, at + 1, ended=ended)
-                if not ended:
-                    began, ends_by = self._times[2 * number], self._times[2 * number + 1]
-                    message = message._replace(began=began, ends_by=ends_by)
-                held.append(message)
+            if state == self._FREE:
+                continue
+            at, ended, parts = self._FROM + number * self._PLACE + 1, state == self._ENDED, []
+            last, *lengths = _HEAD.unpack_from(self._memory, at)
+            at += _HEAD.size
+            for length in lengths:
+                parts.append(self._memory[at : at + length])
+                at += length
+            handler, queue = (name.decode("utf-8", "replace") for name in parts[:2])
+            times = (0.0, 0.0) if ended else (self._times[2 * number], self._times[2 * number + 1])
+            held.append(MessageInHand(queue, parts[2], handler, ended, bool(last), *times))
         return held
 
 

@@ -95,13 +95,13 @@ class LaunchEnd:
 
     def resisted(self, now: float) -> dict[tuple[str, bytes], str]:
         """What is said of each message, by queue and id, that has not stopped at its limit."""
-        late = [each for each in self.flight.left_behind() if 0.0 < each.ends_by <= now]
-        return {(each.queue, each.id): self._killed(each) for each in late}
-
-    def _killed(self, message: MessageInHand) -> str:
-        within, limit = format_duration(self.grace), format_duration(round(message.ends_by - message.began, 1))
-        what = f"{message.handler} did not stop within {within} after its limit of {limit} (message {_name(message)})"
-        return printable(f"{KILLED}{what}; {REMEDY}")
+        said, within = dict[tuple[str, bytes], str](), format_duration(self.grace)
+        for each in self.flight.left_behind():
+            if 0.0 < each.ends_by <= now:
+                limit = format_duration(round(each.ends_by - each.began, 1))
+                what = f"{each.handler} did not stop within {within} after its limit of {limit} (message {_name(each)})"
+                said[each.queue, each.id] = printable(f"{KILLED}{what}; {REMEDY}")
+        return said
 
     def lasts_until(self, now: float, called: float = inf) -> float:
         """The instant until which other slots may begin messages beyond the window's end: the last limit of the

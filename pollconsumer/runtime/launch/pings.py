@@ -58,11 +58,11 @@ class Sender:
             self._thread = start_thread("pings", self._send_all)
 
     def send(self, ping: Ping) -> None:
+        if self._waiting.qsize() >= MOST_WAITING:
+            self.refuse(ping, TOO_MANY)
+            return
         self._latest = ping
         self._waiting.put(ping)
-
-    def waiting(self) -> int:
-        return self._waiting.qsize()
 
     def refuse(self, ping: Ping, reason: str) -> None:
         """Record that ``ping`` is not sent, for ``reason``."""
@@ -158,10 +158,7 @@ class Monitors:
         if sender is None:
             sender = self._senders[place] = Sender(self._deliver)
             sender.start()
-        if sender.waiting() < MOST_WAITING:
-            sender.send(ping)
-        else:
-            sender.refuse(ping, TOO_MANY)
+        sender.send(ping)
 
 
 def _run_of(reservation: Reservation) -> str:

@@ -21,7 +21,6 @@ from pollconsumer.core.window import Window
 from pollconsumer.runtime.handling.bulk import MESSAGES
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery
-from pollconsumer.runtime.handling.executors import Attempt
 from pollconsumer.runtime.handling.handler import Bulk, Handler
 from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.session.attempts import Attempts, BulkAttempt
@@ -237,24 +236,18 @@ class BulkCaller:
         opened = [self._attempts.attempt(each) for each in reservations]
         attempts = [each for each in opened if each is not None]
         if attempts and attempts[0].handler.at_most_once:  # GUARD recorded before a call at most once
-            attempts = self._recorded(attempts)
-        if attempts:
-            self._attempts.begin(self._call(attempts), attempts)
-
-    def _call(self, attempts: Sequence[Attempt]) -> BulkAttempt:
-        first, reservations = attempts[0], [each.reservation for each in attempts]
-        context, deliveries = self._context_of_call(reservations)
+            self._exchange.begin([each.reservation for each in attempts])
+            attempts = [each for each in attempts if each.reservation.begun]  # GUARD what is recorded alone
+        if not attempts:
+            return
+        first = attempts[0]
+        context, deliveries = self._context_of_call([each.reservation for each in attempts])
         payload = {MESSAGES: [*zip(deliveries, (each.payload for each in attempts), strict=True)]}
         call = BulkAttempt(first.reservation, first.handler, payload, context)
         call.attempts = attempts
         if len(attempts) > 1:
             self._attempts.calls.add(call)
-        return call
-
-    def _recorded(self, attempts: Sequence[Attempt]) -> list[Attempt]:
-        """Record that ``attempts``, which are handled at most once, begin. Returns those that are recorded."""
-        self._exchange.begin([each.reservation for each in attempts])
-        return [each for each in attempts if each.reservation.begun]  # GUARD what is recorded alone
+        self._attempts.begin(call, attempts)
 
 
 def _kind_of(reservation: Reservation) -> Kind:

@@ -472,22 +472,19 @@ class ReservedReturner:
                     exchange.gathered.remove(each)  # one by one: the launch's thread may count the others meanwhile
                     self._release(each)
                 exchange.is_stuck = True
-        if self._shares:
-            self._return()
+        if not self._shares:
+            return
+        if self._store is None:
+            self._store = RedisStore(self._launch.bare_wire(), self._launch.store.keys.namespace)
+        try:
+            # A row that has changed since stays as it is.
+            if self._store.release(self._launch.claim, [*self._shares.values()]):
+                exchange.hear_call()
+            self._shares.clear()
+        except PollConsumerError:  # the store is away: again with the next look
+            self._store.wire.close()
 
     def _release(self, reservation: Reservation) -> None:
         share = self._shares.setdefault(reservation.queue, Share(reservation.queue))
         share.settlements.append(Settlement.released(reservation))
         self._exchange.returned += 1
-
-    def _return(self) -> None:
-        """Release what was taken; where the store is away, again with the next look. A row that has changed since stays
-        as it is."""
-        if self._store is None:
-            self._store = RedisStore(self._launch.bare_wire(), self._launch.store.keys.namespace)
-        try:
-            if self._store.release(self._launch.claim, [*self._shares.values()]):
-                self._exchange.hear_call()
-            self._shares.clear()
-        except PollConsumerError:
-            self._store.wire.close()
