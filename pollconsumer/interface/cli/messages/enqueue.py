@@ -24,8 +24,9 @@ from pollconsumer.core.errors import (
     UsageError,
     suggestion,
 )
-from pollconsumer.core.messages.codec import coded, is_encoded
+from pollconsumer.core.messages.codec import coded, encoded_json, is_encoded
 from pollconsumer.core.messages.message import MOST_ATTEMPTS, NewMessage
+from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import datetime_of, read_instant
 from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.batches import OpenBatch
@@ -218,6 +219,16 @@ def payload_of(text: str | None) -> dict[str, Any]:
         except UnicodeDecodeError as error:
             raise BadData("standard input", None, f"is not UTF-8: {error.reason} at byte {error.start}") from None
     return parse_object("payload", text)
+
+
+def checked_payload(handler: str, text: str) -> bytes:
+    """What the store has of the payload in ``text``. BadData if the configuration's handler would refuse it."""
+    payload = payload_of(text)
+    own_defaults = OwnDefaults(current_settings())
+    own_defaults.function(handler, BY_CONFIGURATION)
+    own_defaults.checked(handler, payload)
+    with refusing("codec", handler, "encode"):
+        return encoded_json(encode_payload(payload), own_defaults.codec_of(handler))
 
 
 def _enqueue_lines(source: str, skip: int, report: Report) -> None:

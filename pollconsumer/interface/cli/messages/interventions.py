@@ -11,16 +11,10 @@ import click
 
 from pollconsumer.core.errors import BadData, ConfigurationError, NotFound, PollConsumerError, UsageError, suggestion
 from pollconsumer.core.json_values import parse
-from pollconsumer.core.messages.codec import encoded_json
-from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.notation.text import counted
-from pollconsumer.core.users_code import refusing
-from pollconsumer.interface.api.slips import BY_CONFIGURATION
-from pollconsumer.interface.assembly.handlers import OwnDefaults
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.installation.status import as_object, queues_table
-from pollconsumer.interface.cli.messages.enqueue import payload_of
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import (
     is_terminal,
@@ -179,6 +173,8 @@ def reschedule(
         raise UsageError("--in and --at", None, "give one of the two")
     if (in_, at, priority, payload) == (None, None, None, None):
         raise UsageError("nothing to change", None, "give --in or --at, --priority or --payload")
+    from pollconsumer.interface.cli.messages.enqueue import checked_payload  # it imports the API
+
     store = opened()
     message = store.inspector.message(message_id, queue)
     store.interventions.change(
@@ -187,18 +183,8 @@ def reschedule(
         due=at,
         delay=None if in_ is None else ceil_ms(in_),
         priority=priority,
-        payload=b"" if payload is None else _checked(message.handler, payload),
+        payload=b"" if payload is None else checked_payload(message.handler, payload),
     )
-
-
-def _checked(handler: str, text: str) -> bytes:
-    """What the store has of the payload in ``text``. BadData if the configuration's handler would refuse it."""
-    payload = payload_of(text)
-    own_defaults = OwnDefaults(current_settings())
-    own_defaults.function(handler, BY_CONFIGURATION)
-    own_defaults.checked(handler, payload)
-    with refusing("codec", handler, "encode"):
-        return encoded_json(encode_payload(payload), own_defaults.codec_of(handler))
 
 
 @click.command(epilog='pollconsumer signal ID approved \'{"by":"admin"}\'')
@@ -294,6 +280,8 @@ def pause_handler(name: str) -> None:
 
     This holds for all queues and for the handler's aliases, within a second. Running handlers go on.
     """
+    from pollconsumer.interface.assembly.handlers import OwnDefaults  # it imports the API
+
     opened().handler_pauses.pause(name)
     try:
         OwnDefaults(current_settings()).function(name, fix="")
