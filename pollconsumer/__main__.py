@@ -20,7 +20,7 @@ import signal  # noqa: E402  as above
 from contextlib import suppress  # noqa: E402  as above
 
 from pollconsumer.runtime.system import standard_error  # noqa: E402  as above
-from pollconsumer.runtime.system.watchdog import limit_start  # noqa: E402  as above
+from pollconsumer.runtime.system.watchdog import leave, limit_start  # noqa: E402  as above
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,12 +49,14 @@ def main() -> NoReturn:
     standard_error.remember()
     limit_start()
     os.umask(os.umask(OTHERS_MAY_WRITE) | OTHERS_MAY_WRITE)
-    _refuse_few_descriptors()
+    limit = os.sysconf("SC_OPEN_MAX")
+    if 0 <= limit < FEWEST_DESCRIPTORS:  # said without our modules, whose import needs descriptors
+        fix = f"at least {FEWEST_DESCRIPTORS} are needed, raise the limit (ulimit -n)"
+        _say(f"pollconsumer: error: most open files: {limit}; {fix}\n".encode())
+        os._exit(78)
     code = 1
     try:
         code = _ran()
-        from pollconsumer.runtime.system.watchdog import leave
-
         leave(code)
     except KeyboardInterrupt:  # after the command has ended, or while what it raised was reported
         code = 130
@@ -86,7 +88,10 @@ def _ran() -> int:
         if _lacks_memory(error):  # too little to say more than `main` does
             raise
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
-            _end_without_descriptors()
+            # A brief line: the modules that say more could not be imported.
+            fix = "have handlers and their modules close what they open, or raise the limit (ulimit -n)"
+            _say(f"pollconsumer: error: too many open files: {os.sysconf('SC_OPEN_MAX')}; {fix}\n".encode())
+            os._exit(73)
         from pollconsumer.interface.logs.logs import write_traceback
 
         write_traceback(error)
@@ -102,24 +107,6 @@ def _lacks_memory(error: BaseException | None) -> bool:
             return True
         error = error.__context__
     return False
-
-
-def _refuse_few_descriptors() -> None:
-    """End the process if too few descriptors are allowed, and say so without our modules, whose import needs
-    descriptors."""
-    limit = os.sysconf("SC_OPEN_MAX")
-    if 0 <= limit < FEWEST_DESCRIPTORS:
-        fix = f"at least {FEWEST_DESCRIPTORS} are needed, raise the limit (ulimit -n)"
-        _say(f"pollconsumer: error: most open files: {limit}; {fix}\n".encode())
-        os._exit(78)
-
-
-def _end_without_descriptors() -> NoReturn:
-    """End the process when no descriptor is left, with a brief line: the modules that say more could not be
-    imported."""
-    fix = "have handlers and their modules close what they open, or raise the limit (ulimit -n)"
-    _say(f"pollconsumer: error: too many open files: {os.sysconf('SC_OPEN_MAX')}; {fix}\n".encode())
-    os._exit(73)
 
 
 def _say(line: bytes) -> None:

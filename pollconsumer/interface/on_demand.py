@@ -25,6 +25,7 @@ from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, variable
 from pollconsumer.interface.settings.values import PROCESS
+from pollconsumer.runtime.launch.pings import delivered
 from pollconsumer.runtime.system.own_threads import Started, start_thread
 from pollconsumer.runtime.system.watchdog import before_exit
 from pollconsumer.store.leases import TTL
@@ -132,8 +133,6 @@ def _start_process(settings: Settings) -> None:
 
 
 def _send_request(url: str, settings: Settings) -> None:
-    from pollconsumer.runtime.launch.pings import delivered
-
     def send() -> None:
         # Some hosts stop a launch whose request nobody waits for.
         failed = delivered(Ping(url, b"", settings.web.token or ""), settings.web.budget + ANSWERED_WITHIN)
@@ -170,14 +169,11 @@ def present_during(
     def follow(left: Callable[[], float]) -> None:
         with suppress(PollConsumerError):  # the store is away: the next message, or the platform, starts one
             has_left_any, is_wanted = presence.left()
-            if has_left_any and (reason in LEAVING_MESSAGES or is_wanted) and not _is_followed(launch):
+            ahead, elapsed = launch.plan.next_launches, launch.clock() - launch.window.start
+            # Whether the schedule has a launch within the time in which a producer would start no second one.
+            is_followed = ahead is not None and tick_from(elapsed, ahead) - elapsed < ONE_WITHIN_MS / 1000
+            if has_left_any and (reason in LEAVING_MESSAGES or is_wanted) and not is_followed:
                 start_launch(settings, await_answer=left)
 
     before_exit(follow)
     return reason
-
-
-def _is_followed(launch: Launch) -> bool:
-    """Whether the schedule has a launch within the time in which a producer would start no second one."""
-    ahead, elapsed = launch.plan.next_launches, launch.clock() - launch.window.start
-    return ahead is not None and tick_from(elapsed, ahead) - elapsed < ONE_WITHIN_MS / 1000

@@ -40,7 +40,6 @@ from pollconsumer.runtime.consumer import consume, define
 from pollconsumer.runtime.handling.annotations import BadArguments
 from pollconsumer.runtime.handling.executors import Handled, InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler, begin_launch, hook_timeout
-from pollconsumer.runtime.handling.outcome import Outcome
 from pollconsumer.runtime.launch.board import Stops
 from pollconsumer.runtime.launch.host import ThisProcess
 from pollconsumer.runtime.launch.launch import Attendance, Launch, LaunchPlan, Work
@@ -147,7 +146,8 @@ class WatchedExecutor(InlineExecutor):
     def finished(self) -> list[Handled]:
         finished = super().finished()
         for handled in finished:
-            for outcome in _outcomes(handled):
+            several = handled.outcome.result if handled.attempt.handler.bulk is not None else None
+            for outcome in [handled.outcome] if several is None else several:
                 if self._is_meant_for_the_test(outcome.error, handled.attempt.handler):
                     self.raised = outcome.error
                     self._launch.stop()
@@ -158,12 +158,6 @@ class WatchedExecutor(InlineExecutor):
             return error is not None
         foreseen = isinstance(error, FORESEEN) or is_fatal(error, handler.fatal)
         return self._raising and (not foreseen or isinstance(error, BadArguments))
-
-
-def _outcomes(handled: Handled) -> Sequence[Outcome]:
-    """The outcome of each message of a call."""
-    outcomes = handled.outcome.result
-    return [handled.outcome] if handled.attempt.handler.bulk is None or outcomes is None else outcomes
 
 
 class SandboxMover:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from inspect import iscoroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError
 from pollconsumer.core.notation.text import redacted
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pollconsumer.store.brought_client import BroughtClient
     from pollconsumer.store.client.address import CredentialProvider
 
-T = TypeVar("T")
 MOST_CHARACTERS = 500
 """Maximum length of an error's text that is shown: at its end Python may hint at a circular import."""
 NEEDED_LATER = ("queue", "ssl")
@@ -60,16 +59,6 @@ def importing(setting: str, module: str) -> Iterator[None]:
         end_stray(pid, error)
         raise
     end_stray(pid, None)
-
-
-def made_by(setting: str, name: str, function: Callable[[], T]) -> T:
-    """What the function ``name`` returns, which ``setting`` names. ConfigurationError for what it raises."""
-    try:
-        with users_output(), answering():
-            return called(function)
-    except Exception as error:
-        reason = redacted(describe(error))[:MOST_CHARACTERS]
-        raise _refusal(error, f"{setting}: {name}; calling it raised {reason}") from None
 
 
 @contextmanager
@@ -135,7 +124,12 @@ def credentials_of(settings: Settings) -> CredentialProvider:
 
 def _made(setting: str, name: str, function: Callable[[], Any]) -> Any:
     """What the function ``name`` returns. ConfigurationError if it raises, or is a coroutine function."""
-    made = made_by(setting, name, function)
+    try:
+        with users_output(), answering():
+            made = called(function)
+    except Exception as error:
+        reason = redacted(describe(error))[:MOST_CHARACTERS]
+        raise _refusal(error, f"{setting}: {name}; calling it raised {reason}") from None
     if iscoroutine(made):
         made.close()  # else Python would warn that nobody awaited it
         raise ConfigurationError(f"{setting}: {name}", "a coroutine function", "name a plain one")

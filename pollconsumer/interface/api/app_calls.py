@@ -6,13 +6,13 @@ import os
 from collections.abc import Mapping
 from typing import Any, Unpack
 
-from pollconsumer.core.errors import CannotCreate, StoreUnreachable
+from pollconsumer.core.errors import CannotCreate, ConfigurationError, StoreUnreachable
 from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.interface.api.registry import Application, RegisteredHandler, check_codec, registry
+from pollconsumer.interface.api.registry import Application, RegisteredHandler, registry
 from pollconsumer.interface.api.store_calls import StoreCalls
-from pollconsumer.runtime.new_messages import Defaults, SendOptions, new_message, refuse_unknown
+from pollconsumer.runtime.new_messages import Defaults, SendOptions, drafted, new_message, refuse_unknown
 from pollconsumer.store.queues.producer import Producer
 
 
@@ -27,7 +27,9 @@ class AppCalls(StoreCalls, Application):
         patience: float,
         codec: Codec | None,
     ) -> None:
-        super().__init__(config, store, namespace, patience, check_codec(codec))
+        if codec is not None and not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
+            raise ConfigurationError("codec", repr(codec), "an object with encode(bytes) and decode(bytes)")
+        super().__init__(config, store, namespace, patience, codec)
         Application.__init__(self)
         self._warned_of: set[str] = set()
 
@@ -42,7 +44,7 @@ class AppCalls(StoreCalls, Application):
         """`PollConsumer.enqueue_async`."""
         message = self.checked_message(handler, payload, options)
         if self.hooks.before_enqueue:
-            message = self._drafted(message)  # in the caller's task: a hook may look for its trace
+            message = drafted(message, self.hooks.before_enqueue)  # in the caller's task: a hook may look for its trace
 
         def call(store: Producer) -> Handle[Any]:
             given = self._coded(self.placed(message, options))

@@ -107,13 +107,6 @@ def check_options(options: HandlerOptions | BulkOptions) -> dict[str, Any]:
     }
 
 
-def check_codec(codec: Codec | None) -> Codec | None:
-    """``codec``. ConfigurationError if it is none."""
-    if codec is not None and not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
-        raise ConfigurationError("codec", repr(codec), "an object with encode(bytes) and decode(bytes)")
-    return codec
-
-
 def _bulk(most: object, wait: Any) -> Bulk | None:
     if most is None:
         if wait is not None:
@@ -208,24 +201,6 @@ def refuse_second(name: str, first: Callable[..., Any], second: Callable[..., An
     else:
         fix = f"at {places[0]} and at {places[1]}; give one of them another name"
     raise ConfigurationError("handler registered twice", name, fix)
-
-
-def _arguments_of(
-    function: Callable[..., Any],
-    upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None,
-    codec: Codec | None,
-    *,
-    is_bulk: bool,
-) -> Arguments:
-    """The parameters of ``function``; a payload that does not fit is upgraded, those of a bulk handler are decoded.
-    ConfigurationError for a function that no message can call."""
-    if is_bulk:
-        from pollconsumer.runtime.handling.bulk import BulkArguments  # few handlers are
-
-        return BulkArguments(function, _converting, _dumping, upgrade, codec)
-    if upgrade is None:
-        return Arguments(function, _converting, _dumping)
-    return UpgradedArguments(function, _converting, _dumping, upgrade)
 
 
 def _converting(hint: Any) -> Callable[[Any], Any]:
@@ -352,7 +327,14 @@ class Application:
             for each in (chosen, *aliases):
                 if each in self.handlers:
                     refuse_second(each, self.handlers[each].function, function)
-            arguments = _arguments_of(function, upgrade, self.codec, is_bulk=checked["bulk"] is not None)
+            if checked["bulk"] is not None:
+                from pollconsumer.runtime.handling.bulk import BulkArguments  # few handlers are
+
+                arguments: Arguments = BulkArguments(function, _converting, _dumping, upgrade, self.codec)
+            elif upgrade is None:
+                arguments = Arguments(function, _converting, _dumping)
+            else:
+                arguments = UpgradedArguments(function, _converting, _dumping, upgrade)
             own = {"policies": self.retry_policies, "codec": self.codec}
             definition = _handler_of(chosen, function, arguments, checked | own)
             registered = RegisteredHandler(definition, function, arguments, self.hooks)

@@ -71,13 +71,9 @@ class CallPatience(Patience):
         self._seconds, self._now, self._sleep = seconds, clocks.monotonic, clocks.sleep
         self._until = 0.0
 
-    def begin(self) -> None:
-        """Count patience from now on."""
-        self._until = self._now() + self._seconds
-
-    def begin_at(self, instant: float) -> None:
-        """Count patience from this instant of the clock."""
-        self._until = instant + self._seconds
+    def begin(self, instant: float | None = None) -> None:
+        """Count patience from now on, or from this instant of the clock."""
+        self._until = (self._now() if instant is None else instant) + self._seconds
 
     def left(self) -> float:
         return max(0.0, self._until - self._now())
@@ -200,24 +196,13 @@ class CallThread:
         try:
             with pooled as store:
                 if self._unanswered:
-                    pooled.patience.begin_at(began)
+                    pooled.patience.begin(began)
                 result = call(store)
         except StoreUnreachable as error:  # the store itself may have said so, as by NotReplicated
             self._unanswered = not isinstance(error, NotReplicated) and not pooled.patience.left()
             raise
         self._unanswered = False
         return result
-
-
-async def call_in_thread(name: str, function: Callable[..., T], *arguments: Any) -> T:
-    """Call ``function`` in a thread of its own, without blocking the event loop."""
-    from asyncio import get_running_loop
-
-    loop = get_running_loop()
-    future: Future[T] = loop.create_future()
-
-    start_thread(name, partial(_answer_loop, loop, future, partial(function, *arguments)))
-    return await future
 
 
 def _answer_loop(loop: AbstractEventLoop, future: Future[Any], call: Callable[[], Any]) -> None:
@@ -345,20 +330,20 @@ class StoreCalls:
     async def _spooled_async(
         self, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate, before: int = 0
     ) -> list[Handle[Any]]:
-        """`_spooled` without blocking the event loop."""
-        return await call_in_thread("spooling", self._spooled, messages, error, before)
+        """`_spooled` in a thread of its own, without blocking the event loop."""
+        from asyncio import get_running_loop
+
+        loop = get_running_loop()
+        future: Future[list[Handle[Any]]] = loop.create_future()
+        start_thread("spooling", partial(_answer_loop, loop, future, partial(self._spooled, messages, error, before)))
+        return await future
 
     def _prepared(self, message: NewMessage) -> NewMessage:
         """``message`` after the hooks, encoded."""
-        return self._coded(self._drafted(message) if self.hooks.before_enqueue else message)
+        return self._coded(drafted(message, self.hooks.before_enqueue) if self.hooks.before_enqueue else message)
 
     def _coded(self, message: NewMessage) -> NewMessage:
-        if self.codec is None:
-            return message
-        return coded(message, self.codec)
-
-    def _drafted(self, message: NewMessage) -> NewMessage:
-        return drafted(message, self.hooks.before_enqueue)
+        return message if self.codec is None else coded(message, self.codec)
 
     def _enqueue_part(self, part: Sequence[NewMessage], store: Producer) -> list[Handle[Any]]:
         store.refuse_followed(part)

@@ -18,6 +18,14 @@ from pollconsumer.core.launcher.past import FLOOR, Punctuality
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.spans import parse_quota, parse_rate
 from pollconsumer.core.window import StopReason
+from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.assembly.handlers import (
+    load_handlers,
+    load_recurrences,
+    long_handlers,
+    running_programs,
+    wing_part,
+)
 from pollconsumer.interface.configured_store import opener_of, producer_of, spool_of
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.logs import STANDING, about, damped_by, identify, identity, log
@@ -26,6 +34,7 @@ from pollconsumer.interface.settings.model import ConsumerSettings, MoverSetting
 from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
 from pollconsumer.interface.settings.owners import warn_of_another_store
 from pollconsumer.interface.settings.values import parse_keep
+from pollconsumer.interface.user_imports import shadowed
 from pollconsumer.runtime.handling.handler import Handler, begin_launch
 from pollconsumer.runtime.handling.slot_waits import ServedQueues, SlotWaits, serve_here
 from pollconsumer.runtime.launch.launch import Launch, LaunchPlan, Work, run_launch
@@ -63,8 +72,6 @@ class ConsumerRole:
 
     def prepare(self) -> tuple[Group, Work]:
         # Imported lazily, since a mover needs none; and here, while the launch before still holds the lease.
-        from pollconsumer.interface.api.registry import registry
-        from pollconsumer.interface.assembly.handlers import load_handlers, load_recurrences, long_handlers
         from pollconsumer.runtime.consumer import consume
         from pollconsumer.runtime.handling.executors import executor_of
 
@@ -105,8 +112,6 @@ class ConsumerRole:
     def _begin(self, launch: Launch, queues: tuple[str, ...]) -> ConsumerOptions:
         """Tell the log and awaiting handlers of the launch, and the hooks that it begins: those of its end are called
         before the process exits, after the lease was released. ConfigurationError if a hook fails."""
-        from pollconsumer.interface.api.registry import registry
-
         self.held = True
         chosen, flight = self._settings.consumer, launch.progress.flight
         identify(launch.id, launch.plan.run_id, flight.the_one)
@@ -129,11 +134,7 @@ def launch_consumer(
     reports_completed: bool = False,
 ) -> None:
     """Run one launch of the consumer. ``linger`` in seconds; ``reports_completed``: see `LaunchPlan`."""
-    programs = pinger = None
-    if settings.commands:
-        from pollconsumer.interface.assembly.handlers import running_programs
-
-        programs = running_programs(settings)
+    programs, pinger = running_programs(settings) if settings.commands else None, None
     if settings.pings.url is not None:
         from pollconsumer.runtime.launch.pings import Pinger
 
@@ -151,15 +152,11 @@ def launch_consumer(
     role = ConsumerRole(settings, programs, options_of)
     listen = listener(lambda: role.handlers)
     if OUTCOME_VARIABLE in os.environ:
-        from pollconsumer.interface.assembly.handlers import wing_part
-
         listen = wing_part("telling_outcome")(listen)  # the request that has started the launch is told, too
     warn_of_another_store(settings)
     on_death = None if programs is None else programs.clear
     run_launch(plan, opener_of(settings), listen, role.prepare, on_death, pinger=pinger)
     if role.held and settings.dashboard.static is not None:
-        from pollconsumer.interface.assembly.handlers import wing_part
-
         before_exit(wing_part("write_at_end")(settings, settings.dashboard.static))
 
 
@@ -293,8 +290,6 @@ def served_queues(settings: Settings, handlers: Mapping[str, Handler]) -> tuple[
     the applications'."""
     if settings.consumer.queues:
         return tuple(dict.fromkeys(settings.consumer.queues))
-    from pollconsumer.interface.api.registry import registry  # imported lazily, since a mover has no applications
-
     return ("default", *sorted(({handler.queue for handler in handlers.values()} | registry.queues()) - {"default"}))
 
 
@@ -339,7 +334,6 @@ def isolating(
     handlers: Mapping[str, Handler], settings: Settings, check_lease: Callable[[], bool]
 ) -> Iterator[Mapping[str, Handler]]:
     """Yield ``handlers``, of which the isolated ones run in processes that end with the block."""
-    from pollconsumer.interface.user_imports import shadowed
     from pollconsumer.runtime.children.pool import Processes  # few handlers are isolated
 
     streaks = damped_by()

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import click
 
 from pollconsumer.core.errors import UsageError
+from pollconsumer.interface.assembly.launch_roles import launch_consumer, launch_mover
 from pollconsumer.interface.assembly.log_outputs import direct_log
 from pollconsumer.interface.cli.group import current_settings, name_configuration
 from pollconsumer.interface.cli.output import is_terminal
@@ -35,8 +36,6 @@ def run(if_free: bool, until_empty: bool, max_messages: int | None, linger: floa
 
     An option overrides the variable and the setting of the same name.
     """
-    from pollconsumer.interface.assembly.launch_roles import launch_consumer
-
     settings = current_settings()
     if linger is not None and not until_empty:
         raise UsageError("--linger needs --until-empty", fix="see 'pollconsumer run --help'")
@@ -61,8 +60,6 @@ def move(**flags: Any) -> None:
     'run' does this too, for the queues that it serves. 'move' does it for all queues: it is for setups with many
     consumers. An option overrides the variable and the setting of the same name.
     """
-    from pollconsumer.interface.assembly.launch_roles import launch_mover
-
     settings = current_settings()
     refuse_nowhere(settings)
     launch_mover(_settings_of_launch(settings, "mover", flags))

@@ -14,6 +14,7 @@ from pollconsumer.interface.cli.output import is_terminal
 from pollconsumer.interface.configured_store import opener_of, producer_of
 from pollconsumer.interface.logs.logs import warn_of_store
 from pollconsumer.interface.settings.owners import own_store, warn_of_another_store, warn_once_of_own_store
+from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.store import Store
@@ -28,8 +29,6 @@ def opened(warn: Callable[[str], None] = warn_of_store) -> Store:
     Where a node of a cluster is lost, its queues are left out of what is read of all queues; the command then ends with
     an error that names them.
     """
-    from pollconsumer.store.audit_log import acting_as  # a launch opens no store by this
-
     settings = current_settings()
     click.get_current_context().find_root().with_resource(acting_as(f"{_user()}@{os.uname().nodename}"))
     wire = opener_of(settings, warn=warn).persons_wire(command_patience)

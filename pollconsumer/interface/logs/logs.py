@@ -96,12 +96,6 @@ def identity() -> tuple[str | None, str | None]:
     return _identity
 
 
-def about_message(record: logging.LogRecord) -> dict[str, Any]:
-    """The values that `identify` gave the record, without those that are None."""
-    known = ((name, getattr(record, PREFIX + name, None)) for name in ABOUT)
-    return {name: value for name, value in known if value is not None}
-
-
 class LaunchStreaks:
     """The streaks of warnings and failures of one crontab line that one launch meets or ends: see
     ``core/news/repeats.py``.
@@ -118,7 +112,8 @@ class LaunchStreaks:
         """``launch``: the launch to which this process belongs; by default it is one itself."""
         self.files, self.name, self.launch = files, name, launch or os.urandom(8).hex()
         self._file, self._now = f"{DIRECTORY}/{name}", now
-        self._stopped: str | None = None
+        self.stopped: str | None = None
+        """Why the launch ends, once it got as far as the lease."""
 
     def meet(self, kind: str, name: str, text: str) -> str | None:
         """The line to print for ``text``, or None if it is damped."""
@@ -128,16 +123,12 @@ class LaunchStreaks:
         changed = streaks.encode(now) != before
         return text if changed and not self._write(streaks, now) else shown
 
-    def stopped(self, reason: str) -> None:
-        """The launch got as far as the lease, and this is why it ends."""
-        self._stopped = reason
-
     def close(self, code: int) -> list[str]:
         """The launch ends with this exit code. Returns lines for streaks that are over."""
-        if code or self._stopped is None or self._places().read(self._file) is None:
+        if code or self.stopped is None or self._places().read(self._file) is None:
             return []
         streaks, now = self._read(), self._now()
-        lines = streaks.end(self.launch, now, worked=self._stopped not in WITHOUT_WORK)
+        lines = streaks.end(self.launch, now, worked=self.stopped not in WITHOUT_WORK)
         return lines if self._write(streaks, now) else []
 
     def _read(self) -> Streaks:
@@ -194,7 +185,9 @@ class _Lines(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             failure = record.exc_info[1]
             text = f"{text}: {described(failure, most=len(text_of(failure)) + MOST_CHARACTERS)}"
-        level, fields = record.levelname.lower(), {**about_message(record), **getattr(record, "fields", {})}
+        level, identified = record.levelname.lower(), ((name, getattr(record, PREFIX + name, None)) for name in ABOUT)
+        fields = {name: value for name, value in identified if value is not None}
+        fields.update(getattr(record, "fields", {}))
         origin = _origin(record)
         if _copy is not None:
             _copy(level, text, fields | origin)
@@ -351,7 +344,7 @@ def damped_by() -> LaunchStreaks | None:
 def launch_stopped(reason: str) -> None:
     """The launch got as far as the lease, so that some streaks may be over."""
     if _streaks is not None:
-        _streaks.stopped(reason)
+        _streaks.stopped = reason
 
 
 def close_streaks(code: int) -> None:

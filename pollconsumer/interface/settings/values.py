@@ -20,6 +20,7 @@ from pollconsumer.interface.named_files import other_than_directory
 from pollconsumer.interface.settings.names import NO_STATE
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.system.own_files import EMBEDDED, OwnFiles, data_directory, state_directories
+from pollconsumer.store.client.address import server_urls, service_of
 
 R = TypeVar("R")
 W = TypeVar("W", bound="StrEnum")
@@ -205,12 +206,8 @@ def check_store(url: str) -> None:
         return
     scheme, separator, _ = url.partition("://")
     if separator and scheme == "redis+sentinel":
-        from pollconsumer.store.client.address import service_of  # few stores have Sentinels
-
         service_of(url)
     elif separator and scheme == "redis+cluster":
-        from pollconsumer.store.client.address import server_urls  # few stores are clusters
-
         for each in server_urls(url):
             check_store(each)
     elif separator and scheme in ("redis", "rediss"):
