@@ -203,7 +203,7 @@ def test_the_journal_gets_priorities_where_it_reads_and_where_it_is_told_to(site
 def test_syslog_gets_lines_with_their_level(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from pollconsumer.interface.assembly import log_outputs
     from pollconsumer.interface.logs import logs
-    from pollconsumer.interface.settings.model import LogsSettings
+    from pollconsumer.interface.settings.model import LogsSettings, Settings
 
     del site
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as syslog:
@@ -211,7 +211,7 @@ def test_syslog_gets_lines_with_their_level(site: Site, tmp_path: Path, monkeypa
         syslog.bind("log")
         monkeypatch.setattr(log_outputs, "SYSLOG", "log")
         logs.configure()
-        log_outputs.apply(LogsSettings(target="syslog"), tmp_path)
+        log_outputs.direct_log(Settings(logs=LogsSettings(target="syslog"), directory=tmp_path))
         try:
             logs.log.warning("careful")
         finally:

@@ -28,20 +28,16 @@ ABOUT_TARGET = logs.about("logs.target", kind=logs.STANDING)
 
 
 def direct_log(settings: Settings) -> None:
-    """Have the log of a launch, or of the process of an isolated handler, go where the settings say."""
-    if settings.logs != LogsSettings() or "JOURNAL_STREAM" in os.environ:
-        apply(settings.logs, settings.directory)
-
-
-def apply(settings: LogsSettings, directory: Path) -> None:
-    """Have the log look, and go, as ``settings`` say; a relative path is one in ``directory``. CannotCreate,
-    PermissionDenied for a target that cannot be opened."""
-    if settings.target == "stderr":
-        line = _line_of(settings.format, journal=_is_journal())
-        logs.direct(line, None, has_traceback=line is json_line)
+    """Have the log of a launch, or of the process of an isolated handler, look, and go, as the settings say.
+    CannotCreate, PermissionDenied for a target that cannot be opened."""
+    form, target = settings.logs.format, settings.logs.target
+    if target == "stderr":
+        if form != "text" or "JOURNAL_STREAM" in os.environ:
+            line = _line_of(form, journal=_is_journal())
+            logs.direct(line, None, has_traceback=line is json_line)
         return
-    handler = _opened(settings.target, directory)
-    line = _line_of(settings.format, journal=False) or (logs.text_line if settings.target == "syslog" else timed_line)
+    handler = _opened(target, settings.directory)
+    line = _line_of(form, journal=False) or (logs.text_line if target == "syslog" else timed_line)
 
     def copy(level: str, text: str, fields: Mapping[str, Any]) -> None:
         # Not by the factory of records, which others may replace.

@@ -32,10 +32,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "run": ("interface.cli.launch_commands:run", "Handle messages until just before the next launch."),
-    "move": (
-        "interface.cli.launch_commands:move",
-        "Move due messages from the schedule to queues, as run does.",
-    ),
+    "move": ("interface.cli.launch_commands:move", "Move due messages from the schedule to queues, as run does."),
     "enqueue": ("interface.cli.messages.enqueue:enqueue", "Enqueue a message, or one for each line of a file."),
     "status": ("interface.cli.installation.status:status", "Show one message, or an overview of queues and launches."),
     "list": ("interface.cli.messages.dead:list_", "List messages, by state."),

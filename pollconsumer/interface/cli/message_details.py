@@ -17,7 +17,7 @@ DURATIONS = {"waited_seconds": "waited", "handled_seconds": "duration"}
 
 def describe(message: Message) -> dict[str, Any]:
     """A message as ``--json`` shows it."""
-    row = message.row
+    row, progress = message.row, message.progress
     return {
         "id": message.id,
         "queue": message.queue,
@@ -35,7 +35,7 @@ def describe(message: Message) -> dict[str, Any]:
         "waits_for_rate_key": row.booked,
         "result": shown_value(message.result),
         "stop_asked_at": message.stop_asked_at and iso(message.stop_asked_at),
-        "progress": message.progress and progress_as_json(message.progress),
+        "progress": progress and progress._asdict() | {"at": iso(progress.at)},
         "timestamps": {name: None if at is None else iso(at) for name, at in row.timestamps._asdict().items()},
         "durations": message.durations,
     }
@@ -56,10 +56,6 @@ def recorded_as_json(recorded: Recorded) -> dict[str, Any]:
 def _shown_step(step: dict[str, Any]) -> str:
     ends = f"until {step['until']}" if step["until"] else json_text(step["result"])
     return f"{step['name']}: {ends}, at {step['at']}"
-
-
-def progress_as_json(progress: Progress) -> dict[str, Any]:
-    return progress._asdict() | {"at": iso(progress.at)}
 
 
 def _stop(details: dict[str, Any]) -> str:

@@ -196,7 +196,17 @@ def redrive(letters: Chosen, from_start: bool) -> None:
 def purge(letters: Chosen, unreadable: bool, yes: bool) -> None:
     """Delete dead letters."""
     if unreadable:
-        purge_unreadable(yes=yes)
+        quarantine, files = Quarantine(opened()), [*_files()]
+        if not yes:
+            count = len([*quarantine.entries()]) + len(files)
+            raise UsageError("nothing purged", f"{counted(count, 'unreadable message')} would be purged", "give --yes")
+        removed = quarantine.remove()
+        for each in files:
+            try:
+                Path(each.place).unlink(missing_ok=True)
+            except OSError as error:
+                raise PermissionDenied("cannot remove", each.place, error.strerror or str(error)) from None
+        report_counts("purged", removed + len(files), [], "")
         return
     if not yes:
         raise UsageError("nothing purged", f"{counted(len(letters), 'dead letter')} would be purged", "give --yes")
@@ -249,21 +259,6 @@ class Quarantine:
             count, _ = self._wire.all([("LLEN", key), ("DEL", key)])
             removed += count
         return removed
-
-
-def purge_unreadable(*, yes: bool) -> None:
-    """Forget what is kept. UsageError without ``yes``."""
-    quarantine, files = Quarantine(opened()), [*_files()]
-    if not yes:
-        count = len([*quarantine.entries()]) + len(files)
-        raise UsageError("nothing purged", f"{counted(count, 'unreadable message')} would be purged", "give --yes")
-    removed = quarantine.remove()
-    for each in files:
-        try:
-            Path(each.place).unlink(missing_ok=True)
-        except OSError as error:
-            raise PermissionDenied("cannot remove", each.place, error.strerror or str(error)) from None
-    report_counts("purged", removed + len(files), [], "")
 
 
 def _files() -> Iterator[Quarantined]:
