@@ -50,7 +50,7 @@ def _write(settings: Settings, directory: Path, problems: list[str]) -> None:
         from pollconsumer.store.store import Store
 
         wire = opener_of(settings).bare_wire(lambda: Budget(PAGES_WITHIN))
-        wire.skip_lost()
+        wire.skips_lost = True
         try:
             write_pages(reading_of(settings, Store(wire, settings.namespace)), directory)
         finally:

@@ -142,7 +142,7 @@ class Leases:
             MOST_LAUNCHES_KEPT,
             description,
             entry,
-            self._wire.evidence.marks.greatest,
+            self._wire.marks.greatest,
             *dead,
         ]
         answer = self._wire.call("acquire", keys, args)
@@ -214,10 +214,10 @@ class Leases:
         args = [held.lineage, held.role, held.fence, int(TTL * 1000), held.launch, held.description, entry]
         renewed, *marks = self._wire.call("renew", keys, args)
         before, mark = map(int, marks)
-        evidence = self._wire.evidence
-        seen = evidence.marks.seen or int(held.fence)
+        known = self._wire.marks
+        seen = known.seen or int(held.fence)
         self.rollback = (seen, before) if before < seen else None  # GUARD a renewal that finds less than was seen
-        evidence.marks = Marks(mark, max(evidence.marks.greatest, seen, mark))
+        self._wire.marks = Marks(mark, max(known.greatest, seen, mark))
         return None if renewed < 0 else bool(renewed)
 
     def prolong_presence(self, queues: Iterable[str]) -> None:
@@ -235,7 +235,7 @@ class Leases:
         return bool(released)
 
     def _reach(self, mark: int) -> None:
-        self._wire.evidence.marks = self._wire.evidence.marks.reaching(mark)
+        self._wire.marks = Marks(*(max(known, mark) for known in self._wire.marks))
 
     def break_(self, lineage: str, fence: str) -> bool:
         """Take the lease from the holder with ``fence``. False if another holds it by now."""

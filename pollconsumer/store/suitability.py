@@ -99,24 +99,23 @@ class Rollback:
     def look(self, wire: Wire, found: bytes | None, remembered: str) -> None:
         """Look whether the store went back, on a new connection, where this mark was ``found``. Raises WentBack."""
         marks = self._marks or self._read(remembered)
-        evidence = wire.evidence
-        seen = max(marks.seen, evidence.marks.seen)
+        seen = max(marks.seen, wire.marks.seen)
         mark = count_of(found)
         reached = min(seen, mark) if self._confirmed else mark  # GUARD what was merely read
-        self._marks = evidence.marks = Marks(reached, max(marks.greatest, evidence.marks.greatest, mark))
+        self._marks = wire.marks = Marks(reached, max(marks.greatest, wire.marks.greatest, mark))
         if mark < seen:  # GUARD a connection that finds less than was seen
             line = went_back(seen, mark)
-        elif evidence.witness is not None and (what := self._missing(wire, evidence.witness)):
+        elif wire.witness is not None and (what := self._missing(wire, wire.witness)):
             line = f"store rolled back: message {what}; {_may_be_lost(mark)}"
         else:
             return
-        evidence.witness = None
+        wire.witness = None
         self._tell(line)
 
     def note(self, wire: Wire) -> None:
         """Remember what was seen, at the end of a launch."""
         if not self._memo.read_marks().startswith(_REFUSED):
-            self._write(wire.evidence.marks)
+            self._write(wire.marks)
 
     def refuse(self, line: str) -> NoReturn:
         """Raise WentBack, here and in later processes."""

@@ -200,7 +200,10 @@ CHANGES: dict[str, tuple[str, str]] = {
     "runtime/handling/journal: a wait counts from its first call": ("(known and known.until) or ", ""),
     "client/cluster_wire: asking": ("ASKING", "TIME"),
     "client/cluster_wire: replicas do not wait": TRUE,
-    "client/cluster_wire: the fewest replicas": ("least(answer, before)", "answer"),
+    "client/cluster_wire: the fewest replicas": (
+        "[*map(min, answer, before)] if isinstance(answer, list) else min(answer, before)",
+        "answer",
+    ),
     "client/cluster_wire: what another node may have carried out": ("len(answers) > 1", "False"),
     "client/sentinel: a replica is not written to": ('or role[:1] != [b"master"]', ""),
     "client/server_wire: clients of another server are left alone": (

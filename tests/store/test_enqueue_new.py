@@ -85,7 +85,7 @@ class History:
                 self.launch.complete(*reserved)
             else:
                 self.launch.settle(*map(retry, reserved))
-        witness = self.store.wire.evidence.witness  # what it looks for on its next connection
+        witness = self.store.wire.witness  # what it looks for on its next connection
         self.told.append(witness and witness[:3])
 
 

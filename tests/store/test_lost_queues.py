@@ -31,7 +31,7 @@ def parted(store: RedisStore, wire: Wire, monkeypatch: pytest.MonkeyPatch) -> Wi
     """A message in each of two queues, the node of one of which seems lost."""
     store.enqueue([message(queue, queue=queue) for queue in (LEFT, LOST)])
     monkeypatch.setattr(type(wire), "lost", lambda _, keys: _lost(keys))
-    wire.skip_lost()
+    wire.skips_lost = True
     return wire
 
 

@@ -119,7 +119,7 @@ def test_a_renewal_finds_that_the_store_went_back_once(
     claim = take(leases)
     bring_back = going_back()
     assert renew(leases, claim)
-    seen = leases._wire.evidence.marks.seen  # noqa: SLF001  that of the store
+    seen = leases._wire.marks.seen  # noqa: SLF001  that of the store
     assert leases.rollback is None
     bring_back()
     assert renew(leases, claim)

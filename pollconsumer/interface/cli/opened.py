@@ -32,7 +32,7 @@ def opened(warn: Callable[[str], None] = warn_of_store) -> Store:
     settings = current_settings()
     click.get_current_context().find_root().with_resource(acting_as(f"{_user()}@{os.uname().nodename}"))
     wire = opener_of(settings, warn=warn).persons_wire(command_patience)
-    wire.skip_lost()
+    wire.skips_lost = True
     wires_of_command().append(wire)
     return Store(wire, settings.namespace)
 

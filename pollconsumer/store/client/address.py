@@ -116,12 +116,12 @@ def address_of(url: str) -> Address:
         host, port = parts.hostname, parts.port
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
     except ValueError:
-        raise _invalid(url, "not a URL that can be read") from None
+        raise ConfigurationError("store", redacted(url), "not a URL that can be read") from None
     path = unquote(parts.path)
     user, password = options.pop("username", ""), options.pop("password", "")
     database = options.pop("db", "" if parts.scheme == "unix" else path.strip("/"))
     if rule := _broken_rule(parts.scheme, path, database, options):
-        raise _invalid(url, rule)
+        raise ConfigurationError("store", redacted(url), rule)
     return Address(
         host=unquote(host or "localhost"),
         port=port or PORT,
@@ -150,10 +150,6 @@ def rule_of_certificate(options: Mapping[str, str]) -> str:
     """The rule that the option for the server's certificate breaks; empty if it breaks none."""
     known = options.get(CERTIFICATE, "none") in ("none", "optional", "required")
     return "" if known else f"{CERTIFICATE} must be none, optional or required"
-
-
-def _invalid(url: str, fix: str) -> ConfigurationError:
-    return ConfigurationError("store", redacted(url), fix)
 
 
 class SeveralHosts(NamedTuple):

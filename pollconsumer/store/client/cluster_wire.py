@@ -13,7 +13,7 @@ from pollconsumer.store.client.cluster_nodes import Liveness, NodeWire, Topology
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import Patience
 from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered
-from pollconsumer.store.client.wire import WAITING, Strict, Wire, least
+from pollconsumer.store.client.wire import WAITING, Strict, Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.scripts import Scripts
 
@@ -204,8 +204,8 @@ class ClusterWire(Wire):
             self._sent.append((node, places))
         self.replicas = min((node.replicas for node in self._nodes.values()), default=0)
         if self._nodes:
-            known = max(node.evidence.marks.greatest for node in self._nodes.values())
-            self.evidence.marks = self.evidence.marks._replace(greatest=known)
+            known = max(node.marks.greatest for node in self._nodes.values())
+            self.marks = self.marks._replace(greatest=known)
 
     def _receive(self, blocking: float) -> list[Any]:
         answers: list[Any] = [None] * len(self._commands)
@@ -285,7 +285,8 @@ class ClusterWire(Wire):
         if before is None or isinstance(answer, ErrorReply):
             answers[at] = answer
         elif not isinstance(before, ErrorReply):
-            answers[at] = least(answer, before)  # GUARD the fewest replicas
+            # GUARD the fewest replicas
+            answers[at] = [*map(min, answer, before)] if isinstance(answer, list) else min(answer, before)
 
     def _node(self, node: Node) -> NodeWire:
         wire = self._nodes.get(node)

@@ -95,7 +95,15 @@ class SocketConnection:
         self._pending = getattr(opened, "pending", int)
         self._reader = hiredis.Reader(replyError=ErrorReply, errors="replace", notEnoughData=_NONE)
         self._timeout = 0.0
-        self._log_in(until)
+        try:
+            if commands := self._address.login():
+                self.send(commands)
+            for _ in commands:
+                if isinstance(reply := self.read(left_until(until)), ErrorReply):
+                    raise reply
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def place(self) -> str:
@@ -128,7 +136,11 @@ class SocketConnection:
             while (reply := reader.gets()) is _NONE:
                 if received:  # a part of the reply has come
                     until = until or monotonic() + self._at_most(timeout)
-                    within = min(timeout, self._left_for_rest(until))
+                    if reader.len() > LONGEST_VALUE:
+                        raise ConnectionError(f"a value of more than {LONGEST_VALUE >> 20} MiB")
+                    if (left := until - monotonic()) <= 0:
+                        raise TimeoutError("no whole answer in time")
+                    within = min(timeout, left)
                 if within != self._timeout:
                     self._limit(within)
                 received = self._socket.recv(MOST_BYTES)
@@ -153,13 +165,6 @@ class SocketConnection:
                 yield received
         except self._late:
             raise TimeoutError(f"nothing within {timeout:.3g} s") from None
-
-    def _left_for_rest(self, until: float) -> float:
-        if self._reader.len() > LONGEST_VALUE:
-            raise ConnectionError(f"a value of more than {LONGEST_VALUE >> 20} MiB")
-        if (left := until - monotonic()) <= 0:
-            raise TimeoutError("no whole answer in time")
-        return left
 
     def _limit(self, timeout: float) -> None:
         """Have the next wait last ``timeout`` seconds at most."""
@@ -190,32 +195,12 @@ class SocketConnection:
 
     __del__ = close
 
-    def _log_in(self, until: float) -> None:
-        try:
-            commands = self._address.login()
-            if commands:
-                self.send(commands)
-            for _ in commands:
-                reply = self.read(left_until(until))
-                if isinstance(reply, ErrorReply):
-                    raise reply
-        except BaseException:
-            self.close()
-            raise
-
-
-def as_text(parts: Sequence[Any]) -> Sequence[Any]:
-    """``parts`` of a command, numbers as text: hiredis crashes the interpreter when a signal handler raises while it
-    makes text of a number."""
-    if _TEXT.issuperset(map(type, parts)):
-        return parts
-    return [part if isinstance(part, (bytes, str)) else str(part) for part in parts]
-
 
 def packed(command: Command) -> bytes:
-    """The bytes that are sent."""
-    if command[0] != "EVALSHA":  # of these `Wire.script` has seen to it: commands of messages keep what it made
-        command = tuple(as_text(command))
+    """The bytes that are sent. Numbers are text before hiredis has them: it crashes the interpreter when a signal
+    handler raises while it makes text of a number."""
+    if not _TEXT.issuperset(map(type, command)):
+        command = tuple([part if isinstance(part, (bytes, str)) else str(part) for part in command])
     text: bytes = hiredis.pack_command(command)
     return text
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
 from pollconsumer.core.notation.text import redacted
@@ -38,9 +37,6 @@ class Sentinels:
         self._pid = 0
         self._look_at = 0.0
         self.login = self._service.primary._replace(credentials=credentials)
-
-    def connection(self, patience: Callable[[], Patience]) -> PrimaryConnection:
-        return PrimaryConnection(self, patience)
 
     def primary(self, timeout: float) -> Address:
         """The address of the primary. ConnectionError if no Sentinel can tell within ``timeout`` seconds;
@@ -115,7 +111,13 @@ class Sentinels:
     def _place_by(self, sentinel: Address, timeout: float) -> tuple[str, int] | None:
         """Host and port of the primary by ``sentinel``; None if it knows none. OSError, ErrorReply; ConfigurationError
         if it is no Sentinel."""
-        said = self._ask(sentinel, timeout)
+        until = time.monotonic() + timeout
+        connection, self._kept = self._kept, None
+        if connection is None or self._pid != os.getpid() or not connection.is_to(sentinel):
+            connection = SocketConnection(sentinel)
+            connection.connect(timeout)
+        said = connection.ask(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service.name), left_until(until))
+        self._kept, self._pid = connection, os.getpid()
         if said is None:
             return None
         if (place := place_in(said)) is None:
@@ -123,17 +125,6 @@ class Sentinels:
                 "store: no Sentinel", f"{sentinel.host}:{sentinel.port}", f"it says: {shown(said)}"
             )
         return place
-
-    def _ask(self, sentinel: Address, timeout: float) -> Any:
-        until = time.monotonic() + timeout
-        question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service.name)
-        connection, self._kept = self._kept, None
-        if connection is None or self._pid != os.getpid() or not connection.is_to(sentinel):
-            connection = SocketConnection(sentinel)
-            connection.connect(timeout)
-        found = connection.ask(question, left_until(until))
-        self._kept, self._pid = connection, os.getpid()
-        return found
 
 
 class PrimaryConnection(SocketConnection):

@@ -38,8 +38,14 @@ class ServerWire(Wire):
         super().__init__(url, patience, greet=greet, scripts=scripts, strict=strict)
         self._revive = revive
         self._tls: Mapping[str, str] | None = None
-        if connect is None:
-            self._tls, connect = _connections(url, self._bearing, credentials)
+        if connect is None and url.startswith("redis+sentinel:"):
+            from pollconsumer.store.client.sentinel import PrimaryConnection, Sentinels  # few stores have Sentinels
+
+            sentinels = Sentinels(url, credentials)
+            self._tls, connect = sentinels.login.tls, partial(PrimaryConnection, sentinels, self._bearing)
+        elif connect is None:
+            address = address_of(url)._replace(credentials=credentials)
+            self._tls, connect = address.tls, partial(SocketConnection, address, self._bearing)
         self._make = connect
         self._connection: Connection | None = None
         self._client: int | None = None
@@ -191,11 +197,19 @@ class ServerWire(Wire):
         self.close()
 
     def _answers(self, count: int, timeout: float) -> list[Any]:
+        """Read ``count`` answers, each within ``timeout``, and all of them within what patience has left, if that is
+        more."""
         connection = self._connection
         if connection is None:
             raise Unanswered("connection lost", sent=True)
+        answers: list[Any] = []
+        began = monotonic()
         try:
-            answers = [connection.read(timeout)] if count == 1 else self._several(connection, count, timeout)
+            while len(answers) < count:
+                within = timeout
+                if monotonic() - began > timeout:
+                    within = left_until(began + max(timeout, self._bearing().left()), timeout)
+                answers.append(connection.read(within))
             self.said, self._awaits = answers, False
             return answers
         except OSError as error:
@@ -203,18 +217,6 @@ class ServerWire(Wire):
             self._abandon()
             self._raise_if_refused(error, established=True)
             raise Unanswered(str(error), sent=True) from None
-
-    def _several(self, connection: Connection, count: int, timeout: float) -> list[Any]:
-        """Read ``count`` answers, each within ``timeout``, and all of them within what patience has left, if that is
-        more."""
-        answers: list[Any] = []
-        began = monotonic()
-        while len(answers) < count:
-            within = timeout
-            if monotonic() - began > timeout:
-                within = left_until(began + max(timeout, self._bearing().left()), timeout)
-            answers.append(connection.read(within))
-        return answers
 
     def _raise_if_refused(self, error: OSError, *, established: bool) -> None:
         """Raise for a permanent failure of TLS."""
@@ -225,17 +227,3 @@ class ServerWire(Wire):
                 raise refusal from None
             if not established and isinstance(error, TimeoutError):
                 raise Unanswered("timed out: is it a port with TLS?", sent=False) from None
-
-
-def _connections(
-    url: str, patience: Callable[[], Patience], credentials: CredentialProvider | None
-) -> tuple[Mapping[str, str] | None, Callable[[], Connection]]:
-    """The options of TLS, None without it, and a function that makes connections. ConfigurationError for an invalid
-    ``url``."""
-    if url.startswith("redis+sentinel:"):
-        from pollconsumer.store.client.sentinel import Sentinels  # few stores have Sentinels
-
-        sentinels = Sentinels(url, credentials)
-        return sentinels.login.tls, partial(sentinels.connection, patience)
-    address = address_of(url)._replace(credentials=credentials)
-    return address.tls, partial(SocketConnection, address, patience)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import PermissionDenied, PollConsumerError, StoreRefused, StoreUnreachable
 from pollconsumer.core.notation.text import redacted
-from pollconsumer.store.client.connection import Command, as_text
+from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import STEP, Patience, answer_within
 from pollconsumer.store.client.replies import (
     ErrorReply,
@@ -97,11 +97,6 @@ class ByKeepers(ByPeople):
         return "SET", f"{key.partition('}')[0]}}}:{MARKER}", 1, "PX", 1000
 
 
-def least(one: Any, other: Any) -> Any:
-    """The least of two answers, as of two nodes of a cluster: what both confirm."""
-    return [*map(min, one, other)] if isinstance(one, list) else min(one, other)
-
-
 MISREAD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error)
 """What reading an answer of another form than the one that was asked for ends with."""
 Witness = tuple[str, str | bytes, bool, float]
@@ -115,21 +110,6 @@ class Marks(NamedTuple):
 
     seen: int
     greatest: int
-
-    def reaching(self, mark: int) -> Marks:
-        """The marks that are known once the store has reached ``mark``."""
-        return Marks(max(self.seen, mark), max(self.greatest, mark))
-
-
-class Evidence:
-    """What a connection's holder knows of the store, by which it notices that the store went back: see
-    ``suitability.py``. ``witness`` is the last message that was acknowledged."""
-
-    __slots__ = ("marks", "witness")
-
-    def __init__(self) -> None:
-        self.marks = Marks(0, 0)
-        self.witness: Witness | None = None
 
 
 class CallPatienceSource:
@@ -181,7 +161,10 @@ class Wire(ABC):
         """Why the last call had no answer."""
         self.replicas = 0
         """The number of the server's replicas when it was greeted."""
-        self.evidence = Evidence()
+        self.marks = Marks(0, 0)
+        self.witness: Witness | None = None
+        """With the marks what the connection's holder knows of the store, by which it notices that the store went back:
+        see ``suitability.py``."""
         self.skips_lost = False
         """Whether `readable_queues` leaves out queues whose node of a cluster is lost; these are then ``unread``."""
         self.unread: set[str] = set()
@@ -190,10 +173,6 @@ class Wire(ABC):
     def rights(self) -> tuple[str, ...]:
         """The commands that it uses beside its caller's."""
         return () if self.strict is None else (self.strict.right,)  # GUARD rights of one that waits
-
-    def skip_lost(self) -> None:
-        """Have `readable_queues` leave out queues whose node of a cluster is lost."""
-        self.skips_lost = True
 
     def call(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         """Run an idempotent script, and repeat it after a lost answer."""
@@ -213,13 +192,13 @@ class Wire(ABC):
         return self.all([arguments])[0]
 
     def script(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> tuple[Any, ...]:
-        """The command that runs a script, for `all` and `once`. What a caller adds to it is text. An act without its
-        last key is answered anew at each repetition."""
+        """The command that runs a script, for `all` and `once`. An act without its last key is answered anew at each
+        repetition."""
         if isinstance(script, str):
             script = self.scripts[script]
         if script.is_act and len(keys) == len(script.keys):
             keys = [*keys[:-1], f"{keys[-1]}:{os.urandom(8).hex()}"]  # GUARD a number of the call
-        return ("EVALSHA", script.sha, b"%d" % len(keys), *keys, *as_text(args))
+        return ("EVALSHA", script.sha, b"%d" % len(keys), *keys, *args)
 
     def all(
         self,

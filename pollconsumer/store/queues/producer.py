@@ -99,7 +99,7 @@ class Producer:
             return self.enqueue([message])[0]
         trip, arguments = [[message]], (rows.plain_record(message), message.id)
         command = self.wire.of_queue("enqueue_new", self.keys, message.queue, arguments)
-        (held,) = self._call([command], lambda: trip, None, 0)  # of a repetition, `enqueue.lua` answers
+        (held,) = self._call([command], trip, None, 0)  # of a repetition, `enqueue.lua` answers
         return self._held(trip, trip[0], held, 0)[0]
 
     def refuse_followed(self, messages: Iterable[NewMessage]) -> None:
@@ -129,9 +129,13 @@ class Producer:
         done = 0
         for trip in _round_trips(messages):
             for page in trip:
-                self.register(page[0].queue)
-                if replaces(page[0]) and not origin:
-                    self._demand_replacing(page[0].queue)
+                queue = page[0].queue
+                self.register(queue)
+                if replaces(page[0]) and not origin and queue not in self._replacing:
+                    demand(self.wire, REPLACING, self.keys.queue(queue, "rows"))  # GUARD rights to replace
+                    if len(self._replacing) >= MOST_QUEUES:
+                        self._replacing.clear()
+                    self._replacing.add(queue)
             answers = self._send(trip, origin, done)
             for page, held in zip(trip, answers, strict=True):
                 yield self._held(trip, page, held, done)
@@ -171,18 +175,18 @@ class Producer:
             pairs = zip(page, held, strict=True)
             results = [Enqueued(holder.decode() or message.id, bool(holder)) for message, holder in pairs]
         else:
-            results = list(map(_enqueued, zip([message.id for message in page], repeat(False))))
-        self.wire.evidence.witness = page[-1].queue, results[-1].id, False, self._clocks.monotonic()
+            results = list(map(_enqueued, zip(map(attrgetter("id"), page), repeat(False))))
+        self.wire.witness = page[-1].queue, results[-1].id, False, self._clocks.monotonic()
         return results
 
     def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
         """Answers of one round trip, after ``done`` messages of the same call."""
-        return self._call(self._commands(trip, origin, done, ""), lambda: trip, origin, done)
+        return self._call(self._commands(trip, origin, done, ""), trip, origin, done)
 
     def _call(
         self,
         commands: list[tuple[Any, ...]],
-        trip: Callable[[], Trip],
+        trip: Trip,
         origin: Origin | None,
         done: int,
         awaiting: Sequence[tuple[Any, ...]] = (),
@@ -196,14 +200,14 @@ class Producer:
         began = self._clocks.boot_time()
         looks: Sequence[Command] = ()
         if self.demand is not None:
-            looks, at = self.demand.looks(chain.from_iterable(trip())), len(commands) - len(awaiting)
+            looks, at = self.demand.looks(chain.from_iterable(trip)), len(commands) - len(awaiting)
             commands[at:at] = looks
 
         def bound() -> None:
             (now,) = self.wire.once([TIME])
             age_ms = int((self._clocks.boot_time() - began) * 1000)
             until = to_ms(now) + REPEAT_WITHIN_MS - age_ms
-            commands[:] = [*self._commands(trip(), origin, done, f"@{until}"), *looks, *awaiting]
+            commands[:] = [*self._commands(trip, origin, done, f"@{until}"), *looks, *awaiting]
 
         try:
             answers = self.wire.all(commands, mend=bound, blocking=within)  # GUARD a repetition has an end
@@ -211,7 +215,7 @@ class Producer:
             raise
         except StoreUnreachable as error:
             if error.sent:
-                raise OutcomeUnknown(ids_of(trip())) from None
+                raise OutcomeUnknown(ids_of(trip)) from None
             raise
         finally:
             self._calls += 1  # GUARD a call has no number of another
@@ -219,7 +223,7 @@ class Producer:
             self.demand.heed(self.wire, answers[at : at + len(looks)])
             del answers[at : at + len(looks)]
         if self.wire.repeated:
-            for page, held in zip(trip(), answers, strict=False):
+            for page, held in zip(trip, answers, strict=False):
                 if isinstance(held, list):  # what was found, without what the first attempt has accepted
                     held[:] = [
                         b"" if found.decode() == message.id and not _may_be_of_another(message) else found
@@ -259,14 +263,6 @@ class Producer:
             if len(self._registered) >= MOST_QUEUES:
                 self._registered.clear()
             self._registered.add(queue)
-
-    def _demand_replacing(self, queue: str) -> None:
-        """Check the rights to replace what waits, before the first time in ``queue``."""
-        if queue not in self._replacing:
-            demand(self.wire, REPLACING, self.keys.queue(queue, "rows"))  # GUARD rights to replace
-            if len(self._replacing) >= MOST_QUEUES:
-                self._replacing.clear()
-            self._replacing.add(queue)
 
 
 def ids_of(trip: Trip) -> list[str]:
@@ -350,7 +346,7 @@ class StrictProducer(Producer):
         too few replicas confirmed in time."""
         strict, commands = self._strict, self._commands(trip, origin, done, "")
         awaiting = strict.awaiting(self.wire.replicas, [self.keys.queue(page[0].queue, "counters") for page in trip])
-        answers = self._call(commands + awaiting, lambda: trip, origin, done, awaiting, strict.within)
+        answers = self._call(commands + awaiting, trip, origin, done, awaiting, strict.within)
         if awaiting and (problem := strict.shortfall(answers[-1], self.wire.replicas)):
             self.wire.close()  # the server may not be the primary any more
             accepted = [entry for entry, held in zip(trip, answers, strict=False) if isinstance(held, list)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from math import inf
 from types import MappingProxyType
@@ -138,7 +139,10 @@ class RedisStore:
         except Unanswered:
             self.wire.close()
             self.wire.part(commands)
-            answers, sent = self._step_again(claim, shares, commands, keep), -inf
+            release = partial(self.release_unanswered, claim, shares, keep)
+            release()  # GUARD what a lost reply reserved is given back
+            answers = self.wire.all(commands, mend=release)  # GUARD what the next lost reply reserved is given back
+            sent = -inf
         if self.wire.scripts.loads != loads:
             sent = -inf
         read, stepped, at = now(), Stepped(), before + len(promoting)
@@ -167,7 +171,7 @@ class RedisStore:
         queue = share.queue
         stepped.stale += stale
         if share.runs and (last := share.runs[-1][2][-1]) not in stale:
-            self.wire.evidence.witness = queue, last, True, self._clocks.monotonic()
+            self.wire.witness = queue, last, True, self._clocks.monotonic()
         stepped.successor = stepped.successor or bool(waiting)
         stepped.held_back = stepped.held_back or bool(left)
         if wait_ms >= 0 and (stepped.more_in is None or wait_ms < stepped.more_in * 1000):
@@ -192,19 +196,6 @@ class RedisStore:
         keys = self.keys.of_script(script, share.queue)
         keys[-1] += f":{claim.group}"  # successor_waits
         return self.wire.script(script, keys, args)
-
-    def _step_again(
-        self,
-        claim: Claim,
-        shares: Sequence[Share],
-        commands: list[tuple[Any, ...]],
-        keep: Callable[[str], Iterable[bytes]],
-    ) -> list[Any]:
-        def release() -> None:
-            self.release_unanswered(claim, shares, keep)
-
-        release()  # GUARD what a lost reply reserved is given back
-        return self.wire.all(commands, mend=release)  # GUARD what the next lost reply reserved is given back
 
     def release_unanswered(
         self, claim: Claim, shares: Sequence[Share], keep: Callable[[str], Iterable[bytes]] = lambda _: ()
