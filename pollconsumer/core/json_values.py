@@ -121,7 +121,7 @@ def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             if not isinstance(name, str):
                 raise TypeError(f"{path}: names must be text, not {type(name).__name__}")
             yield path, name
-            yield f"{path}{_step(name)}", part
+            yield path + (f".{shown(name)}" if name.isidentifier() else f"[{shown(repr(name))}]"), part
     elif isinstance(value, list | tuple):
         for number, part in enumerate(value):
             yield f"{path}[{number}]", part
@@ -133,7 +133,3 @@ def _parts(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         except ValueError as error:
             raise BadData(path, None, str(error)) from None
         yield path, encodable
-
-
-def _step(name: object) -> str:
-    return f".{shown(name)}" if isinstance(name, str) and name.isidentifier() else f"[{shown(repr(name))}]"

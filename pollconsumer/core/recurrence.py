@@ -107,9 +107,11 @@ class Recurrence:
         rule = {name: getattr(self, name) for name in _RULE if getattr(self, name) != _DEFAULTS[name]}
         head = f'{{"rule":{_compact(rule)},"handler":'
         names = [name for name in _OF_PUT if name not in ("handler", "created")]
-        rest = [(name, _stored(getattr(self, name))) for name in names]
+        rest = [(name, getattr(self, name)) for name in names]
         given = "".join(
-            f',"{name}":{_compact(value)}' for name, value in rest if value != _DEFAULTS[name] and value != {}
+            f',"{name}":{_compact(epoch_ms(value) if isinstance(value, datetime) else value)}'
+            for name, value in rest
+            if value != _DEFAULTS[name] and value != {}
         )
         return f"{head}{_compact(self.handler)}{given}}}", head
 
@@ -166,10 +168,6 @@ class Recurrence:
 def latest_ms(recurrence: Recurrence) -> int:
     """The latest instant that it may yield, in epoch ms."""
     return _LAST if recurrence.until is None else min(_LAST, epoch_ms(recurrence.until))
-
-
-def _stored(value: Any) -> Any:
-    return epoch_ms(value) if isinstance(value, datetime) else value
 
 
 _DEFAULTS = {each.name: each.default for each in fields(Recurrence)}

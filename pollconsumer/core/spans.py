@@ -7,6 +7,7 @@ from functools import lru_cache
 from json import dumps, loads
 
 from pollconsumer.core.errors import BadData
+from pollconsumer.core.notation.text import is_text
 from pollconsumer.core.notation.timespan import DAY, Span, parse_duration
 
 
@@ -57,13 +58,19 @@ def _parsed(rate: str) -> tuple[int, int]:
 
 def check_rate(rate: object, key: object) -> None:
     """Raise BadData if ``rate`` or ``key`` is invalid. ``rate`` may be empty, which stands for the queue's."""
-    if not isinstance(key, str) or not _is_key(key):
-        raise BadData("rate key", repr(key), "text of 1 to 255 bytes without control characters")
+    check_short_key(key, "rate key")
     if rate != "":
         try:
             parse_rate(rate)
         except ValueError as error:
             raise BadData("rate", repr(rate), str(error)) from None
+
+
+def check_short_key(key: object, what: str) -> str:
+    """``key``, if it is valid for a concurrency key or a rate key: ``what`` says which."""
+    if not isinstance(key, str) or not is_text(key) or not 0 < len(key.encode()) <= 255 or min(key) < " ":
+        raise BadData(what, repr(key), "text of 1 to 255 bytes without control characters")
+    return key
 
 
 def key_of(handler: str, payload: bytes, argument: str | None) -> str:
@@ -72,10 +79,3 @@ def key_of(handler: str, payload: bytes, argument: str | None) -> str:
         return handler
     value = loads(payload).get(argument)
     return f"{handler} {value if isinstance(value, str) else dumps(value, separators=(',', ':'))}"
-
-
-def _is_key(key: str) -> bool:
-    try:
-        return 0 < len(key.encode()) <= 255 and min(key) >= " "
-    except UnicodeEncodeError:
-        return False

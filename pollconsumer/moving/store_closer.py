@@ -126,7 +126,10 @@ class StoreCloser:
                 if self.note() is None:  # else another export has closed it
                     raise
             else:
-                self._close_control(ClosingNote(now_ms(self.wire), EXPORT, id))
+                # This does nothing if leases may be held again by now.
+                places = sorted({*_CONTROL_PLACES, *(place for place in self.places() if not place.queue)})
+                keys = [self.keys.control("closing"), *self._pairs(places)]
+                self.wire.call("close", keys, [str(ClosingNote(now_ms(self.wire), EXPORT, id))])
         if note.for_ == IMPORT:
             raise StoreRefused("store not imported", note.id, "finish that: pollconsumer store import FILE")
         for queue in self._queues():
@@ -204,12 +207,6 @@ class StoreCloser:
         except BaseException:
             self.wire.command("DEL", self.keys.control("closing"))
             raise
-
-    def _close_control(self, note: ClosingNote) -> None:
-        """Close the keys of the namespace; do nothing if leases may be held again by now."""
-        places = sorted({*_CONTROL_PLACES, *(place for place in self.places() if not place.queue)})
-        keys = [self.keys.control("closing"), *self._pairs(places)]
-        self.wire.call("close", keys, [str(note)])
 
     def _queues(self) -> list[str]:
         """The known queues, and other ones that have keys."""

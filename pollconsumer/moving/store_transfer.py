@@ -68,11 +68,18 @@ def export_(file: str, yes: bool) -> None:
         raise UsageError("--json", "-", "the last line of an export has its totals")
     if not yes:
         ask("This closes the store: launches and producers are refused until 'store reopen --yes'. Export?")
-    closing, said = _closing(opener_of(current_settings())), _WaitNotice()
+    closing, said = _closing(opener_of(current_settings())), list[str]()
+
+    def pause(held: list[str]) -> None:
+        if held != said:  # other launches than those that it has named
+            said[:] = held
+            print_notice(f"waiting until these launches have ended: {' '.join(held)}")
+        time.sleep(LOOK_EVERY)
+
     closed = complete = False
     try:
         with raising_terminations(), _written(file, "export") as output:
-            lines = export(closing, closing.close(os.urandom(8).hex(), said.pause))
+            lines = export(closing, closing.close(os.urandom(8).hex(), pause))
             closed = True
             totals = _write_lines(lines, output)
         complete = True
@@ -158,7 +165,7 @@ def import_(file: str, restart: bool) -> None:
     import the same file again.
     """
     current_settings()  # refused at once where nothing says in which store
-    taken, imports = 0, list[tuple[StoreOpener, Import, object]]()
+    taken, imports = 0, list[tuple[StoreOpener, Import]]()
 
     def advance(elements: int) -> None:
         nonlocal taken
@@ -178,13 +185,12 @@ def import_(file: str, restart: bool) -> None:
                     continue
                 importing = Import(_closing(opener), advance)
                 importing.begin(header, restart=restart)
-                end = _read_one(lines, importing, file)
-                importing.check(end)
-                imports.append((opener, importing, end))
-        for opener, importing, end in imports:
-            importing.finish(end)
+                importing.check(_read_one(lines, importing, file))
+                imports.append((opener, importing))
+        for opener, importing in imports:
+            importing.finish()
             opener.memo.forget()
-    _report("imported", _totals({opener.namespace: each.totals.as_json() for opener, each, _ in imports}))
+    _report("imported", _totals({opener.namespace: each.totals.as_json() for opener, each in imports}))
 
 
 def _targets(found: Sequence[str], *, restart: bool) -> list[tuple[str, StoreOpener | None]]:
@@ -231,19 +237,6 @@ def reopen(yes: bool) -> None:
     closing = _closing(opener_of(current_settings()))
     closing.reopen()
     print_line(f"opened: {closing.wire.address}, namespace {current_settings().namespace}")
-
-
-class _WaitNotice:
-    """Says for which launches an export waits, each time that these are other ones."""
-
-    def __init__(self) -> None:
-        self._said: list[str] = []
-
-    def pause(self, held: list[str]) -> None:
-        if held != self._said:
-            self._said = held
-            print_notice(f"waiting until these launches have ended: {' '.join(held)}")
-        time.sleep(LOOK_EVERY)
 
 
 def _write_lines(lines: Iterator[dict[str, Any]], output: BinaryIO) -> dict[str, Any]:
@@ -341,20 +334,15 @@ def _receive(wire: ServerWire, written: BinaryIO) -> None:
         while b"\n" not in head:
             head = (head + _next(pieces)).lstrip(b"\n")  # lines that say that it lives
         line, _, rest = head.partition(b"\n")
-        left = _announced(line)
+        said = line.strip().decode("utf-8", "replace")
+        if said.startswith(("-NOPERM", "-NOAUTH")):
+            raise PermissionDenied("no right to copy the store", said[1:], "give the user +sync, as a replica has it")
+        if not said.startswith("$") or not said[1:].isdigit():
+            raise StoreRefused("the server gives no copy", said.lstrip("-"), ANOTHER_WAY)
+        left = int(said[1:])  # bytes, as the server announces them
         while left:
             left -= written.write(rest[:left])
             rest = _next(pieces) if left else b""
-
-
-def _announced(line: bytes) -> int:
-    """The length that the server announces."""
-    said = line.strip().decode("utf-8", "replace")
-    if said.startswith(("-NOPERM", "-NOAUTH")):
-        raise PermissionDenied("no right to copy the store", said[1:], "give the user +sync, as a replica has it")
-    if not said.startswith("$") or not said[1:].isdigit():
-        raise StoreRefused("the server gives no copy", said.lstrip("-"), ANOTHER_WAY)
-    return int(said[1:])
 
 
 def _next(pieces: Iterator[bytes]) -> bytes:

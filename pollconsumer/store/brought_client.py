@@ -88,19 +88,15 @@ class ClientConnection:
                 self._connection = called(kind, **kept)
                 called(self._connection.connect)
         except (ErrorReply, OSError) as error:
-            self._refuse_wrong_tls(error, kind)
+            if isinstance(kind, type) and issubclass(kind, redis.SSLConnection):
+                from pollconsumer.store.client.transport import tls_refusal
+
+                if refusal := tls_refusal(error, {}, established=False):
+                    raise refusal from None
             raise
         except Exception as error:  # of a credential provider, or of redis_connect_func
             problem = redacted(f"the client raised {described(error)}")
             raise ConnectionError(problem) from error
-
-    @staticmethod
-    def _refuse_wrong_tls(error: Exception, kind: Any) -> None:
-        if isinstance(kind, type) and issubclass(kind, redis.SSLConnection):
-            from pollconsumer.store.client.transport import tls_refusal
-
-            if refusal := tls_refusal(error, {}, established=False):
-                raise refusal from None
 
     @property
     def place(self) -> str:

@@ -74,16 +74,10 @@ def linked(name: str, *, shebang: bool) -> tuple[tuple[str, ...], bytes]:
     """Words for the keys of the script ``name``, and its text with the parts that it needs."""
     source = _whole(name, set())
     keys = tuple(_header(source, "KEYS"))
-    flags = f"#!lua{_flags(name)}\n" if shebang else ""
+    flags = " flags=no-writes" if name in _ONLY_READS else "" if name in _MAY_GROW else " flags=allow-oom"
     numbers = (f"KEYS[{number}]" for number in range(1, len(keys) + 1))
     binding = f"local {', '.join(keys)} = {', '.join(numbers)} " if keys else ""
-    return keys, (flags + binding + _inlined(source)).encode()
-
-
-def _flags(name: str) -> str:
-    if name in _ONLY_READS:
-        return " flags=no-writes"
-    return "" if name in _MAY_GROW else " flags=allow-oom"
+    return keys, ((f"#!lua{flags}\n" if shebang else "") + binding + _inlined(source)).encode()
 
 
 def source_of(name: str) -> str:

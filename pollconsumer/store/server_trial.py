@@ -201,7 +201,7 @@ def wait_for_signal(queue: TriedQueue) -> None:
     step = as_recorded(Step("approved", 1, None, HOUR))
     queue.store.record(queue.claim, first, StepEntry(1, 1, step, "approved"))
     queue.step(Settlement.asleep(first, wakes_in_ms=HOUR, took=0))
-    expect(Interventions(queue.wire, queue.namespace).signal(queue.name, "a", "approved", 7), True)
+    expect(queue.person.signal(queue.name, "a", "approved", 7), True)
     queue.promote()
     _, recorded = queue.store.recorded(*queue.take("a"))
     expect(recorded and [each.value for each in recorded.signals], [7])
@@ -268,11 +268,15 @@ class ServerTrial:
             return [Lack("commands", PermissionDenied("refused", each, fix)) for each in refused]
         found = list[Lack]()
         try:
-            for step in STEPS:
-                if (error := self._failure_of(step)) is not None:
-                    found.append(Lack(step, error))
-                if isinstance(error, StoreUnreachable):
-                    break
+            for name, step in STEPS.items():
+                try:
+                    step(TriedQueue(self._wire, self._another, self.namespace, name))
+                except PollConsumerError as error:
+                    found.append(Lack(name, error))
+                    if isinstance(error, StoreUnreachable):
+                        break
+                except MISREAD:  # a server that tells the time as Redis does, but answers a script otherwise
+                    found.append(Lack(name, not_understood(self._wire.said)))
         finally:
             found += self._remove()
         return found
@@ -296,15 +300,6 @@ class ServerTrial:
             self._wire.once([(*command.split("|"), key)])
         except PollConsumerError as error:
             return error
-        return None
-
-    def _failure_of(self, step: str) -> PollConsumerError | None:
-        try:
-            STEPS[step](TriedQueue(self._wire, self._another, self.namespace, step))
-        except PollConsumerError as error:
-            return error
-        except MISREAD:  # a server that tells the time as Redis does, but answers a script otherwise
-            return not_understood(self._wire.said)
         return None
 
     def _remove(self) -> list[Lack]:

@@ -110,7 +110,11 @@ class Rollback:
         else:
             return
         wire.witness = None
-        self._tell(line)
+        self.losses += 1
+        if self._refuse:
+            self.refuse(line)
+        self._write(self._marks)
+        self._warn(line)
 
     def note(self, wire: Wire) -> None:
         """Remember what was seen, at the end of a launch."""
@@ -121,14 +125,6 @@ class Rollback:
         """Raise WentBack, here and in later processes."""
         self._memo.write_marks(_REFUSED + line)
         raise WentBack(line, None, ACCEPT)
-
-    def _tell(self, line: str) -> None:
-        self.losses += 1
-        if self._refuse:
-            self.refuse(line)
-        if self._marks is not None:
-            self._write(self._marks)
-        self._warn(line)
 
     def _write(self, marks: Marks) -> None:
         self._memo.write_marks(f"{marks.seen} {marks.greatest}")

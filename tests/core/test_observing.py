@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.launcher.past import TIMES, Began, Observed, Past, observed, read_observed
+from pollconsumer.core.launcher.past import TIMES, Observed, Past, observed, read_observed
 
 AUTO, PARALLEL, QUEUE, DROP = LauncherRule.AUTO, LauncherRule.PARALLEL, LauncherRule.QUEUE, LauncherRule.DROP
 OFFSET = 1.8
@@ -16,8 +16,8 @@ def before(ended: float, noted: object = None, leaving: float | None = 0.2) -> P
     return Past(OFFSET, ended, OFFSET, 60.0 - OFFSET, leaving, noted)
 
 
-def at(tick: float, late: float = OFFSET) -> Began:
-    return Began(tick + late, late)
+def at(tick: float, late: float = OFFSET) -> tuple[float, float | None]:
+    return tick + late, late
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,15 @@ def at(tick: float, late: float = OFFSET) -> Began:
     ],
 )
 def test_what_a_launcher_does_is_seen_only_where_a_launch_is_alive_at_the_tick(
-    ended: float, now: Began, rule: LauncherRule
+    ended: float, now: tuple[float, float | None], rule: LauncherRule
 ) -> None:
     expected = Observed() if rule is AUTO else Observed(rule, 1)
-    assert observed(before(ended), now, OFFSET) == expected
+    assert observed(before(ended), *now, OFFSET) == expected
 
 
 def test_a_process_that_lives_on_after_its_launch_is_alive() -> None:
-    assert observed(before(61.5, leaving=0.5), at(120.0), OFFSET) == Observed(DROP, 1)
-    assert observed(before(61.5, leaving=None), at(120.0), OFFSET) == Observed()
+    assert observed(before(61.5, leaving=0.5), *at(120.0), OFFSET) == Observed(DROP, 1)
+    assert observed(before(61.5, leaving=None), *at(120.0), OFFSET) == Observed()
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_a_process_that_lives_on_after_its_launch_is_alive() -> None:
     ],
 )
 def test_what_was_seen_is_counted_until_the_opposite_is_seen(
-    noted: object, ended: float, now: Began, expected: Observed
+    noted: object, ended: float, now: tuple[float, float | None], expected: Observed
 ) -> None:
-    assert observed(before(ended, noted), now, OFFSET) == expected
+    assert observed(before(ended, noted), *now, OFFSET) == expected
 
 
 def test_only_what_was_seen_several_times_in_succession_decides() -> None:
@@ -75,12 +75,12 @@ def test_only_what_was_seen_several_times_in_succession_decides() -> None:
 @pytest.mark.parametrize("unknown", [{"started": None}, {"ended": None}, {"offset": None}, {"next_tick": None}])
 def test_a_launch_without_a_schedule_shows_nothing_and_keeps_what_was_seen(unknown: dict[str, None]) -> None:
     past = before(65.0, ["drop", 2])._replace(**unknown)
-    assert observed(past, at(120.0), OFFSET) == Observed(DROP, 2)
-    assert observed(before(65.0, ["drop", 2]), Began(121.8, None), OFFSET) == Observed(DROP, 2)
+    assert observed(past, *at(120.0), OFFSET) == Observed(DROP, 2)
+    assert observed(before(65.0, ["drop", 2]), 121.8, None, OFFSET) == Observed(DROP, 2)
 
 
 def test_the_first_launch_has_seen_nothing() -> None:
-    assert observed(None, at(60.0), OFFSET) == Observed()
+    assert observed(None, *at(60.0), OFFSET) == Observed()
 
 
 @pytest.mark.parametrize("corrupt", [None, "drop", [], ["drop"], ["gone", 3], ["drop", "3"], ["drop", -1], {"drop": 3}])

@@ -212,12 +212,9 @@ CHANGES: dict[str, tuple[str, str]] = {
     ),
     "client/wire: what a lost connection wrote": ("*dict.fromkeys(map(self.marking, keys)), ", ""),
     "client/wire: rights of one that waits": (" if self.strict is None else (self.strict.right,)", ""),
-    "queues/upkeep: another due time": (
-        " and read.timestamps.next_attempt_at not in (None, read.timestamps.due_at)",
-        "",
-    ),
+    "queues/upkeep: another due time": (" and times.next_attempt_at not in (None, times.due_at)", ""),
     "leases: a renewal that finds less than was seen": ("before < seen", "False"),
-    "queues/outbox: kept for a person before it is dropped": ("*_quarantining(store, queue, unreadable),", ""),
+    "queues/outbox: kept for a person before it is dropped": ("*_quarantining(store, sender, unreadable),", ""),
     "queues/outbox: sent before it is forgotten": (
         "sent +=",
         'store.wire.all([("LREM", outbox, 1, each) for each in gone]); sent +=',

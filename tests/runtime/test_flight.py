@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def reservation(name: bytes, queue: str = "mail", handler: str = "send") -> Reservation:
-    return Reservation.of(Lot(queue, bytes(62), handler, b"", 0, 0, 0.0), name, b"{}")
+    return Reservation(Lot(queue, bytes(62), handler, b"", 0, 0, 0.0), name, b"{}")
 
 
 def test_what_has_ended_stays_until_it_is_settled() -> None:

@@ -64,7 +64,7 @@ class Heard:
         self.listening = StopListener(os.getpid(), self.progress, wire, Keys("n"), "7", ["mail"], self.said.append)
 
     def reserved(self, name: str) -> Reservation:
-        return Reservation.of(Lot("mail", rows.BLANK, "deaf", b"", 0, 0, 0.0), name.encode(), b"{}")
+        return Reservation(Lot("mail", rows.BLANK, "deaf", b"", 0, 0, 0.0), name.encode(), b"{}")
 
     def listen(self, ends: int = 2) -> bool:
         """Wait until it has looked so often."""

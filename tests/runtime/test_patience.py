@@ -92,7 +92,7 @@ def test_the_outcome_of_a_handler_that_took_windows_is_worth_the_grace_after_its
     clock.now = 30.0
     patient.left()  # a signal has come: the short time of the launch's end begins
     clock.now = 200.0
-    message = Reservation.of(Lot("mail", bytes(62), "send", b"", 0, 0, 0.0), b"m", b"{}")
+    message = Reservation(Lot("mail", bytes(62), "send", b"", 0, 0, 0.0), b"m", b"{}")
     flight.enter(message, last=False)
     flight.end(message, 200.0)
     while patient.left() > 0:

@@ -55,7 +55,7 @@ def reporting_every(seconds: float) -> ProgressReporter:
 
 
 def reserved(name: str, queue: str = "mail") -> Reservation:
-    return Reservation.of(Lot(queue, rows.BLANK, "", b"", 0, 0, 0.0), name.encode(), b"")
+    return Reservation(Lot(queue, rows.BLANK, "", b"", 0, 0, 0.0), name.encode(), b"")
 
 
 def test_a_thread_stores_what_nothing_else_takes_along(store: Store) -> None:

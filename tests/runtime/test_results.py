@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pollconsumer.core.news.events import Event
     from pollconsumer.store.records.steps import Extra
 
-RESERVATION = Reservation.of(LOTS[0], b"a", b"{}")
+RESERVATION = Reservation(LOTS[0], b"a", b"{}")
 
 
 class Number(IntEnum):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def reservation(name: str) -> Reservation:
-    return Reservation.of(Lot(QUEUE, bytes(62), "handler", b"", 0, 0, 0.0), name.encode(), b"{}")
+    return Reservation(Lot(QUEUE, bytes(62), "handler", b"", 0, 0, 0.0), name.encode(), b"{}")
 
 
 def begin(progress: LaunchProgress, reservation: Reservation) -> None:

@@ -124,7 +124,7 @@ def test_a_handler_in_a_thread_is_interrupted_and_the_next_message_of_the_thread
         spin(ended.is_set if payload else lambda: False)
 
     lot = Lot("mail", bytes(62), "h", b"", 0, 0, 0.0)
-    first, second = Reservation.of(lot, b"1", b"{}"), Reservation.of(lot, b"2", b"{}")
+    first, second = Reservation(lot, b"1", b"{}"), Reservation(lot, b"2", b"{}")
     outcomes = []
     for reservation, payload in ((first, {}), (second, {"waits": True})):
         begun.clear()

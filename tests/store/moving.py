@@ -34,7 +34,8 @@ def imported(wire: Wire, lines: Iterable[Line], *, restart: bool = False) -> Non
     importing.begin(header, restart=restart)
     for line in rest:
         if "end" in line:
-            importing.finish(line["end"])
+            importing.check(line["end"])
+            importing.finish()
             return
         importing.take(line)
     raise AssertionError("cut off")

@@ -15,7 +15,6 @@ from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Reservation
-from pollconsumer.store.records.steps import Stepped
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, release, retry
 from tests.store.servers import snapshot
@@ -110,7 +109,7 @@ class History:
             (each.id, each.row, each.payload, each.handler, each.options, each.expires, each.reserved_at)
             for each in stepped.reserved
         ]
-        found = {name: getattr(stepped, name) for name in Stepped.__slots__}
+        found = {**vars(stepped)}
         self.told.append(found | {"reserved": reserved, "dead_letters": len(stepped.dead_letters)})
 
 

@@ -41,7 +41,7 @@ LASTING = st.sampled_from([0.0, 0.0001, 0.001, 0.7])
 def completions(draw: st.DrawFn) -> list[Done]:
     now, done = 100.0, list[Done]()
     for number in range(draw(st.integers(1, 12))):
-        reservation = Reservation.of(draw(st.sampled_from(LOTS)), draw(st.sampled_from(IDS)).encode(), b"{}")
+        reservation = Reservation(draw(st.sampled_from(LOTS)), draw(st.sampled_from(IDS)).encode(), b"{}")
         reservation.unique_key, reservation.concurrency_key = b"u%d" % number, b"c%d" % number
         started = now + draw(LASTING)
         now = started + draw(LASTING)
@@ -64,7 +64,7 @@ def test_together_as_alone(parts: list[list[Done]]) -> None:
 
 def test_results_of_messages_in_a_row_are_one_entry() -> None:
     share, results = Share("default"), [b"1", b"2", b"3", b"4"]
-    each = [(Reservation.of(LOTS[0], result, b"{}"), 100.0, 100.0, (1000, result, b"", b"")) for result in results]
+    each = [(Reservation(LOTS[0], result, b"{}"), 100.0, 100.0, (1000, result, b"", b"")) for result in results]
     share.complete(each[:3])
     share.complete(each[3:])
     assert share.left == [(1, 1000, b"", b"", results, 0, b"")]
@@ -91,7 +91,7 @@ def _told(share: Share) -> list[Any]:
 def test_of_messages_that_end_in_one_millisecond_each_keeps_when_it_started() -> None:
     """Several slots: one started before another, and ended after it."""
     lot = Lot("mail", bytes(62), "send", b"", 0, 0, 0.0)
-    brief, long, last = (Reservation.of(lot, name, b"{}") for name in (b"brief", b"long", b"last"))
+    brief, long, last = (Reservation(lot, name, b"{}") for name in (b"brief", b"long", b"last"))
     share = Share("mail")
     share.complete([(brief, 5.0001, 5.0002, None), (long, 1.0, 5.0003, None), (last, 5.0003, 5.0004, None)])
     started = [(ids, int.from_bytes(new_row[rows.STARTED : rows.ENDED], "big")) for _, new_row, ids, _ in share.runs]

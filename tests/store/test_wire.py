@@ -9,6 +9,7 @@ from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hiredis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +37,7 @@ from tests.store.relay import Relay, answering
 from tests.store.servers import Impatient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from tests.store.servers import Server
 
@@ -510,15 +511,16 @@ def test_a_connection_does_not_close_the_file_that_has_its_number_since_a_handle
 def test_a_script_is_given_text_alone_whatever_a_caller_adds_to_its_command(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Numbers are made text before hiredis sees them, and of scripts that is looked at when their commands are made."""
+    """Numbers are made text before hiredis sees them."""
     sent: list[tuple[Any, ...]] = []
-    send = type(store.wire).send
+    pack = hiredis.pack_command
 
-    def spied(wire: Wire, commands: Sequence[tuple[Any, ...]]) -> None:
-        sent.extend(commands)
-        send(wire, commands)
+    def spied(command: tuple[Any, ...]) -> bytes:
+        sent.append(command)
+        packed: bytes = pack(command)
+        return packed
 
-    monkeypatch.setattr(type(store.wire), "send", spied)
+    monkeypatch.setattr(hiredis, "pack_command", spied)
     store.producer.enqueue_one(message("a"))
     store.enqueue([message("b", delay=1, priority=7), message("c", key="c", concurrency="c", limit=2)])
     store.enqueue([message("d"), message("e")])

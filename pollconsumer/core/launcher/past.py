@@ -112,19 +112,12 @@ class Observed(NamedTuple):
         return self.rule if self.times >= TIMES else LauncherRule.PARALLEL
 
 
-class Began(NamedTuple):
-    """A launch: when it started, by the server's clock, and how long after its tick; all in seconds."""
-
-    started: float
-    offset: float | None
-
-
-def observed(before: Past | None, now: Began, least_offset: float) -> Observed:
-    """What the launch before had noted, and what the start of the present one adds. ``least_offset``: the least time
-    from a tick to a start."""
+def observed(before: Past | None, started: float, offset: float | None, least_offset: float) -> Observed:
+    """What the launch before had noted, and what the present one adds: when it ``started``, by the server's clock, and
+    how long after its tick, in seconds. ``least_offset``: the least time from a tick to a start."""
     if before is None:
         return Observed()
-    noted, rule = read_observed(before.observed), _at_the_tick(before, now, least_offset)
+    noted, rule = read_observed(before.observed), _at_the_tick(before, started, offset, least_offset)
     if rule is None:
         return noted
     return Observed(rule, noted.times + 1 if rule is noted.rule else 1)
@@ -137,22 +130,22 @@ def read_observed(value: object) -> Observed:
     return Observed()
 
 
-def _at_the_tick(before: Past, now: Began, least_offset: float) -> LauncherRule | None:
+def _at_the_tick(before: Past, now: float, now_offset: float | None, least_offset: float) -> LauncherRule | None:
     """What the launcher did at the tick after the start of ``before``; None if it is unknown, or if ``before`` had
     ended by then."""
     started, ended, offset, next_tick, *_ = before
     gone = before.gone
-    if started is None or ended is None or gone is None or offset is None or next_tick is None or now.offset is None:
+    if started is None or ended is None or gone is None or offset is None or next_tick is None or now_offset is None:
         return None
-    if now.started < ended:
+    if now < ended:
         return LauncherRule.PARALLEL
     tick, period = started + next_tick, next_tick + offset
     if gone < tick + max(0.0, least_offset):
         return None
-    late = now.started - now.offset - tick  # from that tick to the one at which the launch after it was due
+    late = now - now_offset - tick  # from that tick to the one at which the launch after it was due
     if late < OUR_OWN:
         waited = gone > tick + max(0.0, least_offset) + SOON
-        return LauncherRule.QUEUE if waited and now.started <= gone + SOON else None
+        return LauncherRule.QUEUE if waited and now <= gone + SOON else None
     return LauncherRule.DROP if late < PERIODS * period + OUR_OWN else None
 
 

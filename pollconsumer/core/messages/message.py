@@ -11,9 +11,9 @@ from pollconsumer.core import json_values
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.core.notation.text import check_address
+from pollconsumer.core.notation.text import check_address, is_text
 from pollconsumer.core.notation.timespan import YEAR
-from pollconsumer.core.spans import check_rate
+from pollconsumer.core.spans import check_rate, check_short_key
 
 MAX_PRIORITY = 4096
 MOST_ATTEMPTS = 10_000
@@ -107,15 +107,6 @@ def replaces(message: NewMessage) -> bool:
     return message.key_rule.startswith(REPLACES)
 
 
-def is_text(text: str) -> bool:
-    """Whether ``text`` can be encoded: undecodable bytes arrive as lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def check_queue(name: object) -> str:
     """``name``, if it is valid for a queue or a namespace."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -165,8 +156,7 @@ def _digested(text: str) -> str:
 
 
 def check_concurrency(key: object, limit: object) -> tuple[str, int]:
-    if not isinstance(key, str) or not is_text(key) or not 0 < len(key.encode()) <= 255 or min(key) < " ":
-        raise BadData("concurrency key", repr(key), "text of 1 to 255 bytes without control characters")
+    key = check_short_key(key, "concurrency key")
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 255:
         raise BadData("concurrency limit", repr(limit), "a whole number from 1 to 255")
     return key, limit
@@ -247,7 +237,8 @@ def _checked_options(options: Options) -> Options:
     headers, timeout, max_attempts, retry, ping, encoded = options
     if type(encoded) is not bool:
         raise TypeError(f"encoded is {encoded!r}, not true or false")
-    if timeout is not None and not (_is_number(timeout) and 0 < timeout <= YEAR):
+    is_number = isinstance(timeout, int | float) and not isinstance(timeout, bool)
+    if timeout is not None and not (is_number and 0 < timeout <= YEAR):
         raise BadData("timeout", repr(timeout), "must be > 0, and at most 365d")
     if max_attempts is not None and not (type(max_attempts) is int and 1 <= max_attempts <= MOST_ATTEMPTS):
         raise BadData("max_attempts", repr(max_attempts), f"a whole number from 1 to {MOST_ATTEMPTS}")
@@ -256,10 +247,6 @@ def _checked_options(options: Options) -> Options:
     if ping is not None:
         check_address(ping)
     return options._replace(headers=MappingProxyType(check_headers(headers)))
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def check_policy_name(name: object) -> str:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from math import isfinite
+from sys import float_info
 from typing import Any, NamedTuple, Self
 
 from pollconsumer.core.errors import BadData
@@ -173,15 +173,8 @@ class Progress(NamedTuple):
 def checked(done: float, total: float | None, note: str) -> Progress:
     """The progress that a handler reports. BadData for a number that is none or is not finite, or for a long note."""
     for name, number in (("done", done), ("total", 0 if total is None else total)):
-        if isinstance(number, bool) or not isinstance(number, int | float) or not _is_finite(number):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) <= float_info.max:
             raise BadData(f"progress: {name}", str(number)[:MOST_CHARACTERS], "give a finite number")
     if not isinstance(note, str) or len(note) > MOST_CHARACTERS:
         raise BadData("progress: note", str(note)[:MOST_CHARACTERS], f"at most {MOST_CHARACTERS} characters")
     return Progress(done, total, note)
-
-
-def _is_finite(number: float) -> bool:
-    try:
-        return isfinite(number)
-    except OverflowError:  # of an int beyond all floats
-        return False

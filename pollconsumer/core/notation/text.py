@@ -25,6 +25,15 @@ _AUTHORITY = r"(?s)(.*?://(?:\[[^]]*]|[^:/?#@]*):)(([^/?#]*).*)"
 ADDRESS = r"https?://[^\s/?#]+[^\s]*"
 
 
+def is_text(text: str) -> bool:
+    """Whether ``text`` can be encoded: undecodable bytes arrive as lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def printable(text: str) -> str:
     """``text`` on one line, with characters that are neither visible nor a space escaped as in Python: control
     characters (C0, DEL, C1), line and paragraph separators, direction and format characters, other blanks, unpaired

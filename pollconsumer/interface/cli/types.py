@@ -10,8 +10,9 @@ import click
 
 from pollconsumer.core import choices
 from pollconsumer.core.errors import shown, suggestion
-from pollconsumer.core.messages.message import MAX_PRIORITY, is_text, read_header
+from pollconsumer.core.messages.message import MAX_PRIORITY, read_header
 from pollconsumer.core.notation.instants import read_instant
+from pollconsumer.core.notation.text import is_text
 from pollconsumer.core.notation.timespan import YEAR, format_duration, parse_duration
 from pollconsumer.interface.cli.output import note_json
 from pollconsumer.interface.named_files import named_path

@@ -20,7 +20,6 @@ from pollconsumer.core.errors import LeaseLost, StoreRefused, StoreUnreachable
 from pollconsumer.core.launcher.detection import UNKNOWN, Found
 from pollconsumer.core.launcher.past import (
     FLOOR_OF_DROP,
-    Began,
     Punctuality,
     allowance,
     learned,
@@ -270,8 +269,8 @@ class Launch:
         rule, facts = self.plan.launcher.rule, self.progress.facts
         # A launch of another slot, maybe elsewhere, tells nothing about a tick.
         if self.plan.observes and group.slots == 1:
-            ours = Began(claim.at / 1000 - (began - self.window.start), self._offset)
-            seen = observed(past[0] if past else None, ours, learned(past, rule).offset)
+            started, least = claim.at / 1000 - (began - self.window.start), learned(past, rule).offset
+            seen = observed(past[0] if past else None, started, self._offset, least)
             rule = seen.decides
             facts |= {"launcher": rule, "observed": seen}
         self._learn(learned(past, rule, self._offset), rule)

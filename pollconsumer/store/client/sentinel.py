@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
 from pollconsumer.core.notation.text import redacted
@@ -111,13 +112,7 @@ class Sentinels:
     def _place_by(self, sentinel: Address, timeout: float) -> tuple[str, int] | None:
         """Host and port of the primary by ``sentinel``; None if it knows none. OSError, ErrorReply; ConfigurationError
         if it is no Sentinel."""
-        until = time.monotonic() + timeout
-        connection, self._kept = self._kept, None
-        if connection is None or self._pid != os.getpid() or not connection.is_to(sentinel):
-            connection = SocketConnection(sentinel)
-            connection.connect(timeout)
-        said = connection.ask(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service.name), left_until(until))
-        self._kept, self._pid = connection, os.getpid()
+        said = self._ask(sentinel, timeout)
         if said is None:
             return None
         if (place := place_in(said)) is None:
@@ -125,6 +120,16 @@ class Sentinels:
                 "store: no Sentinel", f"{sentinel.host}:{sentinel.port}", f"it says: {shown(said)}"
             )
         return place
+
+    def _ask(self, sentinel: Address, timeout: float) -> Any:
+        until = time.monotonic() + timeout
+        connection, self._kept = self._kept, None
+        if connection is None or self._pid != os.getpid() or not connection.is_to(sentinel):
+            connection = SocketConnection(sentinel)
+            connection.connect(timeout)
+        found = connection.ask(("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service.name), left_until(until))
+        self._kept, self._pid = connection, os.getpid()
+        return found
 
 
 class PrimaryConnection(SocketConnection):

@@ -186,47 +186,34 @@ def send(
     members of a batch, given its home, its id, and their queues and ids, are other messages.
     """
     queues, sent = [queue], 0
-    for each in queues:  # the list grows meanwhile
-        sent += _send_from(store, each, conflicting, leaving, refusing, others, queues)
-    return sent
-
-
-def _send_from(
-    store: RedisStore,
-    queue: str,
-    conflicting: Callable[[str, str], object],
-    leaving: Callable[[], object],
-    refusing: Callable[[str, str], object],
-    others: Others,
-    queues: list[str],
-) -> int:
-    outbox, sent, left = store.keys.queue(queue, "outbox"), 0, 0
-    stored = store.wire.command("LRANGE", outbox, 0, PAGE_ENTRIES - 1)
-    while stored:
-        page, gone, unreadable = list[Entry](), list[bytes](), list[bytes]()
-        for each in stored:
-            entry = read_entry(queue, each)
-            if entry is None:
-                left += 1
-                continue
-            if entry.problem:
-                unreadable.append(each)
-                refusing(queue, entry.problem)
-                continue
-            # A numbered entry after one that stays would make that one a duplicate: send it by its ids instead.
-            page.append(entry._replace(number=0) if left else entry)  # GUARD what is left is not overtaken
-            gone.append(each)
-        sent += _send(store, page, conflicting, others, queues)  # GUARD sent before it is forgotten
-        *_, stored = store.wire.all(
-            [
-                *_keeping(store, queue, page, gone),
-                *_quarantining(store, queue, unreadable),  # GUARD kept for a person before it is dropped
-                *(("LREM", outbox, 1, each) for each in (*gone, *unreadable)),
-                ("LRANGE", outbox, left, left + PAGE_ENTRIES - 1),
-            ]
-        )
-    if left:
-        leaving()
+    for sender in queues:  # the list grows meanwhile
+        outbox, left = store.keys.queue(sender, "outbox"), 0
+        stored = store.wire.command("LRANGE", outbox, 0, PAGE_ENTRIES - 1)
+        while stored:
+            page, gone, unreadable = list[Entry](), list[bytes](), list[bytes]()
+            for each in stored:
+                entry = read_entry(sender, each)
+                if entry is None:
+                    left += 1
+                    continue
+                if entry.problem:
+                    unreadable.append(each)
+                    refusing(sender, entry.problem)
+                    continue
+                # A numbered entry after one that stays would make that one a duplicate: send it by its ids instead.
+                page.append(entry._replace(number=0) if left else entry)  # GUARD what is left is not overtaken
+                gone.append(each)
+            sent += _send(store, page, conflicting, others, queues)  # GUARD sent before it is forgotten
+            *_, stored = store.wire.all(
+                [
+                    *_keeping(store, sender, page, gone),
+                    *_quarantining(store, sender, unreadable),  # GUARD kept for a person before it is dropped
+                    *(("LREM", outbox, 1, each) for each in (*gone, *unreadable)),
+                    ("LRANGE", outbox, left, left + PAGE_ENTRIES - 1),
+                ]
+            )
+        if left:
+            leaving()
     return sent
 
 

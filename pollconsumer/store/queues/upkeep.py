@@ -195,16 +195,11 @@ def offer_parked(wire: Wire, keys: Keys, queue: str, names: Collection[str], mos
     of_script = keys.of_script(script, queue)[:-1]
     ids = wire.command("SRANDMEMBER", keys.queue(queue, "parked"), most)
     for first in range(0, len(ids), IDS_PAGE):
-        page = ids[first : first + IDS_PAGE]
-        found = zip(page, wire.command("HMGET", rows_key, *page), strict=True)
-        wanted = [each for each, row in found if row is not None and _waits_for(names, row)]
-        if wanted:
-            wire.all([wire.script(script, of_script, [each, "+0", "", ""]) for each in wanted])
-
-
-def _waits_for(names: Collection[str], row: bytes) -> bool:
-    """Whether a parked message waits for one of the handlers ``names`` alone. One that has another due time by now
-    waits for that: it is the time of its next attempt, or there is none."""
-    read = rows.read_row(row)
-    # GUARD another due time
-    return read.handler in names and read.timestamps.next_attempt_at not in (None, read.timestamps.due_at)
+        page, commands = ids[first : first + IDS_PAGE], []
+        for each, row in zip(page, wire.command("HMGET", rows_key, *page), strict=True):
+            handler, *_, times = rows.read_row(row or b"")
+            # One that has another due time by now waits for that: it is the time of its next attempt, or there is none.
+            if handler in names and times.next_attempt_at not in (None, times.due_at):  # GUARD another due time
+                commands.append(wire.script(script, of_script, [each, "+0", "", ""]))
+        if commands:
+            wire.all(commands)

@@ -227,6 +227,7 @@ class Inspector:
         if len(ages) <= len(found["ranked_heads"]) and found["ready"] > left_over > 0:
             ages.append(self._ready_behind(queue, left_over))
         since = [at for at in ages if at is not None]
+        _, _, until = (found["paused"] or b"").partition(b" ")
         as_found = ("reserved", "scheduled", "completed", "dead", "cancelled", "expired", "parked", "overdue")
         return QueueCounts(
             name=queue,
@@ -234,7 +235,7 @@ class Inspector:
             **{name: found[name] for name in as_found},
             started=self._started(queue, in_hand),
             paused=found["paused"] is not None,
-            resumes_in_seconds=_left_of_pause(found["paused"], now),
+            resumes_in_seconds=max(0, int(until) - now) / 1000 if until.isdigit() else None,
             skipped=count_of(found["skipped"]),
             oldest_ready_seconds=max(0, now - min(since)) / 1000 if since else None,
             load=load_of(self._wire, self._keys, queue, now),
@@ -287,12 +288,6 @@ def id_in(key: str, entry: bytes) -> bytes:
 def _seconds_since(instant: bytes | None, now: int) -> float | None:
     """Seconds since an instant in epoch ms; None if it is corrupt."""
     return max(0, now - int(instant)) / 1000 if instant is not None and instant.isdigit() else None
-
-
-def _left_of_pause(paused: bytes | None, now: int) -> float | None:
-    """Seconds until a pause ends by itself; None if there is none, or it does not."""
-    _, _, until = (paused or b"").partition(b" ")
-    return max(0, int(until) - now) / 1000 if until.isdigit() else None
 
 
 class Selection(NamedTuple):

@@ -60,31 +60,20 @@ class Reservation:
 
     __slots__ = ("concurrency_key", "handler", "id", "lot", "payload", "row", "unique_key")
 
-    lot: Lot
-    id: bytes
-    payload: bytes
-    row: bytes
-    handler: str
-    unique_key: bytes
-    concurrency_key: bytes
-
-    @classmethod
-    def of(
-        cls, lot: Lot, message_id: bytes, payload: bytes, unique_key: bytes = b"", concurrency_key: bytes = b""
-    ) -> Self:
-        reservation = cls()
-        reservation.lot, reservation.id, reservation.payload = lot, message_id, payload
-        reservation.row, reservation.handler = lot.row, lot.handler
-        reservation.unique_key, reservation.concurrency_key = unique_key, concurrency_key
-        return reservation
+    def __init__(
+        self, lot: Lot, message_id: bytes, payload: bytes, unique_key: bytes = b"", concurrency_key: bytes = b""
+    ) -> None:
+        self.lot, self.id, self.payload = lot, message_id, payload
+        self.row, self.handler = lot.row, lot.handler
+        self.unique_key, self.concurrency_key = unique_key, concurrency_key
 
     @classmethod
     def alone(
         cls, queue: str, message_id: bytes, row: bytes, record: bytes, reserved_at: int = 0, shown_at: float = 0.0
-    ) -> Reservation:
+    ) -> Self:
         """A reservation that is the only one of its lot."""
         handler, payload, options, expires, sequel = rows.content(record)
-        return cls.of(Lot(queue, row, handler, options, expires, reserved_at, shown_at, sequel), message_id, payload)
+        return cls(Lot(queue, row, handler, options, expires, reserved_at, shown_at, sequel), message_id, payload)
 
     @property
     def queue(self) -> str:
@@ -142,13 +131,8 @@ class Reservation:
         return bool(self.row[rows.FLAGS] & rows.CHECKPOINT)
 
     @property
-    def may_occur(self) -> bool:
-        """Whether the message may be an occurrence, by its id."""
-        return self.id.endswith(b"Z")
-
-    @property
     def occurrence(self) -> Occurrence | None:
-        return occurrence_of(self.id) if self.may_occur else None
+        return occurrence_of(self.id)
 
     def has_expired(self, monotonic: float) -> bool:
         """Whether it is too late to begin the message. A redriven message does not expire: a person asked for it."""
@@ -179,7 +163,7 @@ def reservations_of(
             if common != (handler, options, expires, sequel):
                 common = handler, options, expires, sequel
                 lot = Lot(queue, row, handler, options, expires, reserved_at, shown_at, sequel)
-            reservations.append(Reservation.of(lot, ids[at], payload, *rows.keys(records[at])))
+            reservations.append(Reservation(lot, ids[at], payload, *rows.keys(records[at])))
     return reservations
 
 

@@ -101,8 +101,11 @@ def new_record(message: NewMessage) -> bytes:
 
 def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
     """The letter, flags and content of a record that has more than a record of letter A can have."""
-    rate = _rate(message.rate, message.rate_key.encode()) if message.rate_key else b""
-    digest, options, sequel = bytes.fromhex(message.digest), b"", message.sequel.encode()
+    digest, options, sequel, rate = bytes.fromhex(message.digest), b"", message.sequel.encode(), b""
+    if message.rate_key:
+        most, period_ms = parse_rate(message.rate) if message.rate else (0, 0)
+        key = message.rate_key.encode()
+        rate = b"%b%b%c%b" % (most.to_bytes(2, "big"), pack6(period_ms), len(key), key)
     flags = _RATE * bool(rate) | _DIGEST * bool(digest) | _EXPIRY * bool(message.lifetime)
     is_later = bool(sequel)
     if any(getattr(message, name) for name in TRAVELLING):
@@ -117,11 +120,6 @@ def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
         tail = len(options).to_bytes(2, "big") + options
     content = rate + digest + expiry + tail + (pack6(len(sequel)) + sequel if sequel else b"")
     return b"C" if is_later else b"B", flags, content
-
-
-def _rate(rate: str, key: bytes) -> bytes:
-    most, period_ms = parse_rate(rate) if rate else (0, 0)
-    return b"%b%b%c%b" % (most.to_bytes(2, "big"), pack6(period_ms), len(key), key)
 
 
 def bare_record(row: bytes) -> bytes:

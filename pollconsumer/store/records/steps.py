@@ -132,20 +132,6 @@ class Settlement(NamedTuple):
 class Share:
     """One queue's part of a step: settlements, and how many messages to reserve within which limits."""
 
-    __slots__ = (
-        "completed",
-        "left",
-        "limits",
-        "occurred",
-        "plain",
-        "queue",
-        "runs",
-        "settlements",
-        "tells_ends",
-        "trims",
-        "wanted",
-    )
-
     def __init__(self, queue: str, wanted: int = 0, limits: str = "") -> None:
         self.queue, self.wanted, self.limits = queue, wanted, limits
         self.plain = False
@@ -199,7 +185,10 @@ class Share:
             return
         for number, (reservation, _, ended, extra) in enumerate(done, first):
             kept_ms, result, sent, end = extra or _NOTHING
-            which = self._occurred(reservation, ended) if reservation.id[-1:] == b"Z" else b""
+            which, occurrence = b"", reservation.occurrence
+            if occurrence is not None:
+                self.occurred.add(occurrence.recurrence)
+                which = occurrence.completed(reservation.server_ms(ended))
             if sent or which:
                 self.left.append((number, kept_ms, sent, which, [result] if result else [], 1 if end else 0, end))
             elif result or end:
@@ -217,14 +206,6 @@ class Share:
                 self.left[-1] = first_before, ms, b"", b"", before, members_before + members, told
                 return
         self.left.append((first, ms, b"", b"", kept, members, told))
-
-    def _occurred(self, reservation: Reservation, ended: float) -> bytes:
-        """Which occurrence ``reservation`` completes; b"" if it is none."""
-        occurrence = reservation.occurrence
-        if occurrence is None:
-            return b""
-        self.occurred.add(occurrence.recurrence)
-        return occurrence.completed(reservation.server_ms(ended))
 
     def _add_keys(self, done: Sequence[Done], runs: Iterable[Run]) -> None:
         at = 0
@@ -280,10 +261,6 @@ class Promoted(NamedTuple):
 
 class Stepped:
     """What a step has found and reserved, in all of its queues."""
-
-    __slots__ = (
-        "dead_letters", "held_back", "more_in", "newer", "promoted", "reserved", "stale", "successor", "unusual",
-    )  # fmt: skip
 
     def __init__(self) -> None:
         self.reserved: list[Reservation] = []
