@@ -38,8 +38,7 @@ for i = 1, count do ids[i] = ARGV[2 * i + 1] end
 local found_rows = redis.call('HMGET', rows, unpack(ids))
 local found_records = redis.call('HMGET', records, unpack(ids))
 local result_count = redis.call('HLEN', results)
-local none = {}
-local younger, older = none, none
+local younger, older = {}, {}
 if redis.call('EXISTS', id_memory, id_memory_before) > 0 then
   younger = redis.call('SMISMEMBER', id_memory, unpack(ids))
   older = redis.call('SMISMEMBER', id_memory_before, unpack(ids))

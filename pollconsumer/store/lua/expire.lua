@@ -25,7 +25,7 @@ for i = 1, #entries, 2 do
       remove(id, row, record, state)
       if has_flag(byte(row, FLAGS), PARKED) then redis.call('SREM', parked, id) end
       drop_checkpoints({id})  -- GUARD the checkpoint is dropped
-      end_as_expired(id, row, record, now)
+      end_in(expired, 'e', id, row, record, now)
       count_settled(row, 'expire', 1)
       count = count + 1
     end

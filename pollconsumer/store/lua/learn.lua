@@ -17,22 +17,17 @@ local function read(text)
   return sum, counts
 end
 
-local function write(sum, counts)
-  local buckets = {}
-  for bucket in pairs(counts) do buckets[#buckets + 1] = bucket end
-  table.sort(buckets)
-  local text = {string.format('%.15g', sum)}
-  for i, bucket in ipairs(buckets) do text[i + 1] = string.format('%d:%.0f', bucket, counts[bucket]) end
-  return table.concat(text, ' ')
-end
-
 for i = 4, #ARGV, 2 do
   local handler = ARGV[i]
   local sum, measured = read(ARGV[i + 1])
   for _, key in ipairs({recent, histograms}) do
     local total, counts = read(redis.call('HGET', key, handler))
     for bucket, count in pairs(measured) do counts[bucket] = (counts[bucket] or 0) + count end
-    redis.call('HSET', key, handler, write(total + sum, counts))
+    local buckets, text = {}, {string.format('%.15g', total + sum)}
+    for bucket in pairs(counts) do buckets[#buckets + 1] = bucket end
+    table.sort(buckets)
+    for i, bucket in ipairs(buckets) do text[i + 1] = string.format('%d:%.0f', bucket, counts[bucket]) end
+    redis.call('HSET', key, handler, table.concat(text, ' '))
   end
 end
 local messages = (tonumber(redis.call('HGET', recent, '') or '') or 0) + ARGV[3]

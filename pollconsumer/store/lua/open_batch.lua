@@ -9,8 +9,7 @@
 local batch, now = ARGV[1], now_ms()
 -- EXPECT batch_callbacks counters batch_instants outbox schedule_marker
 local found = state_of_batch(batch)
-local state = found
-local shut = state and why_shut(state)
+local state, shut = found, found and why_shut(found)
 if shut then return shut end  -- GUARD a batch that is shut
 if not state then  -- GUARD a batch that is there
   local expires, others = tonumber(ARGV[3]), going_on()

@@ -48,7 +48,8 @@ if #occurred > 0 then
 end
 if skipped > 0 then
   count('skipped', skipped)
-  count_skipped(skipped, now)
+  increments['skipped\n\n'] = skipped
+  pcall(redis.call, 'HSET', totals, 'skipped\n\nat', decimal(now))
   write_totals()
 end
 return #occurred

@@ -8,7 +8,6 @@
 
 local now, returned = now_ms(), {}
 -- EXPECT ready ready_marker ready_by_priority
-local from_start = ARGV[1] == '1'
 for i = 2, #ARGV, 2 do
   local id, row = ARGV[i], well_formed(redis.call('HGET', rows, ARGV[i]))
   -- GUARD generation compare
@@ -21,7 +20,7 @@ for i = 2, #ARGV, 2 do
     if key ~= '' then redis.call('HSET', unique_keys, key, id) end
     row = row or fresh_row(record)
     local flags = without_flag(byte(row, FLAGS), BEGUN)
-    if from_start then
+    if ARGV[1] == '1' then  -- from the start
       drop_checkpoints({id})
       flags = without_flag(flags, CHECKPOINT)
     end

@@ -35,22 +35,17 @@ for _, id in ipairs(parked_ids) do
   if not newer(record) and not (row and record and has_flag(byte(row, FLAGS), PARKED)) then redis.call('SREM', parked, id) end
 end
 
-local function stands_in_line(entry, key, id)
-  local row, record = row_and_record(id)
-  if newer(record) then return true end
-  local _, own_key = concurrency(readable(record))
-  return row and own_key == key and state_of(row) == 'ready' and in_line(row) and line_entry(id, row, key) == entry
-end
-
 local lines = redis.call('ZCARD', waiting_for_place)
 local first = lines > tonumber(ARGV[1]) and now % lines or 0
 local keys = {}
 for _, entry in ipairs(redis.call('ZRANGE', waiting_for_place, first, first + ARGV[1] - 1)) do
   local ends = find(entry, '\0', 1, true) or 0
   local key = sub(entry, 1, ends - 1)
-  if ends == 0 or not stands_in_line(entry, key, id_in_line(entry, key)) then
-    redis.call('ZREM', waiting_for_place, entry)
-  end
+  local id = id_in_line(entry, key)
+  local row, record = row_and_record(id)
+  local _, own_key = concurrency(readable(record))
+  local stands = row and own_key == key and state_of(row) == 'ready' and in_line(row) and line_entry(id, row, key) == entry
+  if ends == 0 or not (newer(record) or stands) then redis.call('ZREM', waiting_for_place, entry) end
   keys[key] = true
 end
 -- A place may have been offered to an id without a message, which a step then dropped.
@@ -74,26 +69,25 @@ local head_row = head and well_formed(redis.call('HGET', rows, head))
 local head_record = head and readable(redis.call('HGET', records, head))
 local head_since = head_row and number6(head_row, ENQUEUED) or head_record and number6(head_record, RECORD_SCHEDULED) or 0
 
-local function is_listed(id, since)
-  if length == 0 then return false end
-  if doubtful and length <= EXACTLY_UP_TO or since < head_since and length <= AT_ALL_UP_TO then
-    return redis.call('LPOS', ready, id)
-  end
-  return true
-end
-
 local function is_ready_somewhere(id, row, record)
   if redis.call('ZSCORE', schedule, id) then return true end  -- set aside by an earlier version
   local _, key = concurrency(record)
   if key and row and in_line(row) and redis.call('ZSCORE', waiting_for_place, line_entry(id, row, key)) then return true end
   if row and has_flag(byte(row, FLAGS), WAITING) then return false end
   if record and priority_of(row or record) ~= 0 then return redis.call('ZSCORE', ready_by_priority, id) end
-  return is_listed(id, row and number6(row, ENQUEUED) or record and number6(record, RECORD_SCHEDULED) or 0)
+  local since = row and number6(row, ENQUEUED) or record and number6(record, RECORD_SCHEDULED) or 0
+  if doubtful and length <= EXACTLY_UP_TO or since < head_since and length <= AT_ALL_UP_TO then
+    return redis.call('LPOS', ready, id)
+  end
+  return length > 0
 end
+
+local indexes = {scheduled = schedule, reserved = in_flight, dead = dead_letters}
 
 -- Returns whether the message was in no list.
 local function put_in_place(id, row, record)
   local state = row and state_of(row) or 'ready'
+  local index = indexes[state]
   if state == 'ready' then
     if is_ready_somewhere(id, row, record) then return false end
     if row and in_line(row) then
@@ -102,19 +96,14 @@ local function put_in_place(id, row, record)
     end
     make_ready(id, record and priority_of(row or record) or 0, now)
     wake(ready_marker)
+  elseif not index or redis.call('ZSCORE', index, id) then
+    return false  -- without an index, it has ended: nothing is lost
   elseif state == 'scheduled' then
-    if redis.call('ZSCORE', schedule, id) then return false end
     -- A row has the millisecond of the due time: at its end that is over.
-    redis.call('ZADD', schedule, due_score(math.max(number6(row, DUE), number6(row, NEXT_ATTEMPT)) + 1), id)
+    redis.call('ZADD', index, due_score(math.max(number6(row, DUE), number6(row, NEXT_ATTEMPT)) + 1), id)
     wake(schedule_marker)
-  elseif state == 'reserved' then
-    if redis.call('ZSCORE', in_flight, id) then return false end
-    redis.call('ZADD', in_flight, now, id)
-  elseif state == 'dead' then
-    if redis.call('ZSCORE', dead_letters, id) then return false end
-    redis.call('ZADD', dead_letters, number6(row, ENDED), id)
   else
-    return false  -- it has ended: nothing is lost
+    redis.call('ZADD', index, state == 'dead' and number6(row, ENDED) or now, id)
   end
   return true
 end

@@ -3,13 +3,6 @@
 -- docs/reference/internals.md has a table of what each end frees and keeps. A message enters its list first: if that
 -- fails, it has not ended.
 
--- The sequel of a record, as JSON: what the message's end brings about. nil if it has none.
-local function sequel_of(record)
-  if not record or byte(record, RECORD_VERSION) ~= FLAGGED_VERSION then return nil end
-  local at, sequel_at = handler_at(record)
-  return sequel_at and sub(record, sequel_at, at - 1)
-end
-
 -- The record of a message with a key, which its end needs.
 local function keyed_record(id, row)
   local flags = byte(row, FLAGS)
@@ -27,9 +20,11 @@ local function ended(id, row, record, ending, now)
     if six(row, RESERVED) == NEVER then row = set(row, NUMBER_IN_LINE, NEVER) end  -- GUARD no start while it is in line
     row = set(row, FLAGS, char(still) .. ending, ENDED, instant)
   end
-  local sequel = sequel_of(readable(record or redis.call('HGET', records, id)))
+  local stored, at, sequel_at = readable(record or redis.call('HGET', records, id)), nil, nil
+  -- Its sequel, as JSON, says what its end brings about.
+  if stored and byte(stored, RECORD_VERSION) == FLAGGED_VERSION then at, sequel_at = handler_at(stored) end
   -- GUARD an end is told
-  if sequel then tell('"as":"' .. ending .. '","ids":"' .. id .. '","sequel":' .. sequel, now) end
+  if sequel_at then tell('"as":"' .. ending .. '","ids":"' .. id .. '","sequel":' .. sub(stored, sequel_at, at - 1), now) end
   redis.call('HSET', rows, id, row)
   if record and has_flag(flags, UNIQUE) then free_keys({id}, {unique_key(record)}) end  -- GUARD the unique key is freed
   -- GUARD a large record is dropped; a dead letter keeps its record
@@ -44,12 +39,8 @@ local function end_as_dead(id, row, record, now, why)
   return ended(id, row, record, 'd', now)
 end
 
-local function end_as_cancelled(id, row, record, now)
-  redis.call('RPUSH', cancelled, id)
-  ended(id, row, record, 'x', now)
-end
-
-local function end_as_expired(id, row, record, now)
-  redis.call('RPUSH', expired, id)
-  ended(id, row, record, 'e', now)
+-- End a message as cancelled ('x') or expired ('e'), whose list is `finished`.
+local function end_in(finished, ending, id, row, record, now)
+  redis.call('RPUSH', finished, id)
+  ended(id, row, record, ending, now)
 end

@@ -1,11 +1,4 @@
 -- NEEDS rows
-
--- The digest of a message that has ended or died. The record of a large one is not read.
-local function last_digest_of(id, row)
-  local large = row and has_flag(byte(row, FLAGS) or 0, LARGE)
-  return digest_of(row, not large and redis.call('HGET', records, id))
-end
-
 -- Ids of forgotten messages are kept in the younger of two generations. The older one is dropped when the younger is old
 -- enough or full.
 local function age_ids(now, lasts, most)
@@ -27,7 +20,9 @@ local function remember(ids)
   if redis.call('HEXISTS', counters, 'ids chosen') == 1 then
     local found_rows, digests = redis.call('HMGET', rows, unpack(ids)), {}
     for i = 1, #ids do
-      local digest = last_digest_of(ids[i], found_rows[i])
+      local row = found_rows[i]
+      local large = row and has_flag(byte(row, FLAGS) or 0, LARGE)  -- the record of a large one is not read
+      local digest = digest_of(row, not large and redis.call('HGET', records, ids[i]))
       -- GUARD digest of a forgotten id
       if digest then digests[#digests + 1], digests[#digests + 2] = ids[i], digest end
     end

@@ -7,8 +7,7 @@ local function send_on(content, now)
   redis.call('RPUSH', outbox, decimal(number) .. '\n' .. content)
 end
 
--- The ends of messages that have a sequel: entries of the outbox, for whoever sends these on.
-
+-- Tell the ends of messages that have a sequel, in an entry of the outbox, to whoever sends these on.
 -- Versions before leave such an entry: it looks like a message with a field that they do not know.
 local function tell(what, now)
   send_on('[{"id":"","queue":"","handler":"","payload":"","priority":0,"due":0,"delay":0,"key":"","key_lifetime":0,'

@@ -41,21 +41,6 @@ local function pop(count)
     return ids
 end
 
--- Hard ends are a millisecond apart, to return messages in that order.
-local function hand_out(id, row, record)
-  -- GUARD attempts counted
-  row = sub(row, FLAGS, PRIORITY + 1) .. attempts_bytes(math.min(attempts_of(row) + 1, 65535)) .. sub(row, CRASHES, GENERATION)
-    .. since .. NEVER .. sub(row, ENDED)
-  count = count + 1
-  new_rows[2 * count - 1], new_rows[2 * count] = id, row
-  flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id  -- GUARD order within a page
-  reserved_ids[count], reserved_records[count] = id, record
-  if row ~= last_row then
-    last_row = row
-    reserved_rows[#reserved_rows + 1], reserved_rows[#reserved_rows + 2] = count, row
-  end
-end
-
 local function make_dead(id, row, record, problem)
   row = row or record and fresh_row(record) or '\0\0\128\0\0\0\0\0' .. string.rep(NEVER, 9)
   if has_flag(byte(row, FLAGS), PARKED) then redis.call('SREM', parked, id) end
@@ -125,7 +110,19 @@ local function reserve(id, found_row, found_record)
   end
   if key then count_place(key, 1) end
   if was_in_line then redis.call('ZREM', waiting_for_place, line_entry(id, row, key)) end
-  hand_out(id, rated and rate.charge(row, record) or row, record)
+  if rated then row = rate.charge(row, record) end
+  -- GUARD attempts counted
+  row = sub(row, FLAGS, PRIORITY + 1) .. attempts_bytes(math.min(attempts_of(row) + 1, 65535)) .. sub(row, CRASHES, GENERATION)
+    .. since .. NEVER .. sub(row, ENDED)
+  count = count + 1
+  new_rows[2 * count - 1], new_rows[2 * count] = id, row
+  -- Hard ends are a millisecond apart, to return messages in that order.
+  flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id  -- GUARD order within a page
+  reserved_ids[count], reserved_records[count] = id, record
+  if row ~= last_row then
+    last_row = row
+    reserved_rows[#reserved_rows + 1], reserved_rows[#reserved_rows + 2] = count, row
+  end
   return true
 end
 

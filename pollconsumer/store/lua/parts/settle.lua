@@ -116,7 +116,7 @@ if others <= #ARGV then
       settled = true
       redis.call('ZREM', in_flight, id)  -- GUARD settled leaves flight
       if text ~= '' then redis.call('HSET', errors, id, text) end
-      if was_to_stop(id) then kind = 'cancel' end
+      if redis.call('HDEL', stops, id) == 1 then kind = 'cancel' end  -- it was to stop
       if kind == 'release' or kind == 'park' or kind == 'expire' then
         rated = rated or redis.call('EXISTS', rates)
         if rated == 1 then take_back_charge(id, six(held, RESERVED)) end  -- GUARD charges taken back
@@ -126,9 +126,9 @@ if others <= #ARGV then
       if key then count_place(key, -1) end  -- GUARD places given back, settled otherwise
       count_settled(held, kind, 1, tonumber(ARGV[at + 6]))
       if kind == 'cancel' then
-        end_as_cancelled(id, row, record, now)
+        end_in(cancelled, 'x', id, row, record, now)
       elseif kind == 'expire' then
-        end_as_expired(id, row, record, now)
+        end_in(expired, 'e', id, row, record, now)
         if has_flag(byte(row, FLAGS), CHECKPOINT) then drop_checkpoints({id}) end  -- GUARD expired drops its checkpoint
       elseif kind == 'dead' then
         end_as_dead(id, row, record, now)

@@ -35,11 +35,6 @@ local function count_settled(row, kind, times, took)
   end
 end
 
-local function count_skipped(times, now)
-  increments['skipped\n\n'] = times
-  pcall(redis.call, 'HSET', totals, 'skipped\n\nat', decimal(now))
-end
-
 local function write_totals()
   for name, times in pairs(increments) do
     if not pcall(redis.call, 'HINCRBY', totals, name, times) then  -- it was no number
