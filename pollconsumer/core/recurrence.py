@@ -6,7 +6,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, tzinfo
-from itertools import islice, takewhile
+from itertools import count, islice, takewhile
 from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -125,19 +125,14 @@ class Recurrence:
         counts_from = phase_ms if self.at_run_time else 0
         if self.after is After.END:
             counts_from = phase_ms or after_ms
-        found = self._unlimited(after_ms, counts_from)
-        until = latest_ms(self)
-        return takewhile(lambda instant: instant <= until, found)
-
-    def _unlimited(self, after_ms: int, phase_ms: int) -> Iterator[int]:
         if self.every is not None:
             step = round(self.every * 1000)
-            instant = after_ms - (after_ms - phase_ms) % step
-            while True:
-                instant += step
-                yield instant
-        assert self.cron is not None
-        yield from Cron(self.cron).instants(after_ms, zone_of(self.timezone))
+            found: Iterator[int] = count(after_ms - (after_ms - counts_from) % step + step, step)
+        else:
+            assert self.cron is not None
+            found = Cron(self.cron).instants(after_ms, zone_of(self.timezone))
+        until = latest_ms(self)
+        return takewhile(lambda instant: instant <= until, found)
 
     def next_after(self, after_ms: int, phase_ms: int = 0) -> int | None:
         """The first instant later than ``after_ms``; None if there is none."""

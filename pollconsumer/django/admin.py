@@ -22,7 +22,7 @@ from pollconsumer.interface.api.registry import registry
 from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.reading.batch_reader import STATES
-from pollconsumer.store.reading.inspector import by_queue
+from pollconsumer.store.reading.messages import by_queue
 
 MOST = 1000
 """Messages, or batches, of which the list has pages."""

@@ -84,12 +84,16 @@ def is_known(place: Place) -> bool:
 
 def namespaces_of(wire: Wire) -> list[str]:
     """The namespaces on a server, each of which has the store's id."""
-    found, cursor = set[str](), b"0"
-    while True:
-        cursor, names = wire.command("SCAN", cursor, "MATCH", "{*}:store-id", "COUNT", SCANNED)
-        found |= {id_text(name)[1:].partition("}:")[0] for name in names}
-        if int(cursor) == 0:
-            return sorted(name for name in found if NAME.fullmatch(name))
+    found = {id_text(key)[1:].partition("}:")[0] for key in _keys_like(wire, "{*}:store-id")}
+    return sorted(name for name in found if NAME.fullmatch(name))
+
+
+def _keys_like(wire: Wire, pattern: str) -> Iterator[bytes]:
+    """The keys of a server that a pattern fits; some may come twice."""
+    cursor = b""
+    while cursor != b"0":
+        cursor, keys = wire.command("SCAN", cursor or b"0", "MATCH", pattern, "COUNT", SCANNED)
+        yield from keys
 
 
 class StoreCloser:
@@ -218,16 +222,11 @@ class StoreCloser:
         seen = set[bytes]()
         patterns = (f"{{{self.keys.namespace}}}:*", f"{{{self.keys.namespace}:*}}:*")
         for server, pattern in product(self.wire.servers(), patterns):
-            cursor = b"0"
-            while True:
-                cursor, names = server.command("SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED)
-                for name in names:
-                    if name not in seen:
-                        seen.add(name)
-                        tag, _, suffix = id_text(name)[1:].partition("}:")
-                        yield Place(tag.removeprefix(self.keys.namespace).removeprefix(":"), suffix)
-                if int(cursor) == 0:
-                    break
+            for key in _keys_like(server, pattern):
+                if key not in seen:
+                    seen.add(key)
+                    tag, _, suffix = id_text(key)[1:].partition("}:")
+                    yield Place(tag.removeprefix(self.keys.namespace).removeprefix(":"), suffix)
 
     def _pairs(self, places: Iterable[Place]) -> list[str]:
         return [name for place in places for name in (self._name(place), self.closed_key(place))]

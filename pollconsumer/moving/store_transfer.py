@@ -89,7 +89,7 @@ def export_(file: str, yes: bool) -> None:
     finally:
         if closed and not complete:
             print_notice("the store stays closed: export it again, or reopen it: pollconsumer store reopen --yes")
-    _report_written("exported", file, _totals({closing.keys.namespace: totals}))
+    _report("exported", _totals({closing.keys.namespace: totals}), file=file)
 
 
 @click.command(
@@ -115,7 +115,7 @@ def backup(file: str) -> None:
     with (
         raising_terminations(),
         _written(file, "backup") as output,
-        copied(_keeping(opener_of(settings)), directory, server_program_of(settings)) as copy,
+        copied(opener_of(settings).keeper_wire(command_patience), directory, server_program_of(settings)) as copy,
     ):
         takes_all = settings.is_embedded and _namespace_given() is None
         names = (takes_all and namespaces_of(copy)) or [settings.namespace]
@@ -123,7 +123,7 @@ def backup(file: str) -> None:
             closing = StoreCloser(copy, name)
             note = closing.close(os.urandom(8).hex(), partial(_end_leases, closing))
             found[name] = _write_lines(export(closing, note, names), output)
-    _report_written("backed up", file, _totals(found), "" if takes_all else OF_ONE)
+    _report("backed up", _totals(found), "" if takes_all else OF_ONE, file)
 
 
 def _namespace_given() -> str | None:
@@ -253,11 +253,7 @@ def _write_lines(lines: Iterator[dict[str, Any]], output: BinaryIO) -> dict[str,
 
 
 def _closing(opener: StoreOpener) -> StoreCloser:
-    return StoreCloser(_keeping(opener), opener.namespace)
-
-
-def _keeping(opener: StoreOpener) -> Wire:
-    return opener.keeper_wire(command_patience)
+    return StoreCloser(opener.keeper_wire(command_patience), opener.namespace)
 
 
 @contextlib.contextmanager
@@ -281,15 +277,10 @@ def _written(file: str, what: str) -> Iterator[BinaryIO]:
         raise CannotCreate(what, f"{file}: {error.strerror}", "check where it goes") from None
 
 
-def _report_written(what: str, file: str, totals: dict[str, Any], note: str = "") -> None:
-    if file == "-":
+def _report(what: str, totals: dict[str, Any], note: str = "", file: str = "") -> None:
+    if file == "-":  # what was written to standard output
         print_notice(f"{what}: " + ", ".join(f"{name} {value}" for name, value in _shown(totals, note).items()))
-    else:
-        _report(what, totals, note)
-
-
-def _report(what: str, totals: dict[str, Any], note: str = "") -> None:
-    if not printed_as_json(totals):
+    elif not printed_as_json(totals):
         print_table((what, ""), tuple(_shown(totals, note).items()))
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import redis
 import redis.asyncio
@@ -191,8 +191,13 @@ def brought(client: object, name: str = "PollConsumer(store=…)") -> BroughtCli
 
         cluster = ClientCluster(client)
         return BroughtClient(cluster.shown, partial(connecting_to, cluster))
+    if isinstance(client, ASYNCIO):
+        fix = f"asyncio's cannot be used by our synchronous calls, nor is it needed for …_async: give {KINDS}"
+        raise ConfigurationError(name, f"a {type(client).__module__}.{type(client).__name__}", fix)
+    if isinstance(client, Sentinel):
+        raise ConfigurationError(name, "a Sentinel", "give its master_for(…)")
     if not isinstance(client, redis.Redis):
-        _refuse(client, name)
+        raise ConfigurationError(name, f"a {type(client).__name__}", f"give {KINDS}")
     pool: Any = client.connection_pool
     if getattr(pool, "is_master", True) is False:
         raise ConfigurationError(name, "a Sentinel's replica", "give master_for(…), whose server takes writes")
@@ -201,15 +206,6 @@ def brought(client: object, name: str = "PollConsumer(store=…)") -> BroughtCli
     if in_memory:
         connect = partial(connect, scripts=Scripts(shebang=False))
     return BroughtClient(address, lambda _: connect, in_memory)
-
-
-def _refuse(client: object, name: str) -> NoReturn:
-    if isinstance(client, ASYNCIO):
-        fix = f"asyncio's cannot be used by our synchronous calls, nor is it needed for …_async: give {KINDS}"
-        raise ConfigurationError(name, f"a {type(client).__module__}.{type(client).__name__}", fix)
-    if isinstance(client, Sentinel):
-        raise ConfigurationError(name, "a Sentinel", "give its master_for(…)")
-    raise ConfigurationError(name, f"a {type(client).__name__}", f"give {KINDS}")
 
 
 def _address(pool: Any) -> str:

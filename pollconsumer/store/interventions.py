@@ -17,7 +17,7 @@ from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.queues.upkeep import offer_parked
 from pollconsumer.store.reading.batch_reader import MALFORMED, BatchReader, BatchStatus
 from pollconsumer.store.reading.ledger import all_names, leases_of
-from pollconsumer.store.reading.messages import Message
+from pollconsumer.store.reading.messages import Message, by_queue
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.rows import id_bytes, id_text
 from pollconsumer.store.rights import CHANGING, PRODUCER, demand
@@ -314,7 +314,4 @@ class BatchInterventions:
     ) -> tuple[Mapping[str, Sequence[str]], Chunk]:
         """The ids of the members wanted of a chunk, by queue, and the next chunk."""
         found, following = self._reader.page(batch, which, chunk)
-        ids = dict[str, list[str]]()
-        for message in filter(wanted, found):
-            ids.setdefault(message.queue, []).append(message.id)
-        return ids, following
+        return by_queue((message.queue, message.id) for message in filter(wanted, found)), following

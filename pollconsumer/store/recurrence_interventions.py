@@ -102,7 +102,7 @@ class Recurrences(RecurrenceReader):
         for standing in self._named(name):
             self._demand(standing)
             if self._wire.run("undefine", self._keys, standing.queue, [standing.raw_name]) is not None:
-                self._note("remove", standing)
+                note(self._wire, self._keys, "remove", standing.queue, [standing.name])
                 removed = True
         if not removed:
             raise missing(name)
@@ -146,7 +146,7 @@ class Recurrences(RecurrenceReader):
             instant += 1
         if enqueued == 0:
             raise missing(recurrence.name)
-        self._note("trigger", standing)
+        note(self._wire, self._keys, "trigger", standing.queue, [standing.name])
         if strict and confirmed and (problem := strict.shortfall(confirmed[-1], self._wire.replicas)):
             self._wire.close()  # the server may not be the primary any more
             raise NotReplicated([message_id], problem)
@@ -164,16 +164,13 @@ class Recurrences(RecurrenceReader):
         found = Inspector(self._wire, self._keys.namespace).those(standing.queue, [*map(id_bytes, by_id)])
         return [Occurred(datetime_of(by_id[message.id]), message) for message in found]
 
-    def _note(self, what: str, standing: RecurrenceStatus) -> None:
-        note(self._wire, self._keys, what, standing.queue, [standing.name])
-
     def _hold(self, standing: RecurrenceStatus, what: str, instant: int | str) -> None:
         self._demand(standing)
         held = self._wire.run("hold", self._keys, standing.queue, [standing.raw_name, what, instant])
         if held is None:
             raise missing(standing.name)
         if held:
-            self._note(what, standing)
+            note(self._wire, self._keys, what, standing.queue, [standing.name])
 
     def _demand(self, standing: RecurrenceStatus, rights: str = OPERATOR) -> None:
         demand_operator(self._wire, self._keys, self._keys.queue(standing.queue, "recurrences"), rights)  # GUARD rights

@@ -239,16 +239,14 @@ class Suitability:
             raise StoreRefused("strict.aof", "the server keeps no append-only file", "set appendonly yes there")
         if info.get("role") == "slave":
             raise Unanswered(f"{wire.place} is a replica; point at its primary", sent=False)
-        self._check_eviction(info)
-        return [_replicas(info), *answers[len(self._asked) :]]
-
-    def _check_eviction(self, info: dict[str, str]) -> None:
         policy = info.get("maxmemory_policy", "noeviction")
-        if info.get("maxmemory", "0") == "0" or policy == "noeviction":
-            return
-        if policy.startswith("allkeys"):
-            raise StoreRefused("store evicts", f"maxmemory-policy {policy}", "messages would vanish; set noeviction")
-        self._warn(f"store evicts: maxmemory-policy {policy}; leases may vanish, set noeviction")
+        if info.get("maxmemory", "0") != "0" and policy != "noeviction":
+            if policy.startswith("allkeys"):
+                raise StoreRefused(
+                    "store evicts", f"maxmemory-policy {policy}", "messages would vanish; set noeviction"
+                )
+            self._warn(f"store evicts: maxmemory-policy {policy}; leases may vanish, set noeviction")
+        return [_replicas(info), *answers[len(self._asked) :]]
 
     def _recognise(self, wire: Wire, known: str | None, held: str | None) -> None:
         """Refuse a store whose id is missing or different: it was emptied or replaced. Or closed."""

@@ -35,8 +35,8 @@ from pollconsumer.store.interventions import CancelledMembers, Interventions
 from pollconsumer.store.queues.batches import MOST_BATCHES, Batches, NewBatch
 from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES, refuse_taken
 from pollconsumer.store.reading.batch_reader import PER_CHUNK, UNFINISHED, BatchStatus
-from pollconsumer.store.reading.inspector import Chosen, Selection, by_queue, dead_letters, unreserved
-from pollconsumer.store.reading.messages import Message
+from pollconsumer.store.reading.inspector import Chosen, Selection, dead_letters, unreserved
+from pollconsumer.store.reading.messages import Message, by_queue
 from pollconsumer.store.server import TIME
 from pollconsumer.store.store import Store
 

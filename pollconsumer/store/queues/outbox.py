@@ -15,19 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages import sequel as sequels
 from pollconsumer.core.messages.message import NewMessage, check_id, check_queue
-from pollconsumer.core.messages.sequel import (
-    FIRST,
-    REQUIRED,
-    UNPACKABLE,
-    Packed,
-    decoded,
-    member_of,
-    packed,
-    sequel_of,
-    sound,
-    whole,
-)
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.queues.batches import CALLBACKS, Batches, Ends, NewBatch
 from pollconsumer.store.queues.producer import Origin, Producer
@@ -72,11 +61,11 @@ def pack(messages: Sequence[NewMessage], now_ms: int, opened: Sequence[NewBatch]
     """``messages`` as one entry of the outbox, and batches to be opened before them; delays count from ``now_ms``, the
     server's."""
     # Versions before leave a note beside messages: it looks like a message with a field that they do not know.
-    noted: Packed = dict.fromkeys(FIRST) | dict.fromkeys(REQUIRED, "")
+    noted: sequels.Packed = dict.fromkeys(sequels.FIRST) | dict.fromkeys(sequels.REQUIRED, "")
     entries = [noted | {"opens": batch._asdict()} for batch in opened]
     for message in messages:
         due = message.due if message.delay is None else now_ms + message.delay
-        entries.append(packed(message._replace(due=due, delay=None)))
+        entries.append(sequels.packed(message._replace(due=due, delay=None)))
     return json.dumps(entries).encode()
 
 
@@ -106,31 +95,31 @@ def read_entry(queue: str, entry: bytes) -> Entry | None:
             else:
                 messages.append(_message(each, number))
         return Entry(queue, number, messages, ends, opened)
-    except UNPACKABLE as error:
+    except sequels.UNPACKABLE as error:
         return Entry(queue, number, problem=f"{type(error).__name__}: {error}"[:MOST_SAID])
 
 
-def _is_newer(given: list[Packed]) -> bool:
+def _is_newer(given: list[sequels.Packed]) -> bool:
     """Whether anything in an entry is not known to this version."""
-    if not all(each.keys() >= set(REQUIRED) for each in given):
+    if not all(each.keys() >= set(sequels.REQUIRED) for each in given):
         return False
     known = {*NewMessage._fields, "ended", "opens"}
     return any(
         each.keys() - known
         or each.get("ended", {}).keys() - _ENDED
         or each.get("opens", {}).keys() - set(NewBatch._fields)
-        or sequel_of(each.get("ended", {}).get("sequel", {}))[1]
+        or sequels.sequel_of(each.get("ended", {}).get("sequel", {}))[1]
         for each in given
     )
 
 
-def _ended(queue: str, number: int, told: Packed) -> tuple[list[NewMessage], list[Ends]]:
+def _ended(queue: str, number: int, told: sequels.Packed) -> tuple[list[NewMessage], list[Ends]]:
     """The messages to enqueue for messages that have ended, and what their batches are told."""
     letter, ids = told["as"], told["ids"].split(" ")
     state = _STATES[letter]
     if "sequel" not in told:
-        return [], _ends(told["home"], letter, ids, whole(told["added"]))
-    sequel = sequel_of(told["sequel"])[0]
+        return [], _ends(told["home"], letter, ids, sequels.whole(told["added"]))
+    sequel = sequels.sequel_of(told["sequel"])[0]
     messages = sequel.following(ids[0], queue, state, number // 1000)
     return messages, _ends(sequel.batch, letter, ids) if sequel.ends_member(state) else []
 
@@ -138,12 +127,12 @@ def _ended(queue: str, number: int, told: Packed) -> tuple[list[NewMessage], lis
 def _ends(home: str, letter: str, ids: Sequence[str], added: int = 0) -> list[Ends]:
     """What each batch is told of the members with these ids."""
     numbers = dict[str, list[int]]()
-    for batch, number in filter(None, map(member_of, ids)):
+    for batch, number in filter(None, map(sequels.member_of, ids)):
         numbers.setdefault(batch, []).append(number)
     return [Ends(check_queue(home), batch, letter, of_batch, added) for batch, of_batch in numbers.items()]
 
 
-def _opened(given: Packed) -> NewBatch:
+def _opened(given: sequels.Packed) -> NewBatch:
     """A batch that a completion opens."""
     batch = NewBatch(**given)
     check_queue(batch.home)
@@ -151,9 +140,9 @@ def _opened(given: Packed) -> NewBatch:
     for name, message in batch.callbacks.items():
         if name not in CALLBACKS:
             raise ValueError(name)
-        sound(message)
+        sequels.sound(message)
     for number in (batch.expires, 0 if batch.total is None else batch.total):
-        whole(number)
+        sequels.whole(number)
     if type(batch.spares_cancelled) is not bool:
         raise TypeError(f"spares_cancelled is {batch.spares_cancelled!r}")
     return batch
@@ -161,7 +150,7 @@ def _opened(given: Packed) -> NewBatch:
 
 def _message(given: dict[str, Any], number: int) -> NewMessage:
     """A message that `enqueue` accepts. The delay of one that was written before the entry counts from that."""
-    message = sound(given)
+    message = sequels.sound(given)
     if message.delay is None:
         return message
     if not number:
@@ -303,7 +292,7 @@ def _end_others(
     outbox has got something."""
     ends = list[Ends]()
     for message in known:
-        home, member = decoded(message.sequel.encode())[0].batch, member_of(message.id)
+        home, member = sequels.decoded(message.sequel.encode())[0].batch, sequels.member_of(message.id)
         if not (home and member) or "+" in message.id:
             continue
         if others(home, member[0], [(message.queue, message.id)]):  # GUARD a member that is another message

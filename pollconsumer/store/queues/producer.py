@@ -103,9 +103,16 @@ class Producer:
         return self._held(trip, trip[0], held, 0)[0]
 
     def refuse_followed(self, messages: Iterable[NewMessage]) -> None:
-        """Raise UsageError for a new message whose id a user chose, if a queue has the id of what is to follow it."""
-        if chosen := [each for each in messages if each.sequel and each.digest]:
-            refuse_followed(self.wire, self.keys, chosen)
+        """Raise UsageError for a new message whose id a user chose, if a queue has the id of what is to follow it.
+        Links and callbacks have ids made of its own, and would be taken for duplicates, and dropped."""
+        for message in messages:
+            if message.sequel and message.digest:
+                from pollconsumer.core.messages.sequel import decoded  # few messages are followed by others
+
+                sequel, _ = decoded(message.sequel.encode())
+                following = [each for each in (*sequel.links, sequel.then, sequel.failed) if each is not None]
+                places = [(each["queue"], each["id"]) for each in following]
+                refuse_taken(self.wire, self.keys, "message", (message.queue, message.id), places)
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
         """Accept messages, in order, as `enqueue_pages` does. An error has the ids ``accepted`` before it."""
@@ -355,19 +362,6 @@ class StrictProducer(Producer):
         if not awaiting and self._waits():
             self._send(trip, origin, done)
         return answers[: len(trip)]
-
-
-def refuse_followed(wire: Wire, keys: Keys, messages: Iterable[NewMessage]) -> None:
-    """Raise UsageError for a new message with an id of the user's, if a queue has the id of what is to follow it: links
-    and callbacks have ids made of its own, and would be taken for duplicates, and dropped."""
-    from pollconsumer.core.messages.sequel import decoded  # few messages are followed by others
-
-    for message in messages:
-        sequel, _ = decoded(message.sequel.encode())
-        following = [each for each in (*sequel.links, sequel.then, sequel.failed) if each is not None]
-        refuse_taken(
-            wire, keys, "message", (message.queue, message.id), [(each["queue"], each["id"]) for each in following]
-        )
 
 
 def refuse_taken(wire: Wire, keys: Keys, what: str, owner: Place, following: Sequence[Place]) -> None:

@@ -16,7 +16,7 @@ from pollconsumer.core.messages.message import check_handler, check_id, check_qu
 from pollconsumer.core.notation.instants import datetime_of, moment_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.reading.messages import Message, forgotten_message, read_messages
+from pollconsumer.store.reading.messages import Message, by_queue, forgotten_message, read_messages
 from pollconsumer.store.records.rows import id_bytes, id_text
 from pollconsumer.store.server import readable_queues
 
@@ -205,14 +205,12 @@ class BatchReader:
     def others(self, home: str, batch_id: str, sent: Sequence[tuple[str, str]]) -> list[str]:
         """Ids of messages ``sent``, each given with its queue, that are no members of the batch. Their queues knew the
         ids: from messages before it was opened, kept or remembered."""
-        batch, by_queue = self._counted(home, batch_id), dict[str, list[str]]()
+        batch = self._counted(home, batch_id)
         if batch is None:
             return []
-        for queue, message_id in sent:
-            by_queue.setdefault(queue, []).append(message_id)
         members = {
             message.id: _may_be_of(batch, message)
-            for queue, ids in by_queue.items()
+            for queue, ids in by_queue(sent).items()
             for message in self._sent_to(queue, ids)
         }
         ended = cache(partial(self.ended, home, batch_id))
@@ -313,12 +311,9 @@ class BatchReader:
 
     def _states_of(self, callbacks: Iterable[BatchCallback]) -> dict[str, str]:
         """The states of callbacks that are kept, by the ids of their messages."""
-        by_queue = dict[str, list[bytes]]()
-        for each in callbacks:
-            by_queue.setdefault(each.queue, []).append(id_bytes(each.message_id))
         return {
             message.id: str(message.state)
-            for queue, ids in by_queue.items()
+            for queue, ids in by_queue((each.queue, id_bytes(each.message_id)) for each in callbacks).items()
             if queue not in self._wire.unread
             for message in read_messages(self._wire, self._keys, queue, ids)
         }

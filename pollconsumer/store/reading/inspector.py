@@ -366,14 +366,6 @@ def _chosen(selecting: MessageSelector, selection: Selection, states: Sequence[S
     return list(dict.fromkeys((message.queue, message.id) for message in found))
 
 
-def by_queue(chosen: Chosen) -> dict[str, list[str]]:
-    """The ids of messages, by queue."""
-    ids: dict[str, list[str]] = {}
-    for queue, message_id in chosen:
-        ids.setdefault(queue, []).append(message_id)
-    return ids
-
-
 def recurrence_of(message_id: str) -> str | None:
     """The name of the recurrence of which a message is an occurrence: the part of its id before the instant."""
     name, _, instant = message_id.rpartition("@")

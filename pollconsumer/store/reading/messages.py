@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pollconsumer.core import json_values
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
@@ -22,6 +22,7 @@ from pollconsumer.store.records import rows
 from pollconsumer.store.records.rows import id_text
 from pollconsumer.store.records.steps import read_progress
 
+T = TypeVar("T")
 RAW_BYTES = 2000
 
 
@@ -113,6 +114,14 @@ def read_messages(
             )
 
 
+def by_queue(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    """What ``pairs`` have beside a queue, as ids of messages, by queue."""
+    found: dict[str, list[T]] = {}
+    for queue, each in pairs:
+        found.setdefault(queue, []).append(each)
+    return found
+
+
 def forgotten_message(queue: str, message_id: str, result: bytes) -> Message:
     """What is left of a completed message while its result is kept longer than the message."""
     row = rows.read_row(rows.BLANK)
@@ -141,6 +150,8 @@ def _message(queue: str, message_id: str, parts: _Parts, in_hand: Callable[[], I
         problem = ""  # it never failed: this says why it was parked, or deferred
     if read.timestamps.completed_at and problem.startswith(rows.WHY_PARKED):
         problem = ""  # what it failed of before it was parked is not kept
+    member = sequels.member_of(message_id) if sent.batch else None
+    batch_id = member[0] if member else message_id.rpartition(":")[0]
     return Message(
         message_id,
         queue,
@@ -155,7 +166,7 @@ def _message(queue: str, message_id: str, parts: _Parts, in_hand: Callable[[], I
         expires_at=sent.expires_at,
         stop_asked_at=None if parts.stops is None else datetime_of(int.from_bytes(parts.stops, "big")),
         links=sent.links,
-        batch=_batch_of(message_id, sent.batch),
+        batch=(sent.batch, batch_id) if sent.batch else None,
     )
 
 
@@ -195,13 +206,6 @@ def _sent(record: bytes) -> _Sent:
         return sent._replace(payload=decode_payload(stored))
     except Malformed:
         return sent._replace(raw=repr((options + stored)[:RAW_BYTES]))
-
-
-def _batch_of(message_id: str, home: str) -> tuple[str, str] | None:
-    if not home:
-        return None
-    member = sequels.member_of(message_id)
-    return home, member[0] if member else message_id.rpartition(":")[0]
 
 
 def _newer(wire: Wire, keys: Keys, queue: str, stored_id: bytes, row: bytes, index: State | None) -> Message:

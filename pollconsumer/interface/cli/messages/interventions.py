@@ -38,7 +38,8 @@ from pollconsumer.interface.cli.types import (
 from pollconsumer.interface.logs.logs import log, write_error
 from pollconsumer.runtime.new_messages import LONGEST_DELAY
 from pollconsumer.store.interventions import MAX_PAGE_IDS, EachPage
-from pollconsumer.store.reading.inspector import Chosen, Selection, by_queue, dead_letters, unreserved
+from pollconsumer.store.reading.inspector import Chosen, Selection, dead_letters, unreserved
+from pollconsumer.store.reading.messages import by_queue
 from pollconsumer.store.server import known_queues
 
 MANY = 1000
