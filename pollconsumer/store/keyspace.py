@@ -134,12 +134,6 @@ CLOSED = "closed:"
 CONTROL_SUFFIXES = {"queues_marker": "kq", "successor_waits": "sw", "answered": "act"}
 
 
-def hash_beside(key: str) -> str:
-    """A hash in the slot of ``key``: the counters of its queue, or the fences of its namespace."""
-    tag = key.partition("}")[0]
-    return f"{tag}}}:{QUEUE_KEYS['counters'].suffix if ':' in tag else 'fences'}"
-
-
 MOST_REMEMBERED = 10_000
 """Scripts and queues whose keys are kept in memory. Beyond them they are made anew: a program may name queues after its
 users."""

@@ -134,17 +134,8 @@ class Leases:
             *(control(f"lease:{lineage}") for lineage in lineages),
         ]  # fmt: skip
         ttls = [int(TTL * 1000), int(SUCCESSOR_TTL * 1000) if waits else 0]
-        args = [
-            launch,
-            *ttls,
-            f"{group.name}:",
-            LAUNCHES_KEPT,
-            MOST_LAUNCHES_KEPT,
-            description,
-            entry,
-            self._wire.marks.greatest,
-            *dead,
-        ]
+        args = [launch, *ttls, f"{group.name}:", LAUNCHES_KEPT, MOST_LAUNCHES_KEPT]
+        args += [description, entry, self._wire.marks.greatest, *dead]
         answer = self._wire.call("acquire", keys, args)
         if answer[0] < 0:
             return TurnedAway(tuple(answer[1]))

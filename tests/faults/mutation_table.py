@@ -191,7 +191,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "runtime/session/bulk_calls: a suspect is called alone": ("not reservation.crashes and ", ""),
     "runtime/session/bulk_calls: as many as have time": ("taken < size and ", ""),
     "runtime/session/bulk_calls: most bytes of a call": (" and (length <= MOST_BYTES or not taken)", ""),
-    "runtime/session/bulk_calls: options of its own": (" and _shares_call(reservation.options)", ""),
+    "runtime/session/bulk_calls: options of its own": (" and _shares_call(reservation.lot.options)", ""),
     "runtime/session/bulk_calls: what is recorded alone": (" if each.reservation.begun", ""),
     "runtime/session/attempts: a call with others goes on": ("all(", "any("),
     "runtime/session/attempts: at most once is not called again": (" and not call.handler.at_most_once", ""),

@@ -25,7 +25,7 @@ LARGE = b'{"x":"%b"}' % (b"x" * 2000)
 
 def expiry(launch: Launch) -> int:
     (reservation,) = launch.reserve()
-    return reservation.expires
+    return reservation.lot.expires
 
 
 def test_it_counts_from_acceptance_by_the_servers_clock(store: RedisStore) -> None:
@@ -50,12 +50,12 @@ def test_it_stays_through_retries_beside_other_options(store: RedisStore, more: 
     store.enqueue([message("a", expires=HOUR, **more)])
     launch = Launch(store)
     (reservation,) = launch.reserve()
-    first = reservation.expires
+    first = reservation.lot.expires
     launch.settle(retry(reservation))
     while not store.promote(launch.claim, QUEUE, 1).moved:
         pass
     (again,) = launch.reserve()
-    assert (again.expires, again.handler, again.payload) == (first, "handler", b"{}")
+    assert (again.lot.expires, again.handler, again.payload) == (first, "handler", b"{}")
 
 
 def test_a_follow_up_brings_it_along(store: RedisStore) -> None:
@@ -126,7 +126,7 @@ def test_a_redriven_message_does_not_expire(store: RedisStore, person: Intervent
     launch.settle(die(reservation))
     person.redrive(QUEUE, ["a"])
     (again,) = launch.reserve()
-    assert again.expires == reservation.expires
+    assert again.lot.expires == reservation.lot.expires
     assert not again.has_expired(later)
 
 

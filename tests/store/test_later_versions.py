@@ -215,7 +215,7 @@ def test_what_is_written_as_letter_c_is_handled_as_any_other(
     while not (reserved := launch.step(wanted=1).reserved):
         store.promote(launch.claim, QUEUE, 9)
     assert reserved[0].payload == given.payload
-    assert decoded_options(reserved[0].options)[0].headers == {"a": "b"}
+    assert decoded_options(reserved[0].lot.options)[0].headers == {"a": "b"}
     assert (reserved[0].unique_key, reserved[0].concurrency_key) == (
         given.key.encode(),
         given.concurrency_key.encode(),

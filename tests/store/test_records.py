@@ -62,7 +62,7 @@ def test_headers_come_with_the_message_beside_its_payload(
         pass
     (reservation,) = launch.reserve()
     assert (reservation.handler, reservation.payload) == ("handler", payload)
-    assert decoded_options(reservation.options) == (Options(HEADERS), False)
+    assert decoded_options(reservation.lot.options) == (Options(HEADERS), False)
     launch.settle(finish(reservation))
     found = inspector.message("a")
     assert (found.handler, found.state, found.priority) == ("handler", "completed", headed.priority)

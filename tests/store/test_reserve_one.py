@@ -106,7 +106,7 @@ class History:
             stepped = self.launch.step(wanted=1)
         self.held += stepped.reserved
         reserved = [
-            (each.id, each.row, each.payload, each.handler, each.options, each.expires, each.reserved_at)
+            (each.id, each.row, each.payload, each.handler, each.lot.options, each.lot.expires, each.reserved_at)
             for each in stepped.reserved
         ]
         found = {**vars(stepped)}

@@ -65,17 +65,17 @@ class Attempts:
         """The attempt at a message that is to be handled. None for a message that is to stop, has expired or is
         malformed, whose handler is unknown or paused, which a newer version wrote, or whose process died too often:
         that one is settled."""
-        handler = self._handlers.get(reservation.handler)
+        handler, lot = self._handlers.get(reservation.handler), reservation.lot
         if (self._stops.paused or self._stops.any()) and self._turns_away(reservation):
             return None
-        if reservation.expires and reservation.has_expired(self._launch.clock()) and not self._took_steps(reservation):
+        if lot.expires and reservation.has_expired(self._launch.clock()) and not self._took_steps(reservation):
             self._settling.expire(reservation, reservation.server_ms(self._launch.clock()))
         elif handler is None:
             self._settling.park(reservation)
         else:
             try:
                 own: Handler | None = handler
-                if reservation.options or reservation.lot.sequel:
+                if lot.options or lot.sequel:
                     own = self._with_options(handler, reservation)
                 if own is not None:
                     return self._opened(reservation, own)
@@ -138,7 +138,7 @@ class Attempts:
     def _with_options(self, handler: Handler, reservation: Reservation) -> Handler | None:
         """``handler`` with the message's options; None if a newer version wrote any of them, or its sequel. NotBegun if
         its payload is encoded, and there is no codec. Malformed if options or sequel are corrupt."""
-        options, newer = decoded_options(reservation.options)
+        options, newer = decoded_options(reservation.lot.options)
         if sequel := reservation.lot.sequel:
             from pollconsumer.core.messages.sequel import decoded  # few messages have one
 

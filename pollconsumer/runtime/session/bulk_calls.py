@@ -187,7 +187,7 @@ class BulkCaller:
     def _joins(self, reservation: Reservation) -> bool:
         """Whether a message may share a call."""
         # GUARD a suspect is called alone; options of its own
-        return not reservation.crashes and _shares_call(reservation.options)
+        return not reservation.crashes and _shares_call(reservation.lot.options)
 
     def _most(self, bulk: Bulk) -> int:
         limit = self._options.max_messages

@@ -42,11 +42,8 @@ def slot_of(key: str | bytes) -> int:
 
 def key_of(command: tuple[Any, ...], home: str) -> str | bytes:
     """The first key of a command, ``home`` if it has none: its other keys are in the same slot."""
-    name = command[0]
-    if name == "EVALSHA":
-        key: str | bytes = command[3]
-        return key
-    return home if name in KEYLESS else command[1]
+    at = 3 if command[0] == "EVALSHA" else 1
+    return home if command[0] in KEYLESS else command[at]
 
 
 class Topology:

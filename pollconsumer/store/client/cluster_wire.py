@@ -240,9 +240,17 @@ class ClusterWire(Wire):
                     moved.append(at)
                 else:
                     elsewhere.append((at, owner))
-        for at, owner in elsewhere:
-            if not self._ask_once(at, owner, answers, blocking):
+        waits = [command for command in self._commands[-1:] if command[0] in WAITING]
+        for at, owner in elsewhere:  # each carries out one command, while its slot moves there
+            asking = [("ASKING",), self._commands[at], *waits]  # GUARD asking
+            self._node(owner).send(asking)
+            _, answer, *waited = self._node(owner).receive(asking, blocking=blocking)
+            if isinstance(answer, ErrorReply) and self._topology.redirection(answer, owner) is not None:
                 moved.append(at)  # GUARD a slot that moved on: its node before it knows
+                continue
+            answers[at] = answer
+            for each in waited:
+                self._note(answers, -1, each)
         return moved
 
     def _note_all(
@@ -265,19 +273,6 @@ class ClusterWire(Wire):
                 self._topology.learn(slot, owner)  # GUARD a slot's new node
             if self._commands[at][0] != "BLPOP":  # its caller waits again
                 yield at, kind, owner
-
-    def _ask_once(self, at: int, owner: Node, answers: list[Any], blocking: float) -> bool:
-        """Have ``owner`` carry out one command, while its slot moves there. Returns whether it did."""
-        waits = [command for command in self._commands[-1:] if command[0] in WAITING]
-        asking = [("ASKING",), self._commands[at], *waits]  # GUARD asking
-        self._node(owner).send(asking)
-        _, answer, *waited = self._node(owner).receive(asking, blocking=blocking)
-        if isinstance(answer, ErrorReply) and self._topology.redirection(answer, owner) is not None:
-            return False
-        answers[at] = answer
-        for each in waited:
-            self._note(answers, -1, each)
-        return True
 
     def _note(self, answers: list[Any], at: int, answer: Any) -> None:
         """Put an answer among all; of the answers of several nodes to a WAIT keep the least, or an error."""

@@ -21,7 +21,7 @@ from pollconsumer.store.client.replies import (
     not_understood,
     raise_if_error,
 )
-from pollconsumer.store.keyspace import Keys, hash_beside
+from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.scripts import Script, Scripts
 
 WAITING = ("WAIT", "WAITAOF")
@@ -62,8 +62,9 @@ class Strict(NamedTuple):
         return [*dict.fromkeys(map(self.marking, keys)), waiting]  # GUARD what a lost connection wrote
 
     def marking(self, key: str) -> Command:
-        """The command that writes something in the slot of ``key``."""
-        return "HSET", hash_beside(key), MARKER, 1
+        """The command that writes something in the slot of ``key``: in the counters of its queue, or in the fences."""
+        tag = key.partition("}")[0]
+        return "HSET", f"{tag}}}:{QUEUE_KEYS['counters'].suffix if ':' in tag else 'fences'}", MARKER, 1
 
     def shortfall(self, answer: Any, connected: int) -> str:
         """What is missing, by the ``answer`` to the last command of `awaiting`; empty if nothing is."""

@@ -159,13 +159,7 @@ class Producer:
                 commands += self._commands([page], origin, done, "")
                 pages.append(page)
                 done += len(page)
-        answers = self.wire.all(commands) if commands else []
-        return [
-            message
-            for page, answer in zip(pages, answers, strict=True)
-            if any(answer)
-            for message in compress(page, answer)
-        ]
+        return list(chain.from_iterable(map(compress, pages, self.wire.all(commands) if commands else [])))
 
     def _held(self, trip: Trip, page: list[NewMessage], held: int | list[bytes], done: int) -> list[Enqueued]:
         """What the answer of a script for a page says. Raises what `enqueue_pages` does."""

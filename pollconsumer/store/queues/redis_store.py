@@ -124,7 +124,8 @@ class RedisStore:
                 commands.append(self.wire.script(*self.upkeep.trimming(share.queue, share.trims)))
         before, loads = len(commands), self.wire.scripts.loads
         for queue in promoting:
-            commands.append(self._promotion_of(claim, queue, PROMOTE_PAGE))
+            args = [claim.lineage, claim.fence, PROMOTE_PAGE]
+            commands.append(self.wire.of_queue("promote", self.keys, queue, args))
         for share in shares:
             commands.append(self._step_of(claim, share, lasts_ms))
         sent = now()
@@ -183,10 +184,6 @@ class RedisStore:
         shown_at = self._server_clock.shown_at(queue, at, sent, read)
         if ids:
             stepped.reserved += reservations_of(queue, ids, records, changes, at, shown_at)
-
-    def _promotion_of(self, claim: Claim, queue: str, most: int) -> tuple[Any, ...]:
-        """The command that promotes ``most`` due messages at most."""
-        return self.wire.of_queue("promote", self.keys, queue, [claim.lineage, claim.fence, b"%d" % most])
 
     def _step_of(self, claim: Claim, share: Share, lasts_ms: int) -> tuple[Any, ...]:
         script = self.wire.scripts["reserve_one" if share.plain else "step"]
@@ -285,7 +282,7 @@ class RedisStore:
 
     def promote(self, claim: Claim, queue: str, most: int) -> Promoted:
         """Move at most ``most`` due messages to ``queue``."""
-        return Promoted.of(self.wire.all([self._promotion_of(claim, queue, most)])[0])
+        return Promoted.of(self.wire.run("promote", self.keys, queue, [claim.lineage, claim.fence, most]))
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
         """Enqueue messages: see `Producer.enqueue`."""

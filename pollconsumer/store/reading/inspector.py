@@ -14,6 +14,7 @@ from pollconsumer.core.messages.message import DIGESTED_BYTES, SCOPED_BY, digest
 from pollconsumer.core.messages.message_steps import Recorded
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.messages.sequel import not_there
+from pollconsumer.store import server
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.reading.batch_reader import BatchReader
@@ -22,17 +23,6 @@ from pollconsumer.store.reading.messages import Message, read_messages
 from pollconsumer.store.records.rows import fence as fence_of
 from pollconsumer.store.records.rows import id_bytes, id_text, read_row
 from pollconsumer.store.records.steps import read_recorded
-from pollconsumer.store.server import (
-    Load,
-    count_of,
-    fields_like,
-    known_queues,
-    literal,
-    load_of,
-    now_ms,
-    readable_queues,
-    unreachable,
-)
 
 PAGE = 500
 HEADS = 10
@@ -73,7 +63,7 @@ class QueueCounts(NamedTuple):
     overdue: int
     skipped: int
     oldest_ready_seconds: float | None
-    load: Load
+    load: server.Load
 
 
 class Overview(NamedTuple):
@@ -97,11 +87,11 @@ class Inspector:
 
     def queues(self) -> list[str]:
         """The queues that can be read."""
-        return readable_queues(self._wire, self._keys)
+        return server.readable_queues(self._wire, self._keys)
 
     def now(self) -> int:
         """The server's clock, in epoch ms."""
-        return now_ms(self._wire)
+        return server.now_ms(self._wire)
 
     def counts(self, queue: str) -> QueueCounts:
         """What there is in ``queue``. NotFound if there is no such queue."""
@@ -119,7 +109,7 @@ class Inspector:
                 self._wire.unread.clear()  # whatever queues could not be read
                 return message
         if self._wire.unread:
-            raise unreachable(self._wire.unread)
+            raise server.unreachable(self._wire.unread)
         if queue is None:
             raise not_there(message_id)
         raise not_there(message_id, f"queue {queue} has no message with this id")
@@ -149,7 +139,7 @@ class Inspector:
 
     def overview(self) -> Overview:
         control = self._keys.control
-        now = now_ms(self._wire)
+        now = server.now_ms(self._wire)
         in_hand = in_hand_of(self._wire, self._keys)
         queues = [self._count(queue, now, in_hand) for queue in self.queues()]
         leases = self.leases()
@@ -197,7 +187,7 @@ class Inspector:
         return working_leases_of(self._wire, self._keys)
 
     def _refuse_unknown(self, queue: str) -> None:
-        if queue not in (known := known_queues(self._wire, self._keys)):
+        if queue not in (known := server.known_queues(self._wire, self._keys)):
             raise NotFound("no such queue", queue, f"queues are: {', '.join(known) or 'none yet'}")
 
     def _count(self, queue: str, now: int, in_hand: InHand) -> QueueCounts:
@@ -223,7 +213,7 @@ class Inspector:
         found = dict(zip(commands, self._wire.all([*commands.values()]), strict=True))
         first = self.those(queue, [*found["heads"], *found["ranked_heads"]])
         ages = [m.row.timestamps.enqueued_at for m in first if m.state is State.READY]
-        left_over = count_of(found["duplicates"])
+        left_over = server.count_of(found["duplicates"])
         if len(ages) <= len(found["ranked_heads"]) and found["ready"] > left_over > 0:
             ages.append(self._ready_behind(queue, left_over))
         since = [at for at in ages if at is not None]
@@ -236,9 +226,9 @@ class Inspector:
             started=self._started(queue, in_hand),
             paused=found["paused"] is not None,
             resumes_in_seconds=max(0, int(until) - now) / 1000 if until.isdigit() else None,
-            skipped=count_of(found["skipped"]),
+            skipped=server.count_of(found["skipped"]),
             oldest_ready_seconds=max(0, now - min(since)) / 1000 if since else None,
-            load=load_of(self._wire, self._keys, queue, now),
+            load=server.load_of(self._wire, self._keys, queue, now),
         )
 
     def _started(self, queue: str, in_hand: InHand) -> int:
@@ -315,7 +305,7 @@ class MessageSelector:
         """
         entered_by = None
         if selection.older_than is not None:
-            entered_by = now_ms(self._wire) - selection.older_than * 1000
+            entered_by = server.now_ms(self._wire) - selection.older_than * 1000
         if selection.key is None:
             found = self._inspector.messages(selection.state, selection.queue, EVERY)
         else:
@@ -333,14 +323,14 @@ class MessageSelector:
     def _holders(self, key: str, handler: str | None, queue: str | None) -> Iterator[Message]:
         """The messages that hold a unique key: at most one of each handler in a queue, and one that shares it with
         all."""
-        queues = readable_queues(self._wire, self._keys) if queue is None else [queue]
+        queues = server.readable_queues(self._wire, self._keys) if queue is None else [queue]
         for name in queues:
             unique_keys = self._keys.queue(name, "unique_keys")
             fields = [key.encode()]
             if handler is None:
-                patterns = {f"*{SCOPED_BY}{literal(each)}" for each in (key, digested_key(key, DIGESTED_BYTES))}
+                patterns = {f"*{SCOPED_BY}{server.literal(each)}" for each in (key, digested_key(key, DIGESTED_BYTES))}
                 for pattern in patterns:
-                    fields += chain.from_iterable(fields_like(self._wire, unique_keys, pattern))
+                    fields += chain.from_iterable(server.fields_like(self._wire, unique_keys, pattern))
             else:
                 fields.append(scoped_key(handler, key).encode())
             holders = self._wire.command("HMGET", unique_keys, *fields)

@@ -68,15 +68,12 @@ def read_previous(stored: bytes | None) -> PreviousOccurrence | None:
         return None
 
 
-def payload_of(recurrence: Recurrence, instant: int) -> dict[str, Any]:
-    if not recurrence.occurrence_wanted:
-        return recurrence.payload
-    return recurrence.payload | {"occurrence": datetime_of(instant).isoformat()}
-
-
 def record_of(recurrence: Recurrence, instant: int) -> bytes:
-    payload = json.dumps(payload_of(recurrence, instant), ensure_ascii=False).encode()
-    message = NewMessage("", recurrence.queue, recurrence.handler, payload, recurrence.priority)
+    payload = recurrence.payload
+    if recurrence.occurrence_wanted:
+        payload = payload | {"occurrence": datetime_of(instant).isoformat()}
+    encoded = json.dumps(payload, ensure_ascii=False).encode()
+    message = NewMessage("", recurrence.queue, recurrence.handler, encoded, recurrence.priority)
     message = message._replace(headers=recurrence.headers or None, ping=recurrence.ping)
     message = message._replace(rate_key=recurrence.rate_key, rate=recurrence.rate)
     return rows.new_record(message._replace(encoded=ENCODED in recurrence.payload))

@@ -31,7 +31,8 @@ class Claim(NamedTuple):
 
 
 class Lot:
-    """What messages of one reply have in common: all but id and payload. ``options`` and ``sequel`` are encoded.
+    """What messages of one reply have in common: all but id and payload. ``options`` and ``sequel`` are encoded,
+    ``expires`` is in epoch ms, 0 for never.
 
     ``reserved_at`` is the server's, in epoch ms, and ``shown_at`` when its clock showed that, on the monotonic clock of
     this host; later instants are computed from these, without its wall clock.
@@ -80,15 +81,6 @@ class Reservation:
         return self.lot.queue
 
     @property
-    def options(self) -> bytes:
-        return self.lot.options
-
-    @property
-    def expires(self) -> int:
-        """The expiry in epoch ms; 0 for never."""
-        return self.lot.expires
-
-    @property
     def reserved_at(self) -> int:
         return self.lot.reserved_at
 
@@ -118,10 +110,6 @@ class Reservation:
         return rows.generation(self.row)
 
     @property
-    def fence(self) -> int:
-        return rows.fence(self.row)
-
-    @property
     def begun(self) -> bool:
         """Whether the message is recorded as begun, to be handled at most once."""
         return bool(self.row[rows.FLAGS] & rows.BEGUN)
@@ -137,7 +125,7 @@ class Reservation:
     def has_expired(self, monotonic: float) -> bool:
         """Whether it is too late to begin the message. A redriven message does not expire: a person asked for it."""
         # GUARD a redriven message does not expire
-        return 0 < self.expires <= self.server_ms(monotonic) and self.generation == 0
+        return 0 < self.lot.expires <= self.server_ms(monotonic) and self.generation == 0
 
     def server_ms(self, monotonic: float) -> int:
         lot = self.lot

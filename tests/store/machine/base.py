@@ -131,8 +131,8 @@ class Base(RuleBasedStateMachine):
             held.reservation = reservation
             assert reservation.attempt == held.attempts
             assert reservation.generation == held.generation
-            assert decoded_options(reservation.options)[0].headers == (held.headers or {})
-            assert reservation.expires == held.expires
+            assert decoded_options(reservation.lot.options)[0].headers == (held.headers or {})
+            assert reservation.lot.expires == held.expires
             assert reservation.has_checkpoint == held.has_kept
         quota = None if self.limits is None else self.limits.quota
         used_up = most > 0 and quota is not None and self.model.spent >= quota
