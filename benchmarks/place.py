@@ -226,7 +226,7 @@ def server_seconds(wire: Wire) -> float:
 
 def plain_wire(url: str) -> Wire:
     from pollconsumer.store.client.patience import Budget
-    from pollconsumer.store.client.server_wire import ServerWire
+    from pollconsumer.store.client.wire import ServerWire
 
     return ServerWire(url, lambda: Budget(10.0))
 

@@ -30,8 +30,7 @@ from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.brought_client import brought
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector

@@ -21,7 +21,7 @@ from pollconsumer.interface import cli
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.reading.inspector import Inspector
 from tests import server_stand_in
 from tests.forks import FORKS, Fork

@@ -200,9 +200,9 @@ class OutcomeUnknown(StoreUnreachable):
 
     ids: list[str]
 
-    def __init__(self, ids: list[str]) -> None:
+    def __init__(self, ids: list[str], what: str = "outcome unknown") -> None:
         self.ids = ids
-        super().__init__("outcome unknown", ", ".join(ids), "repeat the call with the same id: nothing is doubled")
+        super().__init__(what, ", ".join(ids), "repeat the call with the same id: nothing is doubled")
 
 
 class NodeLost(StoreUnreachable):
@@ -213,9 +213,7 @@ class NotReplicated(OutcomeUnknown):
     """The messages ``ids`` are accepted, but lost if a replica without them is promoted."""
 
     def __init__(self, ids: list[str], problem: str) -> None:
-        self.ids = ids
-        what = f"accepted, but {problem}"
-        StoreUnreachable.__init__(self, what, ", ".join(ids), "repeat the call with the same id: nothing is doubled")
+        super().__init__(ids, f"accepted, but {problem}")
 
 
 class CannotCreate(PollConsumerError):

@@ -11,8 +11,7 @@ from pollconsumer.core.notation.instants import ceil_epoch_ms, ceil_ms, datetime
 from pollconsumer.store.client.connection import Command, Connection
 from pollconsumer.store.client.patience import Budget, Patience
 from pollconsumer.store.client.replies import ErrorReply
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
 

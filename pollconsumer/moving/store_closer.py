@@ -109,11 +109,6 @@ class StoreCloser:
         held = self.wire.command("GET", self.keys.control("store-id")) or b""
         return ClosingNote.of(held.decode("utf-8", "replace"))
 
-    def is_exported(self) -> bool:
-        """Whether the store is closed for its export."""
-        note = self.note()
-        return note is not None and note.for_ == EXPORT
-
     def close(self, id: str, pause: Callable[[list[str]], object]) -> ClosingNote:  # noqa: A002
         """Close the store for the export ``id``, once no lease is held; ``pause`` is called with the lineages of those
         that are, again and again. Continues a closing that was cut off, or is another export's. BadData names a key

@@ -69,10 +69,6 @@ once."""
 AGAIN = "import again, with --restart; if that fails too, export again"
 
 
-def as_text(value: bytes) -> str:
-    return value.decode("latin-1")
-
-
 def as_bytes(text: str) -> bytes:
     return text.encode("latin-1")
 
@@ -95,7 +91,7 @@ def export(closing: StoreCloser, note: ClosingNote, namespaces: Sequence[str] = 
         summing = ContentsDigest(kind)
         for page in pages(closing.wire, key, kind):
             summing.add(page)
-            yield names | {"type": kind, "at": page.at, "values": [as_text(value) for value in page.values]}
+            yield names | {"type": kind, "at": page.at, "values": [value.decode("latin-1") for value in page.values]}
         found = summing.digest()
         if found.elements != length_of(closing.wire, key, kind):
             found = digest_of(closing.wire, key, kind)  # some elements came twice

@@ -39,8 +39,8 @@ from pollconsumer.runtime.embedded.directory import AOF_DIRECTORY
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.signals import raising_terminations
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.suitability import EXPORT
 
 NOT_SERVED = "elements read, the store cannot be used before all are there: import the same file again"
 OF_ONE = ", and no other one of the server"
@@ -84,7 +84,8 @@ def export_(file: str, yes: bool) -> None:
             totals = _write_lines(lines, output)
         complete = True
     except KeyboardInterrupt:
-        closed = closed or closing.is_exported()  # the answer that it is closed may not have been read
+        note = closing.note()  # the answer that it is closed may not have been read
+        closed = closed or (note is not None and note.for_ == EXPORT)
         raise
     finally:
         if closed and not complete:

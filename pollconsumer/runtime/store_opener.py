@@ -12,8 +12,7 @@ from pollconsumer.core.notation.digests import sha256
 from pollconsumer.runtime.system.own_files import EMBEDDED, OwnFiles, data_directory
 from pollconsumer.store.client.address import CredentialProvider
 from pollconsumer.store.client.patience import Patience
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import ByKeepers, ByPeople, Strict, Wire
+from pollconsumer.store.client.wire import ByKeepers, ByPeople, ServerWire, Strict, Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts

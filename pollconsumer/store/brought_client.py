@@ -30,8 +30,7 @@ from pollconsumer.core.users_code import called, described
 from pollconsumer.store.client.address import Node
 from pollconsumer.store.client.connection import MOST_BYTES, Command, packed
 from pollconsumer.store.client.replies import ErrorReply
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.scripts import Scripts
 
 READABLE_EVERY = 0.05

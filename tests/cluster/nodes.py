@@ -16,7 +16,7 @@ from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.client.cluster_nodes import SLOTS
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from pollconsumer.dashboard.access import HEADERS, LIVE
 from pollconsumer.dashboard.excerpts import Letters, Sweep, Wanted, mark_of
 from pollconsumer.dashboard.server import SWEEP_WITHIN, PageActions
 from pollconsumer.store.audit_log import acting_as, note
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.interventions import HandlerPauses, Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.recurrences import LaunchRecurrences

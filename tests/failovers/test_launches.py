@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.queues.producer import Producer
 from tests.failovers import kinds
 from tests.failovers.servers import Trio, await_true

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from redis import sentinel
 
 from pollconsumer.store.brought_client import brought
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from tests.failovers.servers import SERVICE
 from tests.store.servers import Server
 

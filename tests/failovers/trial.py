@@ -6,8 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.reading.inspector import Inspector
 from tests.failovers import kinds
 from tests.failovers.report import Report, Span, report

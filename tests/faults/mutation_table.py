@@ -206,7 +206,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     ),
     "client/cluster_wire: what another node may have carried out": ("len(answers) > 1", "False"),
     "client/sentinel: a replica is not written to": ('or role[:1] != [b"master"]', ""),
-    "client/server_wire: clients of another server are left alone": (
+    "client/wire: clients of another server are left alone": (
         "self._abandoned.get(self.place, ())",
         "sum(self._abandoned.values(), [])",
     ),
@@ -223,7 +223,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "queues/producer: a repetition has an end": ("mend=bound, ", ""),
     "queues/producer: none behind one that replaces": (', "key_rule"', ', "queue"'),
     "queues/producer: what replaces is alone in its page": ("1 if rule.startswith(REPLACES) else ", ""),
-    "queues/producer: rights of a producer in a queue": (", *rights.split(), *self.wire.rights", ""),
+    "queues/producer: rights of a producer in a queue": (", *(rights or self.rights).split(), *self.wire.rights", ""),
     "queues/redis_store: what the next lost reply reserved is given back": (", mend=release", ""),
     "records/reservations: a redriven message does not expire": (" and self.generation == 0", ""),
     "recurrences: none beside an unfinished one": (" or recurrence.after is After.END", ""),

@@ -156,7 +156,6 @@ NEAREST = {
     "rights": ["rights"],
     "sentinel": ["sentinel"],
     "sequel": ["core/test_packed_message", "interface/test_batch_api", GARBAGE, "runtime/test_spool"],
-    "server_wire": ["sentinel", "wire"],
     "set_aside": ["recurring"],
     "settle": [
         "rates",
@@ -183,7 +182,7 @@ NEAREST = {
     "undefine": ["recurring", "acts"],
     "unique_keys": ["unique_keys"],
     "unreserve": ["rates", "recovering", "wire", "at_most_once"],
-    "wire": ["malformed", "cluster", "rights", "acts", "replicas"],
+    "wire": ["malformed", "cluster", "rights", "acts", "replicas", "sentinel", "wire"],
     "upkeep": ["recovering", "rights", "runtime/test_queues_served", "interface/test_handler_pauses"],
     "users_code": ["runtime/test_own_threads", "system/test_code_of_users"],
     "start": ["system/test_embedded"],

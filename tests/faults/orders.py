@@ -22,7 +22,7 @@ from pollconsumer.core.errors import BadData
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.queues.producer import Producer
 from tests.site import Launch, Site

@@ -19,7 +19,7 @@ from pollconsumer.core.messages.message import UNTIL_START
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.interventions import Interventions
 from tests.faults.drawing import drawn_options
 from tests.faults.recording import append, digest, now

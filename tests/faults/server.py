@@ -12,8 +12,7 @@ from redis import Redis, exceptions
 
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer import PollConsumer
 from pollconsumer.interface.api.store_calls import StorePool
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.queues.producer import Producer
 from tests.inner import calls_of
 

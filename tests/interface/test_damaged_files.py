@@ -22,7 +22,7 @@ from pollconsumer.runtime.children.notes import Noted
 from pollconsumer.runtime.store_opener import StoreMemo
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.suitability import Rollback
 from tests.conftest import NAMESPACE

@@ -11,7 +11,7 @@ import pytest
 
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.server import now_ms

@@ -15,7 +15,7 @@ from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import BadData, StoreUnreachable, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message_steps import MOST_STEPS
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.testing import Sandbox
 from tests.conftest import NAMESPACE

@@ -13,7 +13,7 @@ from typing import Any
 
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from tests.short_directory import short_directory
 
 PROGRAM = Path(__file__).with_name("program.py")

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from tests.site import wait_until
 
 if TYPE_CHECKING:

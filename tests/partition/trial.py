@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.inspector import Inspector

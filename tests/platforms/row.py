@@ -16,8 +16,7 @@ from typing import Any
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.window import OUR_OWN
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.reading.inspector import Inspector
 from tests.cron.place import Place, Unfit, enter, replaced
 from tests.cron.report import Note, expected_start, read_notes

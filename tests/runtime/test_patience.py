@@ -13,7 +13,7 @@ from pollconsumer.core.news.events import Event, StoreAwaited
 from pollconsumer.runtime.launch.board import LaunchProgress
 from pollconsumer.runtime.launch.launch_end import LEAST_FOR_ANSWER, LaunchEnd, WindowPatience
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Budget, Patience
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.records.reservations import Lot, Reservation
 from tests.store.relay import answering
 

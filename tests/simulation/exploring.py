@@ -17,8 +17,7 @@ from unittest import mock
 import greenlet
 
 from pollconsumer.store.client.patience import Patience
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from tests.fast_fakeredis.store import FastStore
 from tests.simulation.installation import SCRIPT_NAMES, SCRIPTS
 

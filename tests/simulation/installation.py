@@ -20,8 +20,7 @@ from pollconsumer.runtime.launch.launch import LaunchPlan, run_launch
 from pollconsumer.runtime.mover import Mover, MoverOptions
 from pollconsumer.runtime.session.pace import ConsumerOptions
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Reservation

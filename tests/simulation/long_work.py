@@ -14,7 +14,7 @@ from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.runtime.system.watchdog import EXIT_CODE
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import launches_of

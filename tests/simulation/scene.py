@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.errors import BadData, LeaseLost, NotFound, OutcomeUnknown
 from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases, LeasesOfOthers
 from pollconsumer.store.queues import outbox

@@ -12,7 +12,7 @@ from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore

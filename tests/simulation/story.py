@@ -18,8 +18,7 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.api import batches
 from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.batches import OPEN_FOR_MS
 from pollconsumer.store.reading.batch_reader import FIRST_ADDED, BatchReader

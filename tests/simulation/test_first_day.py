@@ -10,7 +10,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.dashboard.page_reader import PageReader, PastSpan
 from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.store import Store
 from tests.as_set import expected_as_set

@@ -8,8 +8,7 @@ from pollconsumer.core.errors import LeaseLost
 from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.faults import store_view
 from tests.faults.checker import violations

@@ -12,8 +12,7 @@ from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Strict, Wire
+from pollconsumer.store.client.wire import ServerWire, Strict, Wire
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.leaving_out import long
 from tests.simulation.hosts.network import Link

@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.keyspace import Keys
 from tests.faults.history import History, Operation, Stored
 from tests.simulation.installation import NAMESPACE, SCRIPTS, Installation

@@ -66,10 +66,11 @@ def keys_written_by(script: str) -> set[str]:
 
 def plain_commands() -> set[str]:
     """Those that Python sends itself, except for what the connection does with scripts."""
-    return {
+    found = {
         name
         for place in SENDERS
         for path in (PACKAGE / place).rglob("*.py")
-        if path.name not in ("server_wire.py", "cluster_wire.py", "replies.py")
+        if path.name not in ("cluster_wire.py", "replies.py")
         for name in _PLAIN.findall(path.read_text("utf-8"))
     }
+    return found - {"SCRIPT", "NOSCRIPT", "NOAUTH"}  # of scripts; and what servers answer

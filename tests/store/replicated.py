@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Strict, Wire
+from pollconsumer.store.client.wire import ServerWire, Strict, Wire
 from pollconsumer.store.queues.producer import StrictProducer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.suitability import Suitability

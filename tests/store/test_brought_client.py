@@ -23,8 +23,7 @@ from pollconsumer.store import brought_client
 from pollconsumer.store.brought_client import ClientConnection, brought
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import ErrorReply
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import ByPeople
+from pollconsumer.store.client.wire import ByPeople, ServerWire
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.suitability import Suitability

@@ -9,8 +9,7 @@ import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.store.client.patience import STEP, Budget
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from tests.interface.away import Clock, Connection
 
 if TYPE_CHECKING:

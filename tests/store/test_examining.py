@@ -10,8 +10,7 @@ from pollconsumer.core.choices import Missed
 from pollconsumer.core.news.events import Event, OccurrencesSkipped
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.store import Store
 from pollconsumer.watching.examiner import UNREADABLE_READ, Examiner
 from pollconsumer.watching.facts import Facts, RecurrenceFacts

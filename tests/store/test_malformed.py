@@ -19,7 +19,7 @@ from pollconsumer.store.client.cluster_nodes import Topology
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import ErrorReply, Unanswered
 from pollconsumer.store.client.sentinel import Sentinels
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.reading import messages
 from tests.inner import calls_of
 from tests.store.relay import Listening

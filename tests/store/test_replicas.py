@@ -14,8 +14,7 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Strict, Wire, confirmed
+from pollconsumer.store.client.wire import ServerWire, Strict, Wire, confirmed
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues import outbox

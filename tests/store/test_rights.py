@@ -16,8 +16,7 @@ from pollconsumer.moving.store_closer import StoreCloser
 from pollconsumer.store import rights
 from pollconsumer.store.audit_log import acting_as, interventions_of
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import WAITING, ByPeople, Strict, Wire
+from pollconsumer.store.client.wire import WAITING, ByPeople, ServerWire, Strict, Wire
 from pollconsumer.store.interventions import HandlerPauses, Interventions
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Group, Leases

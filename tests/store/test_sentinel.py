@@ -17,8 +17,7 @@ from pollconsumer.store.client.address import SENTINEL_PORT, doubts, service_of
 from pollconsumer.store.client.patience import Budget, Patience
 from pollconsumer.store.client.replies import ErrorReply, Unanswered, raise_if_error
 from pollconsumer.store.client.sentinel import ANSWER_WITHIN, Sentinels
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.failovers.servers import SERVICE, Trio

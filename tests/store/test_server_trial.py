@@ -13,7 +13,7 @@ from pollconsumer.interface.memory_store import SCRIPTS, DirectConnection
 from pollconsumer.store import rights, server_trial
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import ErrorReply, Unanswered
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.server_trial import STEPS, ServerTrial, TriedQueue
 from tests.conftest import NAMESPACE

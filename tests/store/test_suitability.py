@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.store.client.replies import Unanswered
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.queues.producer import Enqueued, Producer
 from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE

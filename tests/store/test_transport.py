@@ -20,8 +20,8 @@ from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.address import address_of, doubts
 from pollconsumer.store.client.connection import SocketConnection
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Budget, Patience
-from pollconsumer.store.client.server_wire import ServerWire
 from pollconsumer.store.client.transport import tls_refusal
+from pollconsumer.store.client.wire import ServerWire
 from tests.store.encrypted import Encrypted
 from tests.store.relay import Listening
 

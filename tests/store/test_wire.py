@@ -27,8 +27,7 @@ from pollconsumer.store.client import patience as module
 from pollconsumer.store.client.address import KEPT_ALIVE_EVERY, address_of
 from pollconsumer.store.client.patience import Patience
 from pollconsumer.store.client.replies import Unanswered
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.queues.producer import Enqueued
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE

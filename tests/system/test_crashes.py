@@ -10,7 +10,7 @@ import pytest
 
 from pollconsumer.core.durations import Histogram
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.leases import Leases
 from tests.site import PATIENCE, Site
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
-from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.leases import Group, Leases, LeasesOfOthers
 from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.server import info_fields

@@ -15,7 +15,7 @@ import pytest
 
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:

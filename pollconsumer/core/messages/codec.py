@@ -95,7 +95,13 @@ def coded(message: NewMessage, codec: Codec) -> NewMessage:
     if message.digest:
         message = message._replace(digest=_digest(message, codec))
     if message.sequel:
-        message = message._replace(sequel=_coded_sequel(message.sequel, codec))
+        from pollconsumer.core.messages import sequel as sequels  # few messages have callbacks
+
+        sequel, _ = sequels.decoded(message.sequel.encode())
+        callbacks = {name: each for name in ("then", "failed") if (each := getattr(sequel, name)) is not None}
+        coded_callbacks: dict[str, Any] = {name: coded_packed(each, codec) for name, each in callbacks.items()}
+        links = [coded_packed(each, codec) for each in sequel.links]
+        message = message._replace(sequel=sequels.encoded(sequel._replace(links=links, **coded_callbacks)))
     return message._replace(payload=encoded_json(message.payload, codec), encoded=True)
 
 
@@ -104,17 +110,6 @@ def coded_packed(message: Packed, codec: Codec) -> Packed:
     from pollconsumer.core.messages.sequel import packed, unpacked  # few messages have callbacks
 
     return packed(coded(unpacked(message), codec))
-
-
-def _coded_sequel(stored: str, codec: Codec) -> str:
-    from pollconsumer.core.messages import sequel as sequels
-
-    sequel, _ = sequels.decoded(stored.encode())
-    called: dict[str, Any] = {
-        name: coded_packed(each, codec) for name in ("then", "failed") if (each := getattr(sequel, name)) is not None
-    }
-    links = [coded_packed(each, codec) for each in sequel.links]
-    return sequels.encoded(sequel._replace(links=links, **called))
 
 
 def _digest(message: NewMessage, codec: Codec) -> str:

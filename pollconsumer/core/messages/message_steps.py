@@ -75,17 +75,13 @@ class StepEntry(NamedTuple):
     def fields(self, message_id: bytes) -> tuple[bytes, bytes, bytes, bytes]:
         """The fields of the store's hash that say the same, each before its value."""
         head = f"{self.total} {self.awaited}".encode()
-        return head_field(message_id), head, b"%b\n%d" % (message_id, self.number), self.json.encode()
+        return message_id + b"\n", head, b"%b\n%d" % (message_id, self.number), self.json.encode()
 
 
-def head_field(message_id: bytes) -> bytes:
-    """The field that says how many steps a message has, and which signal it awaits."""
-    return message_id + b"\n"
-
-
-def signals_field(message_id: bytes) -> bytes:
-    """The field that has the signals sent to a message."""
-    return message_id + b"\n0"
+def head_and_signals(message_id: bytes) -> tuple[bytes, bytes]:
+    """The field that says how many steps a message has, and which signal it awaits; and that of the signals sent to
+    it."""
+    return message_id + b"\n", message_id + b"\n0"
 
 
 def step_fields(message_id: bytes, head: bytes | None) -> list[bytes]:

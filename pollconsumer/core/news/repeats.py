@@ -89,7 +89,9 @@ class Streaks:
         """
         lines = dict[str, str]()
         for name, streak in self.known.items():
-            if streak.launch != launch and not streak.over and _is_over(streak, now, worked):
+            lasts = streak.kind not in ("standing", "lasting") and 0 <= now - streak.met < MET_AGAIN_WITHIN
+            is_over = streak.kind == "failure" or (worked and not lasts)
+            if streak.launch != launch and not streak.over and is_over:
                 self.known[name] = streak._replace(over=True, told=False)
                 if streak.told and (streak.launches > 1 or streak.kind != "met"):
                     verb = "failed" if streak.kind == "failure" else "seen"
@@ -122,12 +124,6 @@ def _read(fields: object) -> Streak | None:
     instants = (streak.began, streak.met, streak.printed)
     sound = 0 < streak.launches <= MOST_LAUNCHES and all(0 <= instant <= LATEST for instant in instants)
     return streak._replace(text=streak.text[:MOST_CHARACTERS]) if sound else None
-
-
-def _is_over(streak: Streak, now: float, worked: bool) -> bool:
-    if streak.kind == "failure":
-        return True
-    return worked and (streak.kind in ("standing", "lasting") or not 0 <= now - streak.met < MET_AGAIN_WITHIN)
 
 
 def _is_gone(streak: Streak, now: float) -> bool:

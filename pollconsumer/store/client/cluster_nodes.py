@@ -14,7 +14,7 @@ from pollconsumer.store.client.address import Node, NodeAddresses, place_in
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import Budget, Patience
 from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, not_understood, raise_if_error
-from pollconsumer.store.client.server_wire import ServerWire
+from pollconsumer.store.client.wire import ServerWire
 
 SLOTS = 16384
 KEYLESS = frozenset({"TIME", "INFO"})

@@ -256,10 +256,9 @@ class Producer:
         PermissionDenied if any of ``rights``, by default ours, is missing.
         """
         if queue not in self._registered:
-            rights = rights or self.rights
             keys = [self.keys.control("queues"), self.keys.control("queues_marker")]
             # GUARD rights of a producer in a queue
-            args = [queue, self.keys.queue(queue, "rows"), *rights.split(), *self.wire.rights]
+            args = [queue, self.keys.queue(queue, "rows"), *(rights or self.rights).split(), *self.wire.rights]
             refuse_without(self.wire.call("register", keys, args))
             if len(self._registered) >= MOST_QUEUES:
                 self._registered.clear()

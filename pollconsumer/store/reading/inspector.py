@@ -145,7 +145,9 @@ class Inspector:
         leases = self.leases()
         seen = self._wire.command("HGET", control("seen"), "mover")
         held = any(lease["role"] == "mover" for lease in leases)
-        ago = 0.0 if held else _seconds_since(seen, now)
+        ago = 0.0 if held else None
+        if not held and seen is not None and seen.isdigit():  # else it is corrupt
+            ago = max(0, now - int(seen)) / 1000
         overdue, unread = sum(queue.overdue for queue in queues), sorted(self._wire.unread)
         paused = sorted(map(id_text, self._wire.command("HGETALL", control("paused_handlers"))[::2]))
         return Overview(now, queues, overdue, ago, leases, unread, paused)
@@ -273,11 +275,6 @@ class Inspector:
 def id_in(key: str, entry: bytes) -> bytes:
     """The id in an entry of an index, which may prefix it by its key and place in line."""
     return entry[entry.find(b"\0") + 20 :] if key == "waiting_for_place" else entry
-
-
-def _seconds_since(instant: bytes | None, now: int) -> float | None:
-    """Seconds since an instant in epoch ms; None if it is corrupt."""
-    return max(0, now - int(instant)) / 1000 if instant is not None and instant.isdigit() else None
 
 
 class Selection(NamedTuple):

@@ -110,6 +110,10 @@ class Reservation:
         return rows.generation(self.row)
 
     @property
+    def fence(self) -> int:
+        return rows.fence(self.row)
+
+    @property
     def begun(self) -> bool:
         """Whether the message is recorded as begun, to be handled at most once."""
         return bool(self.row[rows.FLAGS] & rows.BEGUN)

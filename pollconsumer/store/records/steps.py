@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Self
 
 from pollconsumer.core import json_values
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.messages.message_steps import Progress, Recorded, checked, head_field, signals_field, step_fields
+from pollconsumer.core.messages.message_steps import Progress, Recorded, checked, head_and_signals, step_fields
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.records import rows
@@ -297,7 +297,7 @@ def read_progress(stored: bytes | None) -> Progress | None:
 def read_recorded(wire: Wire, key: str, message_id: bytes) -> tuple[bytes | None, Recorded | None]:
     """The last checkpoint of a message, of which ``key`` has the checkpoints; its steps and signals, None if it has
     none."""
-    first = ("HMGET", key, message_id, head_field(message_id), signals_field(message_id))
+    first = ("HMGET", key, message_id, *head_and_signals(message_id))
     state, head, signals = wire.all([first], parting=False)[0]
     fields, entries = step_fields(message_id, head), list[bytes | None]()
     if fields:
