@@ -106,7 +106,9 @@ class Consumer:
             whole = max(left, min(plan.timeout, left + (plan.launched_ago or 0.0)))
             if self.margin() >= whole:
                 self._launch.emit(WindowTooShort(self.margin(), whole))
-        self.finish()
+        self._attempts.await_quiet()
+        self._exchange.release_all()
+        self._wake.close()
         return reason
 
     def handle_until_stopped(self) -> StopReason:
@@ -279,12 +281,6 @@ class Consumer:
             if self._settling.watched:
                 self._settling.call_hooks()
         self._attempts.await_end()
-
-    def finish(self) -> None:
-        """Wait for messages in hand, release the ones not started, settle all."""
-        self._attempts.await_quiet()
-        self._exchange.release_all()
-        self._wake.close()
 
 
 def consume(

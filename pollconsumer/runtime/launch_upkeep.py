@@ -54,7 +54,13 @@ def announce(
         launch.claim, queue, served_for=seconds, on_dead_letter=on_dead_letter, handlers=handlers
     )
     found = launch.store.upkeep.repair(queue)
-    begin_anew(launch, queue)
+    reached_ms = int(launch.claim.fence)  # a fence is not below what the clock has shown
+    if set_back_by(reached_ms, launch.attendance.seen_ms):  # recurrences and rates go on at once
+        # Imported lazily: hardly any clock is ever set back.
+        from pollconsumer.store.recurrences import LaunchRecurrences
+
+        LaunchRecurrences(launch.store.wire, launch.store.keys.namespace).begin_anew(launch.claim, queue)
+        launch.store.upkeep.book_anew(queue, reached_ms)
     if launch.store.wire.of_cluster:
         # Imported lazily: few stores are clusters.
         from pollconsumer.store.queues import outbox
@@ -65,17 +71,6 @@ def announce(
         launch.emit(OrphansRecovered(queue, recovered))
     if found:
         launch.emit(MessagesFound(queue, found))
-
-
-def begin_anew(launch: Launch, queue: str) -> None:
-    """Have recurrences and rates of a queue go on at once, if the server's clock was set back."""
-    reached_ms = int(launch.claim.fence)  # a fence is not below what the clock has shown
-    if set_back_by(reached_ms, launch.attendance.seen_ms):
-        # Imported lazily: hardly any clock is ever set back.
-        from pollconsumer.store.recurrences import LaunchRecurrences
-
-        LaunchRecurrences(launch.store.wire, launch.store.keys.namespace).begin_anew(launch.claim, queue)
-        launch.store.upkeep.book_anew(queue, reached_ms)
 
 
 def tick(launch: Launch, queue: str) -> int:

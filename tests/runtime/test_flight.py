@@ -67,11 +67,11 @@ def test_the_page_says_when_it_is_full_and_has_every_place_again_afterwards() ->
     flight = LaunchProgress().flight
     for _ in range(2):
         for n in range(Flight.MOST):
-            assert flight.free()
+            assert flight.free
             each = reservation(b"%d" % n)
             flight.enter(each, last=False)
             flight.end(each)
-        assert not flight.free()
+        assert not flight.free
         assert len(flight.left_behind()) == Flight.MOST
         flight.settled()
 

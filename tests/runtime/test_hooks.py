@@ -100,8 +100,8 @@ def test_what_a_hook_raises_is_warned_of_in_a_line_and_changes_nothing(
         hooks += [bad, log.noting("good")]
     with within():
         assert with_hooks(log.handler(lambda: 42), log.hooks).handle({}, context()) == (None, 42)
-        log.hooks.failed(context, OSError(), 1.0)
-        log.hooks.dead(context, OSError())
+        log.hooks.settled("on_failure", context, OSError(), 1.0)
+        log.hooks.settled("on_dead", context, OSError())
     assert [name for name, *_ in log.calls] == ["good", "run", "good", "good", "good"]
     assert [warning.split()[:2] for warning in log.warnings] == [
         ["hook", "before"],
@@ -154,9 +154,9 @@ def test_a_hook_that_hangs_is_stopped_warned_of_once_and_not_called_again(
 
     def call() -> None:
         if kind == "on_failure":
-            log.hooks.failed(context, OSError(), 1.0)
+            log.hooks.settled("on_failure", context, OSError(), 1.0)
         elif kind == "on_dead":
-            log.hooks.dead(context, OSError())
+            log.hooks.settled("on_dead", context, OSError())
         else:
             assert handler.handle({}, context()) == (None, 42)
 
@@ -192,14 +192,14 @@ def test_failures_and_deaths_are_told_with_their_context_error_and_delay(log: Lo
     log.hooks.on_failure.append(log.noting("failure"))
     log.hooks.on_dead.append(log.noting("dead"))
     given, error, crash = context(), OSError("gone"), Crashed("crashed: three times")
-    log.hooks.failed(lambda: given, error, 2.5)
-    log.hooks.dead(lambda: given, crash)
+    log.hooks.settled("on_failure", lambda: given, error, 2.5)
+    log.hooks.settled("on_dead", lambda: given, crash)
     assert log.calls == [("failure", given, error, 2.5), ("dead", given, crash)]
 
 
 def test_no_context_is_made_for_nobody(log: Log) -> None:
-    log.hooks.failed(unwanted, OSError(), 1.0)
-    log.hooks.dead(unwanted, OSError())
+    log.hooks.settled("on_failure", unwanted, OSError(), 1.0)
+    log.hooks.settled("on_dead", unwanted, OSError())
     handler = log.handler(lambda: 42)
     assert with_hooks(handler, log.hooks) is handler
     assert handler.hooks is None
@@ -315,8 +315,8 @@ def test_the_example_of_logging_in_the_documentation_does_what_it_says(
     with caplog.at_level("INFO", "myapp"):
         assert handler.handle({}, context()).error is None
         calls_of(app).hooks.call("before", context())
-        calls_of(app).hooks.failed(context, OSError("gone"), 3.0)
-        calls_of(app).hooks.dead(context, Crashed("crashed: its process died"))
+        calls_of(app).hooks.settled("on_failure", context, OSError("gone"), 3.0)
+        calls_of(app).hooks.settled("on_dead", context, Crashed("crashed: its process died"))
     assert (seen, open_ones, warned) == ([["m1"]], {}, [])
     assert [record.levelname for record in caplog.records] == ["INFO", "INFO", "ERROR"]
     assert "again in 3 s" in caplog.text

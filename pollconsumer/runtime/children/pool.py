@@ -303,7 +303,8 @@ class _HandlerProcess(ChildProcess):
                 stop_at = min(stop_at, time.monotonic() + STOP_GRACE)
             if frame is not None:
                 if "enqueued" in frame:
-                    report(context, frame["last"])
+                    if frame["last"]:
+                        context.progress(*frame["last"]["progress"])
                     context.unasked = frame["unasked"]
                     opened = [NewBatch(**each) for each in frame["opened"]]
                     context.left(decode_messages(frame["enqueued"]), opened, frame["added"])
@@ -394,14 +395,8 @@ def answer_to(frame: dict[str, Any], message: InHand, context: LaunchContext) ->
     if "batch" in frame:
         return _answered(context.ask_batch, *frame["batch"])
     if "progress" in frame:
-        report(context, frame)
-    return None
-
-
-def report(context: LaunchContext, frame: dict[str, Any]) -> None:
-    """Report the progress that ``frame`` tells, if any."""
-    if frame:
         context.progress(*frame["progress"])
+    return None
 
 
 def _answered(ask: Callable[..., Any], *question: Any) -> dict[str, Any]:

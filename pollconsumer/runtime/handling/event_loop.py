@@ -69,18 +69,14 @@ class EventLoop:
         if thread:
             self._thread = start_for_others("event-loop", self._turn)
 
-    def turning(self, handler: Handler) -> Callable[[dict[str, Any], LaunchContext | None], Outcome]:
-        """Return what runs ``handler`` in this thread, in a task of its name for each message."""
-
-        def turn(payload: dict[str, Any], context: LaunchContext | None) -> Outcome:
-            own = own_context()
-            try:
-                coroutine = own.run(handler.begin, payload, context)
-            except BaseException as error:
-                return failed(error)
-            return self.handle(coroutine, handler, own)
-
-        return turn
+    def turn(self, handler: Handler, payload: dict[str, Any], context: LaunchContext | None) -> Outcome:
+        """Call ``handler`` in this thread, and run what it returns in a task of its name."""
+        own = own_context()
+        try:
+            coroutine = own.run(handler.begin, payload, context)
+        except BaseException as error:
+            return failed(error)
+        return self.handle(coroutine, handler, own)
 
     def handle(self, coroutine: Coroutine[Any, Any, Any], handler: Handler, own: Variables | None = None) -> Outcome:
         """Run a handler's coroutine in this thread, in a task of the handler's name."""

@@ -108,7 +108,7 @@ class InlineExecutor(Executor):
                 self._loop = EventLoop(thread=False)
             except (RuntimeError, OSError):
                 return handler.handle  # `handle` tries to make a loop again, and has the error as outcome
-        return self._loop.turning(handler)
+        return partial(self._loop.turn, handler)
 
     def finished(self) -> list[Handled]:
         finished, self._finished = self._finished, []

@@ -88,18 +88,11 @@ class Hooks:
         settled = self.on_failure or self.on_dead or self.on_expired
         return bool(self.before or self.after or settled or self.before_enqueue)
 
-    def failed(self, context_of: Callable[[], LaunchContext], error: BaseException, delay: float) -> None:
-        """An attempt failed, and there will be another in ``delay`` seconds."""
-        if self.on_failure:
-            own_context().run(self.call, "on_failure", context_of(), error, delay)
-
-    def dead(self, context_of: Callable[[], LaunchContext], error: BaseException) -> None:
-        if self.on_dead:
-            own_context().run(self.call, "on_dead", context_of(), error)
-
-    def expired(self, context_of: Callable[[], LaunchContext]) -> None:
-        if self.on_expired:
-            own_context().run(self.call, "on_expired", context_of())
+    def settled(self, kind: str, context_of: Callable[[], LaunchContext], *told: object) -> None:
+        """Call the hooks of a ``kind`` of settlement: on_failure, ``told`` the error and in how many seconds another
+        attempt follows; on_dead, told the error; or on_expired."""
+        if getattr(self, kind):
+            own_context().run(self.call, kind, context_of(), *told)
 
     def call(self, kind: str, *arguments: Any, within: Callable[[], float] = hook_timeout) -> bool:
         """Call the hooks of a ``kind``, as before, on_failure or on_launch_end, each for ``within()`` seconds. Returns

@@ -66,7 +66,8 @@ class Flight:
         self._memory = memory
         self._places: dict[Reservation, int] = {}
         self._ended: list[Reservation] = []
-        self._free = list(range(self._FROM, self._TIMES_AT, self._PLACE))[::-1]
+        self.free = list(range(self._FROM, self._TIMES_AT, self._PLACE))[::-1]
+        """The places where more messages may be in hand or unsettled."""
         self._heads: dict[tuple[str, str, int, bool], bytes] = {}
         """Entries but for their ids, which follow: by handler, queue, length of the id, and whether it is the last."""
         self._times = memoryview(memory)[self._TIMES_AT : self._TIMES_AT + 8 * (self._LAST + 1)].cast("d")
@@ -75,7 +76,7 @@ class Flight:
     def enter(self, reservation: Reservation, *, last: bool, began: float = 0.0, ends_by: float = 0.0) -> None:
         """Record that the handler of ``reservation`` begins, and until when it may go on, on the monotonic clock.
         Requires a free place."""
-        message_id, memory, at = reservation.id, self._memory, self._free.pop()
+        message_id, memory, at = reservation.id, self._memory, self.free.pop()
         times, number = self._times, (at - self._FROM) // self._PLACE
         times[2 * number], times[2 * number + 1] = began, ends_by
         of = reservation.handler, reservation.queue, len(message_id), last
@@ -127,20 +128,16 @@ class Flight:
     def leave(self, reservation: Reservation) -> None:
         at = self._places.pop(reservation)
         self._memory[at] = self._FREE
-        self._free.append(at)
+        self.free.append(at)
 
     def settled(self) -> None:
         """Forget messages that have ended: they are settled."""
-        memory, places, free = self._memory, self._places, self._free
+        memory, places, free = self._memory, self._places, self.free
         for reservation in self._ended:  # `leave`, for many
             at = places.pop(reservation)
             memory[at] = self._FREE
             free.append(at)
         self._ended.clear()
-
-    def free(self) -> int:
-        """How many more messages may be in hand or unsettled."""
-        return len(self._free)
 
     def in_hand(self) -> list[Reservation]:
         """Messages whose handler has not ended, in this process. May be called in any thread."""

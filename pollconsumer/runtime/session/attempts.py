@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from pollconsumer.core.messages.message import Options, decoded_options
+from pollconsumer.core.messages.message import decoded_options
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.news.events import DescriptorsUsedUp
 from pollconsumer.core.notation.timespan import format_duration
@@ -28,11 +28,13 @@ from pollconsumer.runtime.handling.handler import Crashed, Handler
 from pollconsumer.runtime.handling.outcome import CallOutcomes, Outcome
 from pollconsumer.runtime.launch.board import Stops
 from pollconsumer.runtime.launch.launch import Launch
+from pollconsumer.runtime.launch.launch_end import KILLED
 from pollconsumer.runtime.session.exchange import Exchange
 from pollconsumer.runtime.session.pace import HORIZON, LONGEST_WAIT, ConsumerOptions, Pace
-from pollconsumer.runtime.session.settlements import resisted
+from pollconsumer.runtime.session.settlements import RESISTED_BEFORE
 from pollconsumer.runtime.system.system_limits import SpareDescriptors
 from pollconsumer.store.records.reservations import Reservation
+from pollconsumer.store.records.rows import TRACE_FOLLOWS
 
 AT_ONCE = 0.001
 """Seconds: a timer that is set to none does not ring."""
@@ -127,12 +129,12 @@ class Attempts:
         Crashed if the message's process died too often for another attempt."""
         store = self._launch.store
         stored = store.wire.command("HGET", store.keys.queue(reservation.queue, "errors"), reservation.id) or b""
-        error, has_resisted = resisted(stored.decode("utf-8", "replace"))
+        error = stored.decode("utf-8", "replace").partition(TRACE_FOLLOWS)[0]
+        has_resisted = error.startswith(KILLED) or error.endswith(RESISTED_BEFORE)
         refuse_crashed(reservation, f"{error}; " if has_resisted else "")
-        end = self._launch.end
         if not has_resisted or handler.timeout is not None:
             return handler
-        limit = min(self._launch.window.length, end.handler_limit)
+        limit = min(self._launch.window.length, self._launch.end.handler_limit)
         return handler.with_timeout(limit)._replace(limited=True)
 
     def _with_options(self, handler: Handler, reservation: Reservation) -> Handler | None:
@@ -147,7 +149,14 @@ class Attempts:
             return None
         if options.encoded and handler.codec is None:  # GUARD an encoded payload needs a codec
             raise NotBegun("they are encoded, and PollConsumer() has no codec=")
-        handler = overridden(handler, options)
+        changes: dict[str, Any] = {}
+        if options.max_attempts is not None and not handler.at_most_once:  # that has one attempt
+            changes["max_attempts"] = options.max_attempts
+        if options.retry is not None:
+            changes["retry"] = handler.policies.get(options.retry) or _Unknown(options.retry)
+        if options.timeout is not None:
+            handler = handler.with_timeout(options.timeout)
+        handler = handler._replace(**changes)
         if options.ping is not None and self._options.new_monitors is not None:
             self._settling.monitors = self._settling.monitors or self._options.new_monitors()
             self._settling.monitors.begin(reservation, options.ping)
@@ -173,7 +182,7 @@ class Attempts:
             # because if the heartbeat dies as well, every reservation is charged.
             self.await_quiet()
             self._exchange.clear()
-        if self._flight.free() < len(attempts):
+        if len(self._flight.free) < len(attempts):
             self.settle()
         began, end = self._launch.clock(), self._launch.end
         ends_by = end.ends_by(began, call.handler.timeout)
@@ -352,21 +361,6 @@ def refuse_crashed(reservation: Reservation, why: str) -> None:
         raise Crashed(f"{why}launch killed while running it, in its last attempt")
     if reservation.crashes >= MOST_CRASHES:
         raise Crashed(f"{why}launch killed {reservation.crashes} times while running it")
-
-
-def overridden(handler: Handler, options: Options) -> Handler:
-    """``handler`` with the ``options`` of a message.
-
-    A message that is handled at most once has one attempt: an option for more is ignored.
-    """
-    changes: dict[str, Any] = {}
-    if options.max_attempts is not None and not handler.at_most_once:
-        changes["max_attempts"] = options.max_attempts
-    if options.retry is not None:
-        changes["retry"] = handler.policies.get(options.retry) or _Unknown(options.retry)
-    if options.timeout is not None:
-        handler = handler.with_timeout(options.timeout)
-    return handler._replace(**changes)
 
 
 class _Unknown:

@@ -104,7 +104,7 @@ class BulkCaller:
 
     def _room(self) -> int:
         """How many messages may begin, so that each other slot has a place for one."""
-        return self._launch.progress.flight.free() - self._pace.slots
+        return len(self._launch.progress.flight.free) - self._pace.slots
 
     def is_due(self) -> bool:
         """Whether a call is to begin, for which messages are gathered."""

@@ -43,7 +43,8 @@ class Predecessors:
     def __init__(self, launch: Launch, reserved: Iterable[Reservation]) -> None:
         """``reserved``: the launch's queue of messages that are reserved and not begun."""
         self._launch, self._reserved = launch, reserved
-        self._found: dict[tuple[str, bytes], PreviousOccurrence | None] = {}
+        self.found: dict[tuple[str, bytes], PreviousOccurrence | None] = {}
+        """What was read, until occurrences are completed here."""
         self._read_at = 0.0
 
     def of(self, reservation: Reservation) -> PreviousOccurrence | None:
@@ -52,19 +53,15 @@ class Predecessors:
         if occurrence is None:
             return None
         which = reservation.queue, occurrence.recurrence
-        if which not in self._found or self._launch.clock() - self._read_at > FRESH:
+        if which not in self.found or self._launch.clock() - self._read_at > FRESH:
             # In the same round trip for messages reserved ahead, copied at once: another thread may return some.
             ahead = [each for each in [*self._reserved] if each.queue == reservation.queue]
             near = reservation, *ahead[:MOST]
             names = list(dict.fromkeys(each.occurrence.recurrence for each in near if each.occurrence is not None))
             self._read_at = self._launch.clock()
             found = self._launch.store.previous(reservation.queue, names)
-            self._found = {(reservation.queue, name): each for name, each in zip(names, found, strict=True)}
-        return self._found.pop(which)
-
-    def forget(self) -> None:
-        """Forget what was read: occurrences have been completed here."""
-        self._found.clear()
+            self.found = {(reservation.queue, name): each for name, each in zip(names, found, strict=True)}
+        return self.found.pop(which)
 
 
 class ProgressReporter:

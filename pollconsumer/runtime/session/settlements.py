@@ -40,7 +40,6 @@ from pollconsumer.runtime.handling.executors import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Crashed, Handler, Hooks, aliases_among
 from pollconsumer.runtime.handling.outcome import describe, described_with_place, place, trace, why_dropped
 from pollconsumer.runtime.launch.launch import Launch
-from pollconsumer.runtime.launch.launch_end import KILLED
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
 from pollconsumer.store.records.steps import Done, Extra, Settlement, Share
@@ -241,9 +240,7 @@ class Settlements:
             Settlement.retrying(reservation, started, ended, delay_ms=delay_ms, error=_kept(problem, traced)),
         )
         if handler.hooks is not None:
-            context_of = partial(self._context_after_settlement, reservation, handled.attempt.context)
-            failed = partial(handler.hooks.failed, context_of, error, outcome.delay)
-            self.watched.append((reservation.id, failed))
+            self._watch(handler.hooks, reservation, handled.attempt.context, "on_failure", error, outcome.delay)
 
     def _stop(self, reservation: Reservation, error: BaseException, started: int, ended: int) -> None:
         """Settle a message that a person asked to stop, and that has not completed: no hook is called, and no attempt
@@ -274,7 +271,7 @@ class Settlements:
         self.failed += 1
         self._emit(death_of(dead_letter))
         for hooks in self._concerned(message):
-            self._watch_death(hooks, message, Malformed(problem))
+            self._watch(hooks, message, None, "on_dead", Malformed(problem))
 
     def _concerned(self, message: Reservation) -> list[Hooks]:
         """The hooks of the application that has the message's handler; if none has, the hooks of all applications."""
@@ -287,19 +284,17 @@ class Settlements:
         self._add(reservation, Settlement.expired(reservation, now))
         self._emit(MessageExpired(reservation.name, reservation.handler, reservation.queue))
         for hooks in self._concerned(reservation):
-            context_of = partial(self._context_after_settlement, reservation)
-            self.watched.append((reservation.id, partial(hooks.expired, context_of)))
+            self._watch(hooks, reservation, None, "on_expired")
 
-    def _context_after_settlement(
-        self, reservation: Reservation, context: LaunchContext | None = None
-    ) -> LaunchContext:
-        return (context or self._context_of(reservation)).after_settlement()
-
-    def _watch_death(
-        self, hooks: Hooks, reservation: Reservation, error: BaseException, context: LaunchContext | None = None
+    def _watch(
+        self, hooks: Hooks, reservation: Reservation, context: LaunchContext | None, kind: str, *told: object
     ) -> None:
-        context_of = partial(self._context_after_settlement, reservation, context)
-        self.watched.append((reservation.id, partial(hooks.dead, context_of, error)))
+        """Have hooks called once the message is settled, see `Hooks.settled`. ``context``: the handler's, if any."""
+
+        def context_of() -> LaunchContext:
+            return (context or self._context_of(reservation)).after_settlement()
+
+        self.watched.append((reservation.id, partial(hooks.settled, kind, context_of, *told)))
 
     def _dead(
         self,
@@ -324,7 +319,7 @@ class Settlements:
         if self.monitors is not None:
             self.monitors.end(reservation, 1, f"dead letter, {type(error).__name__}")
         if handler.hooks is not None:
-            self._watch_death(handler.hooks, reservation, error, context)
+            self._watch(handler.hooks, reservation, context, "on_dead", error)
 
     def park(self, reservation: Reservation) -> None:
         """Park the message, uncharged, until a consumer knows its handler, or that is no longer paused."""
@@ -389,7 +384,7 @@ class Settlements:
         """Take the settlements, by queue."""
         for share in self._with_done().values():
             if share.occurred:
-                self._predecessors.forget()
+                self._predecessors.found.clear()
         shares, self._shares, self.since, self.urgent = self._shares, {}, None, False
         return shares
 
@@ -416,12 +411,6 @@ class Settlements:
         share.settlements.append(settlement)
         if reservation.lot.sequel and settlement.kind in ("dead", "expire", "cancel"):
             share.tells_ends = True
-
-
-def resisted(stored: str) -> tuple[str, bool]:
-    """The error in what is ``stored`` with a message, and whether that resisted its limit, in an earlier attempt."""
-    error = stored.partition(rows.TRACE_FOLLOWS)[0]
-    return error, error.startswith(KILLED) or error.endswith(RESISTED_BEFORE)
 
 
 def death_of(dead_letter: DeadLetter) -> AttemptFailed:
