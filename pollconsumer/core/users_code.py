@@ -1,7 +1,7 @@
 """Calls of code that users give us: codecs, credential providers, hooks, types, policies.
 
 Whatever such code raises is an answer. `SystemExit` and its like would end a launch, a command or a thread of ours; so
-`called` raises an `Exception` in their place, which its callers treat like any other.
+`called` raises an `Exception` in their place, which its callers treat like any other. What such code makes is `lazy`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError
 
@@ -35,6 +35,21 @@ class Exited(Exception):
 
 class OddError(Exception):
     """Stands for an exception of users' code whose class raises when it is looked at."""
+
+
+class lazy(Generic[T]):  # noqa: N801  it decorates as a function does
+    """`functools.cached_property` without the lock that it has before Python 3.12. All instances share that lock: code
+    of users would run under it, and a process that is forked meanwhile would wait for it for ever."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make, self.__doc__ = make, make.__doc__
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: Any, _: type | None = None) -> T:
+        made: T = vars(instance).setdefault(self._name, self._make(instance))
+        return made
 
 
 def called(function: Callable[..., T], *arguments: Any, **named: Any) -> T:

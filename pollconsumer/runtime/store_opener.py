@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.core.notation.digests import sha256
+from pollconsumer.core.users_code import lazy
 from pollconsumer.runtime.system.own_files import EMBEDDED, OwnFiles, data_directory
 from pollconsumer.store.client.address import CredentialProvider
 from pollconsumer.store.client.patience import Patience
@@ -33,7 +34,7 @@ class StoreMemo:
         """``address`` returns what tells the store from others; it is called when that is first needed."""
         self._address, self._namespace, self._files = address, namespace, files
 
-    @cached_property
+    @lazy
     def _digest(self) -> str:
         return sha256(f"{self._address()}\n{self._namespace}".encode())[:32]
 
@@ -117,7 +118,7 @@ class StoreOpener:
         self._revive_silently = partial(_revive, server, durability, lambda _: None)
         return str(server.directory)
 
-    @cached_property
+    @lazy
     def _brought(self) -> BroughtClient:
         """The client; in a launch it is made once its watchdog is, since code of the user's runs."""
         assert self._client is not None
@@ -167,7 +168,7 @@ class StoreOpener:
             options["revive"] = revive
         return self._connect(patience, **options)
 
-    @cached_property
+    @lazy
     def _connect(self) -> Callable[..., Wire]:
         if self._client is not None:
             return self._brought.connecting(self.namespace)

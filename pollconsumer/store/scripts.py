@@ -12,10 +12,10 @@ A server does not roll back a failed script, so a key of another type must end i
 from __future__ import annotations
 
 import re
-from functools import cached_property
 from pathlib import Path
 
 from pollconsumer.core.notation.digests import sha1
+from pollconsumer.core.users_code import lazy
 from pollconsumer.store.keyspace import QUEUE_KEYS
 
 _DIRECTORY = Path(__file__).parent / "lua"
@@ -42,7 +42,7 @@ class Script:
         self.is_act = self.keys[-1:] == ("answered",)
         """Whether a repetition of a call is answered as its first attempt was."""
 
-    @cached_property
+    @lazy
     def suffixes(self) -> tuple[str, ...]:
         """The stored suffixes of its words, if all are keys of a queue."""
         return tuple(QUEUE_KEYS[name].suffix for name in self.keys)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from typing import TypeVar
 
+from pollconsumer.core.users_code import lazy
 from pollconsumer.store.audit_log import Intervention, interventions_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.interventions import BatchInterventions, HandlerPauses, Interventions
@@ -29,15 +29,15 @@ class Store:
     def __init__(self, wire: Wire, namespace: str) -> None:
         self.wire, self.namespace, self.keys = wire, namespace, Keys(namespace)
 
-    inspector = cached_property(_made(Inspector))
-    selector = cached_property(_made(MessageSelector))
-    batches = cached_property(_made(BatchReader))
-    producer = cached_property(_made(Producer))
-    interventions = cached_property(_made(Interventions))
-    batch_interventions = cached_property(_made(BatchInterventions))
-    recurrences = cached_property(_made(Recurrences))
-    handler_pauses = cached_property(_made(HandlerPauses))
-    leases = cached_property(_made(Leases))
+    inspector = lazy(_made(Inspector))
+    selector = lazy(_made(MessageSelector))
+    batches = lazy(_made(BatchReader))
+    producer = lazy(_made(Producer))
+    interventions = lazy(_made(Interventions))
+    batch_interventions = lazy(_made(BatchInterventions))
+    recurrences = lazy(_made(Recurrences))
+    handler_pauses = lazy(_made(HandlerPauses))
+    leases = lazy(_made(Leases))
 
     def audit(self, limit: int) -> list[Intervention]:
         """What people did, as of `interventions_of`."""

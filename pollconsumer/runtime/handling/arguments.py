@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from datetime import datetime
-from functools import cached_property
 from itertools import filterfalse, takewhile
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError, shown, suggestion
 from pollconsumer.core.json_values import to_json
 from pollconsumer.core.messages.payloads import encode_named, encode_payload
-from pollconsumer.core.users_code import called
+from pollconsumer.core.users_code import called, lazy
 from pollconsumer.runtime.handling.annotations import (
     JSON_KINDS,
     Annotations,
@@ -233,7 +232,7 @@ class Arguments:
                 raise TypeError(f"{name} of {self._function}() must be passed by name")
         return arguments
 
-    @cached_property
+    @lazy
     def _plan(self) -> _Plan:
         """Made lazily: annotations may name later definitions."""
         plan = _Plan({}, (), {}, {})
@@ -260,7 +259,7 @@ class Arguments:
             return None
         return kinds
 
-    @cached_property
+    @lazy
     def _ready(self) -> _Ready:
         plan = self._plan
         converts: dict[str, Convert] = {"occurrence": _instant} if self.takes_occurrence else {}

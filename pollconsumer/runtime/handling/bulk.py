@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, get_args, get_origin
 
@@ -14,7 +13,7 @@ from pollconsumer.core.messages.codec import decoded_object
 from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.messages.payloads import encode_named
 from pollconsumer.core.retry import Partial
-from pollconsumer.core.users_code import called
+from pollconsumer.core.users_code import called, lazy
 from pollconsumer.runtime.handling.annotations import (
     Annotations,
     BadArguments,
@@ -203,7 +202,7 @@ class BulkArguments(Arguments):
             raise ConfigurationError(self._named_parameter(self._messages), str(hint), FORMS)
         return hint
 
-    @cached_property
+    @lazy
     def _form(self) -> _Form:
         element = next(iter(get_args(self._hint())), Any)
         of_items = element is Item or get_origin(element) is Item
