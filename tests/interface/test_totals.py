@@ -17,7 +17,6 @@ from pollconsumer.interface import on_demand
 from pollconsumer.interface.api import store_calls
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime import spool as spooling
-from pollconsumer.runtime.launch import pings
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store import keyspace
 from pollconsumer.store.queues import producer
@@ -137,7 +136,7 @@ def requests_for_launches(scene: Scene) -> None:
         assert goes_on.wait(PATIENCE)
 
     scene.patch.setattr(on_demand, "_sending", [])
-    scene.patch.setattr(pings, "delivered", delivered)
+    scene.patch.setattr(on_demand, "delivered", delivered)
     for _ in range(2 * MOST):
         on_demand.start_launch(settings)
     assert f"no launch on demand: {MOST} requests without an answer" in scene.caplog.text

@@ -508,9 +508,10 @@ def test_a_connection_does_not_close_the_file_that_has_its_number_since_a_handle
 
 
 def test_a_script_is_given_text_alone_whatever_a_caller_adds_to_its_command(
-    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+    valkey: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Numbers are made text before hiredis sees them."""
+    store = RedisStore(valkey.wire(), NAMESPACE)
     sent: list[tuple[Any, ...]] = []
     pack = hiredis.pack_command
 

@@ -234,9 +234,8 @@ def test_what_resists_leaves_no_process_behind_when_it_is_ended(
         config.write(PROGRAM)
     site.enqueue(beside)
     resists = site.enqueue(kind)
-    # With one slot the second begins after the first, which may take a while.
-    window = WINDOW if slots > 1 else ["--timeout", "8s", *WINDOW[2:]]
-    done = site.command("run", *window, "--grace", "1s", "--concurrency", str(slots))
+    # With one slot the second begins after the first, which may take a while, as does the start on a busy machine.
+    done = site.command("run", "--timeout", "8s", *WINDOW[2:], "--grace", "1s", "--concurrency", str(slots))
     assert done.returncode == code
     assert site.json("launches")[0]["stop_reason"] == "watchdog"
     assert site.state(resists) == "ready"
@@ -324,11 +323,11 @@ def _waits(site: Site) -> bool:
 def test_a_successor_waits_for_a_handler_beyond_the_window_and_takes_over_at_its_end(
     site: Site, slots: str, handoff: str
 ) -> None:
-    options = ["--handoff", handoff]
+    options, window = ["--handoff", handoff], ["--timeout", "4s", *WINDOW[2:]]  # a busy machine starts slowly
     message = site.enqueue("hold", name="a")
-    first = site.start("run", *WINDOW, *options, "--concurrency", slots)
+    first = site.start("run", *window, *options, "--concurrency", slots)
     site.await_note("begin a")
-    passed = site.command("run", *WINDOW, *options)  # it waits for its window, so the first one is beyond its own
+    passed = site.command("run", *window, *options)  # it waits for its window, so the first one is beyond its own
     assert (passed.returncode, passed.stdout, passed.stderr) == (0, "", "")
     second = site.start("run", "--until-empty", *options)
     wait_until(lambda: second.poll() is not None or _waits(site), "a successor")

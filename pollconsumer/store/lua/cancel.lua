@@ -14,7 +14,8 @@ for i, id in ipairs(ARGV) do
     remove(id, row, record, state)
     if has_flag(byte(row, FLAGS), PARKED) then redis.call('SREM', parked, id) end
     drop_checkpoints({id})  -- GUARD the checkpoint is dropped
-    end_in(cancelled, 'x', id, row, record, now)
+    redis.call('RPUSH', cancelled, id)
+    ended(id, row, record, 'x', now)
     state = ''
   elseif not state and redis.call('ZREM', schedule, id) == 1 then  -- GUARD a malformed message that waits
     redis.call('HDEL', records, id)

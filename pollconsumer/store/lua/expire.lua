@@ -25,7 +25,8 @@ for i = 1, #entries, 2 do
       remove(id, row, record, state)
       if has_flag(byte(row, FLAGS), PARKED) then redis.call('SREM', parked, id) end
       drop_checkpoints({id})  -- GUARD the checkpoint is dropped
-      end_in(expired, 'e', id, row, record, now)
+      redis.call('RPUSH', expired, id)
+      ended(id, row, record, 'e', now)
       count_settled(row, 'expire', 1)
       count = count + 1
     end

@@ -100,10 +100,12 @@ local function put_in_place(id, row, record)
     return false  -- without an index, it has ended: nothing is lost
   elseif state == 'scheduled' then
     -- A row has the millisecond of the due time: at its end that is over.
-    redis.call('ZADD', index, due_score(math.max(number6(row, DUE), number6(row, NEXT_ATTEMPT)) + 1), id)
+    redis.call('ZADD', schedule, due_score(math.max(number6(row, DUE), number6(row, NEXT_ATTEMPT)) + 1), id)
     wake(schedule_marker)
+  elseif state == 'reserved' then
+    redis.call('ZADD', in_flight, now, id)
   else
-    redis.call('ZADD', index, state == 'dead' and number6(row, ENDED) or now, id)
+    redis.call('ZADD', dead_letters, number6(row, ENDED), id)
   end
   return true
 end

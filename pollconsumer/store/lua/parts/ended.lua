@@ -38,9 +38,3 @@ local function end_as_dead(id, row, record, now, why)
   if why then redis.call('HSET', errors, id, why) end
   return ended(id, row, record, 'd', now)
 end
-
--- End a message as cancelled ('x') or expired ('e'), whose list is `finished`.
-local function end_in(finished, ending, id, row, record, now)
-  redis.call('RPUSH', finished, id)
-  ended(id, row, record, ending, now)
-end

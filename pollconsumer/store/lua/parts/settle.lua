@@ -126,9 +126,11 @@ if others <= #ARGV then
       if key then count_place(key, -1) end  -- GUARD places given back, settled otherwise
       count_settled(held, kind, 1, tonumber(ARGV[at + 6]))
       if kind == 'cancel' then
-        end_in(cancelled, 'x', id, row, record, now)
+        redis.call('RPUSH', cancelled, id)
+        ended(id, row, record, 'x', now)
       elseif kind == 'expire' then
-        end_in(expired, 'e', id, row, record, now)
+        redis.call('RPUSH', expired, id)
+        ended(id, row, record, 'e', now)
         if has_flag(byte(row, FLAGS), CHECKPOINT) then drop_checkpoints({id}) end  -- GUARD expired drops its checkpoint
       elseif kind == 'dead' then
         end_as_dead(id, row, record, now)

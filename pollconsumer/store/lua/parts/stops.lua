@@ -17,7 +17,8 @@ end
 local function stops_here(id, row, now, freed)
   if redis.call('HDEL', stops, id) == 0 then return false end
   count_settled(row, 'cancel', 1)
-  end_in(cancelled, 'x', id, row, without_place(id, row, freed), now)
+  redis.call('RPUSH', cancelled, id)
+  ended(id, row, without_place(id, row, freed), 'x', now)
   return true
 end
 
