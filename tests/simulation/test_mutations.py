@@ -7,6 +7,7 @@ from tests.simulation.exploring import explore
 from tests.simulation.mutations import OUTSIDE, caught, trial, without_cover
 from tests.simulation.reaching import Reached
 from tests.simulation.taking_over import a_paused_queue
+from tests.simulation.unseen import UNSEEN
 
 NAMED = {each.name: each for each in MUTATIONS}
 
@@ -15,6 +16,10 @@ def test_a_guard_that_is_taken_out_is_missed() -> None:
     found = caught(NAMED["enqueue: id in memory"], ["a_purge", "ids_that_are_remembered"], minutes=0.0, faults=0)
     assert found.by == "ids_that_are_remembered"
     assert found.violation == "what is forgotten, repeated: accepted, not known"
+
+
+def test_reasons_are_given_for_guards_that_there_are() -> None:
+    assert UNSEEN.keys() <= NAMED.keys()
 
 
 def test_what_covers_a_guard_is_taken_out_with_it() -> None:

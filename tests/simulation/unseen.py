@@ -18,8 +18,85 @@ _NOT_FOREIGN = "outside: no other program writes to the keys"
 _NO_COMMANDS = "outside: no command runs, and no configuration is looked for"
 _NO_AUDIT = "outside: nobody looks at the audit log"
 _SERVED = "outside: launches serve each queue"
+_NO_RATES = "outside: no message has a rate"
+_FEW_BATCHES = "outside: no queue has so many batches"
+_NO_KILLER = "harmless there: no message kills whoever handles it"
+_ANY_ORDER = "unseen: what was changed may be handled in any order"
+_SELDOM_ONCE = "seldom: few launches die in a call at most once"
+_SMALL = "outside: payloads are small"
+_REPLACED_ALIKE = "harmless there: what replaces a second time has the payload of the first time"
+_PARKED = "unseen: nobody lists what is parked"
+_KEPT_OF_ENDED = "unseen: nobody looks at what is kept of messages that have ended"
+_LONGER_WAIT = "unseen: a wait may last longer than it has to"
+_NO_TIMES = "unseen: nobody asks when a message was begun or ended"
 
 UNSEEN: dict[str, str] = {
+    "runtime/handling/journal: a sleep ends": "unseen: nobody asks how long a sleep was",
+    "runtime/handling/journal: a wait that has ended": (
+        "seldom: a signal comes after a wait had its time, and its message is handled again"
+    ),
+    "runtime/session/attempts: an encoded payload needs a codec": "outside: no payload is encoded",
+    "runtime/session/attempts: called alone after a death": _NO_KILLER,
+    "runtime/session/attempts: at most once is not called again": (
+        "outside: no bulk handler at most once has processes of its own"
+    ),
+    "runtime/session/bulk_calls: a suspect is called alone": _NO_KILLER,
+    "runtime/session/bulk_calls: as many as have time": "unseen: nobody counts the messages of a call",
+    "runtime/session/bulk_calls: recorded before a call at most once": _SELDOM_ONCE,
+    "runtime/session/bulk_calls: what is recorded alone": _SELDOM_ONCE,
+    "client/wire: clients of another server are left alone": "outside: there is one server",
+    "client/wire: rights of one that waits": _NO_USERS,
+    "interventions: rights to change": _NO_USERS,
+    "interventions: rights to signal": _NO_USERS,
+    "leases: a renewal that finds less than was seen": "outside: nobody is told that the store went back",
+    "acquire: a launch that leaves is counted once": _NO_TOTALS,
+    "acquire: none while the store is to close": _NO_COMMANDS,
+    "acquire: who does not wait claims nothing": "unseen: nobody asks who waits for a lease",
+    "cancel: state": "unseen: nobody asks why nothing was cancelled",
+    "change: one that is ready keeps its turn": _ANY_ORDER,
+    "change: the new priority counts": _ANY_ORDER,
+    "changed: its turn": _ANY_ORDER,
+    "changed: booked no longer": _NO_RATES,
+    "ended: booked no longer": _NO_RATES,
+    "unique_keys: held for the queue": "outside: no earlier version has written messages",
+    "ended: parked no longer": _PARKED,
+    "settle: set aside is not parked": _PARKED,
+    "settle: charges taken back": _NO_RATES,
+    "stops: charges taken back": _NO_RATES,
+    "settle: ends of what is stale": "seldom: a member is completed at one launch, and ends otherwise at the next",
+    "settle: expired drops its checkpoint": _KEPT_OF_ENDED,
+    "purge: steps of the purged": _KEPT_OF_ENDED,
+    "settle: a signal that came before the sleep": _LONGER_WAIT,
+    "signal: a signal wakes its message": _LONGER_WAIT,
+    "trim: steps of the forgotten": _KEPT_OF_ENDED,
+    "step: a place given up": _NO_RATES,
+    "unreserve: charges taken back": _NO_RATES,
+    "recover: records of a newer version": _NOT_FOREIGN,
+    "release: a launch is counted once": _NO_TOTALS,
+    "queues/producer: rights to replace": _NO_USERS,
+    "records/reservations: a redriven message does not expire": "outside: what expires is not redriven",
+    "queues/upkeep: another due time": "unseen: nobody asks when a parked message comes back",
+    "recurrences: none beside an unfinished one": "harmless there: the next is due after the end of the last",
+    "ended: the instant of the row": _NO_TIMES,
+    "ended: no start while it is in line": _NO_TIMES,
+    "enqueue: the answer to the first attempt": "unseen: nobody asks whether an answer says duplicate",
+    "enqueue: expiry counts from the due time": "outside: what expires is due at once",
+    "offer: places of a newer version": _NOT_FOREIGN,
+    "open_batch: a batch that is shut": "harmless there: no member is added to a batch that is shut",
+    "open_batch: most batches": _FEW_BATCHES,
+    "batches: batches that have ended make room": _FEW_BATCHES,
+    "batches: who sends callbacks is woken": "unseen: a callback may come late",
+    "batches: cancelled members that count as completed": "outside: no batch takes cancelled members for completed",
+    "batches: all have ended": "unseen: nobody asks whether a callback is early",
+    "ended: a large record is dropped": _SMALL,
+    "ended: a dead letter keeps its record": _SMALL,
+    "rates: a clock that went back": _NO_RATES,
+    "records: flags of a newer version": _NOT_FOREIGN,
+    "replace: one that was accepted replaces nothing": _REPLACED_ALIKE,
+    "replace: a repeated replacement": _REPLACED_ALIKE,
+    "replace: a replacement is remembered": _REPLACED_ALIKE,
+    "replace: the expiry moves with the due time": "outside: what replaces does not expire",
+    "batches: then once": "harmless there: a callback has the same id each time",
     "core/messages/sequel: types of fields": _NOT_FOREIGN,
     "core/messages/sequel: a sequel that is none": _NOT_FOREIGN,
     "runtime/consumer: a queue whose keys cannot be used": _NOT_FOREIGN,
@@ -117,7 +194,7 @@ UNSEEN: dict[str, str] = {
     "interventions: launches are woken": _NOT_HEARD,
     "runtime/handling/bulk: a result for each message": _AS_SAID,
     "runtime/handling/bulk: errors of the messages that there are": _AS_SAID,
-    "runtime/session/bulk_calls: most bytes of a call": "outside: payloads are small",
+    "runtime/session/bulk_calls: most bytes of a call": _SMALL,
     "runtime/session/bulk_calls: options of its own": "outside: no message has a timeout or a monitor of its own",
     "runtime/session/attempts: a call with others goes on": "outside: nobody stops what is in hand",
     "core/retry: deferred for a week at most": "outside: no story lasts a week",
