@@ -1,7 +1,7 @@
 """Calls of code that users give us: codecs, credential providers, hooks, types, policies.
 
 Whatever such code raises is an answer. `SystemExit` and its like would end a launch, a command or a thread of ours; so
-`called` raises an `Exception` in their place, which its callers treat like any other. What such code makes is `lazy`.
+`called` raises an `Exception` in their place, which its callers treat like any other. Its values are `lazy`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class OddError(Exception):
 
 class lazy(Generic[T]):  # noqa: N801  it decorates as a function does
     """`functools.cached_property` without the lock that it has before Python 3.12. All instances share that lock: code
-    of users would run under it, and a process that is forked meanwhile would wait for it for ever."""
+    of users would run under it, and a process that is forked meanwhile would wait for it for ever. Threads that ask at
+    one time may each make the value; all of them get the first."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make, self.__doc__ = make, make.__doc__

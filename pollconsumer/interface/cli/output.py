@@ -80,10 +80,11 @@ def print_table(
     """Print a table whose columns are as wide as their widest cell, and None is ``-``. A row that is a text is a line
     of its own. ``least``: headers of columns to leave out first on a narrow terminal, where the last cell is shortened
     then. ``columns``: what this returned for an earlier part of the table."""
-    import shutil  # slow to import
+    width, every = None, [*range(len(headers))]
+    if is_terminal(sys.stdout):
+        import shutil  # slow to import
 
-    width = shutil.get_terminal_size().columns if is_terminal(sys.stdout) else None
-    every = [*range(len(headers))]
+        width = shutil.get_terminal_size().columns
     if columns is None:
         columns = every if width is None else kept_columns(headers, rows, width, least)
         if missing := [str(headers[column]) for column in every if column not in columns]:

@@ -273,7 +273,7 @@ class DoctorSettings(Section):
     """What ``doctor`` reports."""
 
     recent: Duration = Field(default=3600.0, ge=0, le=YEAR)
-    """For how long `doctor` reports a dead letter or a skipped occurrence. 0: never."""
+    """How long `doctor` reports a dead letter or a skipped occurrence. 0: never."""
 
 
 class PingsSettings(Section):

@@ -169,8 +169,8 @@ class Wire(ABC):
         """The number of the server's replicas when it was greeted."""
         self.marks = Marks(0, 0)
         self.witness: Witness | None = None
-        """With the marks what the connection's holder knows of the store, by which it notices that the store went back:
-        see ``suitability.py``."""
+        """The last message that was acknowledged. By it and the marks the connection's holder notices that the store
+        went back: see ``suitability.py``."""
         self.skips_lost = False
         """Whether `readable_queues` leaves out queues whose node of a cluster is lost; these are then ``unread``."""
         self.unread: set[str] = set()

@@ -174,17 +174,19 @@ def reschedule(
         raise UsageError("--in and --at", None, "give one of the two")
     if (in_, at, priority, payload) == (None, None, None, None):
         raise UsageError("nothing to change", None, "give --in or --at, --priority or --payload")
-    from pollconsumer.interface.cli.messages.enqueue import checked_payload  # it imports the API
-
     store = opened()
-    message = store.inspector.message(message_id, queue)
+    message, encoded = store.inspector.message(message_id, queue), b""
+    if payload is not None:
+        from pollconsumer.interface.cli.messages.enqueue import checked_payload  # it imports the API
+
+        encoded = checked_payload(message.handler, payload)
     store.interventions.change(
         message.queue,
         message_id,
         due=at,
         delay=None if in_ is None else ceil_ms(in_),
         priority=priority,
-        payload=b"" if payload is None else checked_payload(message.handler, payload),
+        payload=encoded,
     )
 
 
