@@ -38,6 +38,8 @@ BEYOND_REPORTING = (
 OTHERS_MAY_WRITE = 0o002
 """The bit of the umask that keeps everybody from writing our files, set whatever the umask is: the next launch would
 refuse modules that were compiled without it."""
+SPARE = 1 << 20
+"""Bytes that are freed before a lack of memory is said: as many as Python takes from the system at once."""
 FEWEST_DESCRIPTORS = 16
 """The fewest open files that a process must be allowed: with fewer, imports or connections fail."""
 
@@ -54,7 +56,7 @@ def main() -> NoReturn:
         fix = f"at least {FEWEST_DESCRIPTORS} are needed, raise the limit (ulimit -n)"
         _say(f"pollconsumer: error: most open files: {limit}; {fix}\n".encode())
         os._exit(78)
-    code = 1
+    code, spare = 1, bytearray(SPARE)
     try:
         code = _ran()
         leave(code)
@@ -63,6 +65,7 @@ def main() -> NoReturn:
     except BaseException as error:
         lacks_memory = _lacks_memory(error)
         code = 78 if lacks_memory else code
+        del spare
         _say(NO_MEMORY if lacks_memory else BEYOND_REPORTING)
     finally:  # Python's own exit would wait for threads of handlers
         os._exit(code)

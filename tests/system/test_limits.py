@@ -300,3 +300,31 @@ def test_however_little_memory_is_allowed_a_launch_says_so_in_a_line(site: Site,
     _, said = done.communicate(timeout=PATIENCE)
     assert (done.returncode, len(said.splitlines())) in [(69, 1), (78, 1)], said
     assert said.startswith("pollconsumer: error: ")
+
+
+def test_a_launch_says_in_a_line_that_no_memory_at_all_is_left(site: Site) -> None:
+    (site.directory / "exhausted.py").write_text(
+        "import resource, sys\n"
+        "import pollconsumer.__main__ as command\n"
+        "held = [None] * 400_000\n"
+        "class Exhausting:\n"
+        "    def __getattr__(self, name):\n"
+        "        index = 0\n"
+        "        for make in (lambda: bytes(4096), lambda: bytes(400), lambda: bytes(16), object):\n"
+        "            try:\n"
+        "                while True:\n"
+        "                    held[index] = make()\n"
+        "                    index += 1\n"
+        "            except MemoryError:\n"
+        "                pass\n"
+        "        raise MemoryError\n"
+        "sys.modules['pollconsumer.interface.command_line'] = Exhausting()\n"
+        "with open('/proc/self/statm') as pages:\n"
+        "    taken = int(pages.read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (taken + (6 << 20), resource.RLIM_INFINITY))\n"
+        "command.main()\n"
+    )
+    done = site.start_program([sys.executable, "exhausted.py", "run"])
+    _, said = done.communicate(timeout=PATIENCE)
+    assert (done.returncode, said.count("\n")) == (78, 1), said
+    assert said.startswith("pollconsumer: error: out of memory")
