@@ -1,56 +1,15 @@
-"""A message as commands show it: one JSON object, or one property a line."""
+"""A message as commands print it: one JSON object, or one property a line."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages.codec import shown_value
-from pollconsumer.core.messages.message_steps import Progress, Recorded
-from pollconsumer.core.notation.instants import iso
+from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.interface.cli.output import given_row, json_text, print_quoted, print_table, printed_as_json, span
-from pollconsumer.store.reading.messages import Message
 
 INSTANTS = {"enqueued_at": "ready since"}  # when it became ready last: after scheduled_at, if it was not due at once
 DURATIONS = {"waited_seconds": "waited", "handled_seconds": "duration"}
-
-
-def describe(message: Message) -> dict[str, Any]:
-    """A message as ``--json`` shows it."""
-    row, progress = message.row, message.progress
-    return {
-        "id": message.id,
-        "queue": message.queue,
-        "handler": row.handler,
-        "state": message.state.value,
-        "priority": row.priority,
-        "attempts": row.attempts,
-        "generation": row.generation,
-        "payload": shown_value(message.payload),
-        "headers": dict(message.headers),
-        "expires_at": None if message.expires_at is None else iso(message.expires_at),
-        "last_error": message.last_error,
-        "traceback": message.traceback,
-        "waits_for_concurrency_key": row.waiting,
-        "waits_for_rate_key": row.booked,
-        "result": shown_value(message.result),
-        "stop_asked_at": message.stop_asked_at and iso(message.stop_asked_at),
-        "progress": progress and progress._asdict() | {"at": iso(progress.at)},
-        "timestamps": {name: None if at is None else iso(at) for name, at in row.timestamps._asdict().items()},
-        "durations": message.durations,
-    }
-
-
-def recorded_as_json(recorded: Recorded) -> dict[str, Any]:
-    """The steps of a message, the signal that it awaits, and those sent to it, as ``--json`` shows them."""
-    return {
-        "steps": [
-            {"name": name, "at": iso(at), "result": shown_value(result), "until": until and iso(until)}
-            for name, at, result, until in recorded.steps
-        ],
-        "awaits": recorded.awaited or None,
-        "signals": [{"name": name, "at": iso(at), "value": shown_value(value)} for name, at, value in recorded.signals],
-    }
 
 
 def _shown_step(step: dict[str, Any]) -> str:

@@ -19,7 +19,8 @@ from pollconsumer.core.notation import instants
 from pollconsumer.core.notation.instants import LAST_MILLISECOND, iso
 from pollconsumer.core.notation.text import counted
 from pollconsumer.core.window import why_stopped
-from pollconsumer.interface.cli.message_details import describe, print_message, recorded_as_json
+from pollconsumer.interface.api.described import describe, recorded_as_json
+from pollconsumer.interface.cli.message_details import print_message
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import (
     is_terminal,

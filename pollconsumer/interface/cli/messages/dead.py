@@ -14,8 +14,9 @@ from pollconsumer.core.errors import NotFound, PermissionDenied, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.text import counted
+from pollconsumer.interface.api.described import describe
 from pollconsumer.interface.cli.group import current_settings
-from pollconsumer.interface.cli.message_details import describe, print_message
+from pollconsumer.interface.cli.message_details import print_message
 from pollconsumer.interface.cli.messages.interventions import each_queue, report, report_counts
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import note_more, print_table, printed_as_json

@@ -13,10 +13,10 @@ from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData, ConfigurationError, NotFound
 from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso, read_instant
-from pollconsumer.core.notation.text import site_of
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
 from pollconsumer.core.users_code import refusing
+from pollconsumer.interface.api.described import describe_recurrence
 from pollconsumer.interface.api.recurrences import encoded_put, new_put
 from pollconsumer.interface.assembly.handlers import OwnDefaults, configured_recurrences
 from pollconsumer.interface.cli.group import current_settings
@@ -73,7 +73,7 @@ def recurrences() -> None:
 def list_(prefix: str, created_by: str | None, limit: int) -> None:
     """List recurrences, with next due time, counts and last result."""
     every = _all(prefix, created_by)
-    found = map(_describe, islice(every, limit))
+    found = map(describe_recurrence, islice(every, limit))
     if not printed_as_json(found):
         entries = [*found]
         names = ["name", "rule", "timezone", "handler", "queue", "next", "missed", "overlap", "enqueued", "skipped"]
@@ -217,49 +217,6 @@ def _brief(result: object) -> str | None:
         return None
     text = json_text(result)
     return text if len(text) <= RESULT_CHARACTERS else f"{text[: RESULT_CHARACTERS - 1]}…"
-
-
-def _describe(standing: RecurrenceStatus) -> dict[str, Any]:
-    """A recurrence as ``--json`` shows it. If its definition is unreadable, the keys of the definition are None."""
-    rule, previous = standing.recurrence, standing.previous
-    previous = previous and previous._replace(result=shown_value(previous.result))
-
-    def defined(*names: str) -> dict[str, Any]:
-        return {name: getattr(rule, name, None) for name in names}
-
-    return {
-        "name": standing.name,
-        **defined("rule", "timezone", "handler"),
-        "queue": standing.queue,
-        "payload": rule and shown_value(rule.payload),
-        **defined("enabled"),
-        "next": _next(standing),
-        **defined("missed", "overlap"),
-        "enqueued": standing.enqueued,
-        "skipped": standing.skipped,
-        "last": standing.last,
-        "last_state": standing.last_state,
-        "last_result": previous and previous.result,
-        "previous": previous
-        and {"instant": iso(previous.instant), "completed_at": iso(previous.completed), "result": previous.result},
-        "owners": list(standing.owners),
-        **defined("headers", "times"),
-        "until": rule and rule.until and iso(rule.until),
-        **defined("created_by"),
-        "created_at": rule and rule.created and iso(rule.created),
-        "ping": rule and rule.ping and site_of(rule.ping),
-        "error": standing.error,
-    }
-
-
-def _next(standing: RecurrenceStatus) -> str | None:
-    if standing.recurrence is not None and not standing.recurrence.enabled:
-        return "disabled"
-    if standing.paused:
-        return "paused"
-    if standing.ended:
-        return "ended"
-    return None if standing.next is None else iso(standing.next)
 
 
 def _beginning(rule: Recurrence, standing: RecurrenceStatus, start: date | int | None, now: int) -> int:

@@ -1,0 +1,95 @@
+"""Messages and recurrences as JSON objects: what ``--json`` prints, and what an endpoint answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pollconsumer.core.messages.codec import shown_value
+from pollconsumer.core.messages.message_steps import Recorded
+from pollconsumer.core.notation.instants import iso
+from pollconsumer.core.notation.text import site_of
+
+if TYPE_CHECKING:
+    from pollconsumer.store.reading.messages import Message
+    from pollconsumer.store.recurrences import RecurrenceStatus
+
+
+def describe(message: Message) -> dict[str, Any]:
+    """A message as ``--json`` shows it."""
+    row, progress = message.row, message.progress
+    return {
+        "id": message.id,
+        "queue": message.queue,
+        "handler": row.handler,
+        "state": message.state.value,
+        "priority": row.priority,
+        "attempts": row.attempts,
+        "generation": row.generation,
+        "payload": shown_value(message.payload),
+        "headers": dict(message.headers),
+        "expires_at": None if message.expires_at is None else iso(message.expires_at),
+        "last_error": message.last_error,
+        "traceback": message.traceback,
+        "waits_for_concurrency_key": row.waiting,
+        "waits_for_rate_key": row.booked,
+        "result": shown_value(message.result),
+        "stop_asked_at": message.stop_asked_at and iso(message.stop_asked_at),
+        "progress": progress and progress._asdict() | {"at": iso(progress.at)},
+        "timestamps": {name: None if at is None else iso(at) for name, at in row.timestamps._asdict().items()},
+        "durations": message.durations,
+    }
+
+
+def recorded_as_json(recorded: Recorded) -> dict[str, Any]:
+    """The steps of a message, the signal that it awaits, and those sent to it, as ``--json`` shows them."""
+    return {
+        "steps": [
+            {"name": name, "at": iso(at), "result": shown_value(result), "until": until and iso(until)}
+            for name, at, result, until in recorded.steps
+        ],
+        "awaits": recorded.awaited or None,
+        "signals": [{"name": name, "at": iso(at), "value": shown_value(value)} for name, at, value in recorded.signals],
+    }
+
+
+def describe_recurrence(standing: RecurrenceStatus) -> dict[str, Any]:
+    """A recurrence as ``--json`` shows it. If its definition is unreadable, the keys of the definition are None."""
+    rule, previous = standing.recurrence, standing.previous
+    previous = previous and previous._replace(result=shown_value(previous.result))
+
+    def defined(*names: str) -> dict[str, Any]:
+        return {name: getattr(rule, name, None) for name in names}
+
+    return {
+        "name": standing.name,
+        **defined("rule", "timezone", "handler"),
+        "queue": standing.queue,
+        "payload": rule and shown_value(rule.payload),
+        **defined("enabled"),
+        "next": _next(standing),
+        **defined("missed", "overlap"),
+        "enqueued": standing.enqueued,
+        "skipped": standing.skipped,
+        "last": standing.last,
+        "last_state": standing.last_state,
+        "last_result": previous and previous.result,
+        "previous": previous
+        and {"instant": iso(previous.instant), "completed_at": iso(previous.completed), "result": previous.result},
+        "owners": list(standing.owners),
+        **defined("headers", "times"),
+        "until": rule and rule.until and iso(rule.until),
+        **defined("created_by"),
+        "created_at": rule and rule.created and iso(rule.created),
+        "ping": rule and rule.ping and site_of(rule.ping),
+        "error": standing.error,
+    }
+
+
+def _next(standing: RecurrenceStatus) -> str | None:
+    if standing.recurrence is not None and not standing.recurrence.enabled:
+        return "disabled"
+    if standing.paused:
+        return "paused"
+    if standing.ended:
+        return "ended"
+    return None if standing.next is None else iso(standing.next)
