@@ -14,6 +14,7 @@ from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.messages.message import check_handler, check_headers, check_id, check_priority, check_queue
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.cron_expression import Cron
+from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.instants import LAST_MILLISECOND, datetime_of, epoch_ms
 from pollconsumer.core.notation.text import check_address
 from pollconsumer.core.notation.timespan import DAY, YEAR, format_duration
@@ -35,12 +36,13 @@ MOST_TIMES = 10**9
 First = Literal["now", "next"] | int
 """Where a recurrence that is put at run time begins: at once, at its rule's next instant, or at an instant, in epoch
 ms."""
-_RULE = ("every", "cron", "timezone", "enabled", "after")
+MOST_JITTER = DAY
+_RULE = ("every", "cron", "timezone", "enabled", "after", "offset")
 _OF_PUT = (
     "handler", "payload", "priority", "missed", "overlap", "occurrence_wanted", "times", "until", "headers",
     "created_by", "created", "ping", "rate_key", "rate",
 )  # fmt: skip
-_OF_EITHER = ("ping", "rate_key", "rate", "after")
+_OF_EITHER = ("ping", "rate_key", "rate", "after", "offset")
 """Fields that definitions of configurations have, too, if they are set."""
 _OF_CONFIGURATION = (
     "name", "handler", "cron", "every", "timezone", "queue", "payload", "priority", "missed", "overlap", "enabled",
@@ -87,6 +89,9 @@ class Recurrence:
     rate: str = ""
     after: After = After.DUE
     """The instant from which its period counts. Configurations have it, too."""
+    offset: int = 0
+    """How many ms later each of its instants is than its rule says: the part of its jitter that `offset_of` chooses.
+    Configurations have it, too."""
 
     def as_json(self) -> str:
         """The definition of a configuration's recurrence. Equal recurrences have the same text."""
@@ -97,9 +102,10 @@ class Recurrence:
     @property
     def rule(self) -> str | None:
         """Its rule, for people."""
+        later = f", {format_duration(self.offset / 1000)} later" if self.offset else ""
         if self.every is None:
-            return self.cron
-        return f"every {format_duration(self.every)}{' after the end' * (self.after is After.END)}"
+            return None if self.cron is None else f"{self.cron}{later}"
+        return f"every {format_duration(self.every)}{' after the end' * (self.after is After.END)}{later}"
 
     def as_put(self) -> tuple[str, str]:
         """The definition of a recurrence that is put at run time, without its creation and without defaults; equal ones
@@ -122,7 +128,7 @@ class Recurrence:
 
         ValueError if the time zone is not known here.
         """
-        counts_from = phase_ms if self.at_run_time else 0
+        counts_from = (self.at_run_time and phase_ms) or self.offset
         if self.after is After.END:
             counts_from = phase_ms or after_ms
         if self.every is not None:
@@ -130,7 +136,7 @@ class Recurrence:
             found: Iterator[int] = count(after_ms - (after_ms - counts_from) % step + step, step)
         else:
             assert self.cron is not None
-            found = Cron(self.cron).instants(after_ms, zone_of(self.timezone))
+            found = map(self.offset.__add__, Cron(self.cron).instants(after_ms - self.offset, zone_of(self.timezone)))
         until = latest_ms(self)
         return takewhile(lambda instant: instant <= until, found)
 
@@ -154,15 +160,22 @@ class Recurrence:
         if not self.enabled:
             return None
         if first == "now":
-            return now_ms if now_ms <= latest_ms(self) else None
+            instant = now_ms + self.offset
+            return instant if instant <= latest_ms(self) else None
         if first == "next":
             return self.next_after(now_ms)
-        return self.next_after(max(now_ms, first) - 1, first)
+        return self.next_after(max(now_ms, first) - 1, first + self.offset)
 
 
 def latest_ms(recurrence: Recurrence) -> int:
     """The latest instant that it may yield, in epoch ms."""
     return _LAST if recurrence.until is None else min(_LAST, epoch_ms(recurrence.until))
+
+
+def offset_of(jitter: float, namespace: str, name: str) -> int:
+    """The offset of the recurrence ``name``, in ms: less than its ``jitter``, which is in seconds, and the same on each
+    host."""
+    return int(sha256(f"{namespace}\n{name}".encode())[:12], 16) % int(jitter) * 1000
 
 
 _DEFAULTS = {each.name: each.default for each in fields(Recurrence)}
@@ -258,6 +271,8 @@ def _check_rule(recurrence: Recurrence) -> None:
         raise ValueError("after is end, which needs every")
     if every is not None and (type(every) not in (int, float) or not LEAST_PERIOD <= every <= MOST_PERIOD):
         raise ValueError(f"every is {every!r}, not a number of seconds from 1 to {MOST_PERIOD:.0f}")
+    if type(recurrence.offset) is not int or not 0 <= recurrence.offset < MOST_JITTER * 1000:
+        raise ValueError(f"offset is {recurrence.offset!r}, not a number of ms less than a day's")
     if not isinstance(recurrence.timezone, str):
         raise ValueError(f"timezone is {recurrence.timezone!r}, not text")
 

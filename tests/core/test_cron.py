@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pollconsumer.core.notation.cron_expression import NICKNAMES, Cron, five_fields
+from pollconsumer.core.notation.cron_expression import NICKNAMES, Cron, five_fields, spread
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms
 from pollconsumer.interface.settings.values import check_cron
 from pollconsumer.runtime.launch.next_launches import LocalZone, next_launches
@@ -223,3 +225,67 @@ def test_other_nicknames_are_refused(name: str) -> None:
     for read in (check_cron, Cron):
         with pytest.raises(ValueError, match="write five fields"):
             read(name)
+
+
+HASHED = {"minute": (0, 59), "hour": (0, 23), "day": (1, 28), "month": (1, 12), "weekday": (0, 6)}
+
+
+@st.composite
+def hashed_terms(draw: st.DrawFn) -> tuple[str, int, int, int, int]:
+    """A term with H, the index of its field, its first and last value, and its step, 0 for none."""
+    index = draw(st.integers(0, 4))
+    least, most = [*HASHED.values()][index]
+    first, last = sorted((draw(st.integers(least, most)), draw(st.integers(least, most))))
+    is_ranged = draw(st.booleans())
+    if not is_ranged:
+        first, last = least, most
+    step = draw(st.integers(0, last - first + 1))
+    return f"H{f'({first}-{last})' * is_ranged}{f'/{step}' * bool(step)}", index, first, last, step
+
+
+@given(hashed_terms(), st.text(max_size=20))
+def test_an_h_is_a_value_of_its_range_or_every_so_many_of_them_and_the_same_each_time(
+    term: tuple[str, int, int, int, int], seed: str
+) -> None:
+    text, index, first, last, step = term
+    fields = ["*"] * 5
+    fields[index] = text
+    found = spread(" ".join(fields), seed)
+    assert found == spread(" ".join(fields), seed)
+    Cron(found)
+    chosen, *rest = found.split()[index].split("-")
+    assert first <= int(chosen) <= (first + step - 1 if step else last)
+    assert rest == ([f"{last}/{step}"] if step else [])
+    assert [each for at, each in enumerate(found.split()) if at != index] == ["*"] * 4
+
+
+def test_names_share_no_minute_more_than_by_chance() -> None:
+    minutes = [int(spread("H * * * *", f"shop\ncheck:{n}").split()[0]) for n in range(6000)]
+    assert {minutes.count(minute) // 50 for minute in range(60)} <= {1, 2}
+
+
+def test_fields_have_values_of_their_own_and_terms_of_a_field_one_for_all() -> None:
+    found = {tuple(spread("H H * * *", str(n)).split()[:2]) for n in range(500)}
+    assert len(found) > 400
+    first, second = spread("H(0-29),H(30-59) * * * *", "x").split()[0].split(",")
+    assert int(second) - int(first) == 30
+
+
+@pytest.mark.parametrize(
+    "text", ["0 3 * * THU", "0 3 * MARCH *", "h * * * *", "H", "HH * * * *", "H-3 * * * *", "@daily"]
+)
+def test_what_has_no_h_stays_as_it_is(text: str) -> None:
+    assert spread(text, "x") == text
+
+
+@pytest.mark.parametrize(
+    "text", ["H(0-60) * * * *", "H(9-8) * * * *", "H/0 * * * *", "H/61 * * * *", "* H(0-24) * * *", "* * H(29-31) * *"]
+)
+def test_an_h_of_no_value_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"stands for no value of \d+-\d+, field \d"):
+        spread(text, "x")
+
+
+def test_the_schedule_of_launches_knows_no_h() -> None:
+    with pytest.raises(ValueError, match="minute must be 0-59"):
+        check_cron("H * * * *")

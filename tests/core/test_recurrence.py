@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime, timedelta
+from itertools import islice
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -19,6 +21,7 @@ from pollconsumer.core.recurrence import (
     Recurrence,
     Tick,
     of_json,
+    offset_of,
     tick,
     tick_after_end,
 )
@@ -218,3 +221,64 @@ def test_from_when_a_period_counts_is_part_of_the_rule_and_told_to_no_version_th
         of_json(replace(AFTER_END, every=None, cron="* * * * *").as_json())
     with pytest.raises(ValueError, match="after is 'start'"):
         of_json(AFTER_END.as_json().replace('"end"', '"start"'))
+
+
+@given(
+    st.sampled_from([{"cron": "*/7 3-5 * * *"}, {"every": 420.0}, {"cron": "30 2 * * *"}]),
+    st.sampled_from(["UTC", "Europe/Paris"]),
+    st.integers(0, 86_399_000),
+    st.integers(10**12, 2 * 10**12),
+)
+def test_an_offset_moves_each_instant_and_nothing_else(
+    rule: dict[str, Any], zone: str, offset: int, after: int
+) -> None:
+    plain = Recurrence("x", "x", timezone=zone, **rule)
+    later = replace(plain, offset=offset)
+    assert [*islice(later.instants(after + offset), 20)] == [at + offset for at in islice(plain.instants(after), 20)]
+    first = later.next_after(after)
+    assert first is not None
+    assert first > after
+    assert later.due(first, first) == [first]
+
+
+@given(st.integers(0, 86_399_000), st.integers(0, 10**7), st.sampled_from(["now", "next", 10**12, 10**12 + 10**9]))
+def test_one_that_is_put_begins_by_its_offset_later_and_goes_on_by_its_period(
+    offset: int, now: int, first: Any
+) -> None:
+    plain = Recurrence("x", "x", every=90.0, at_run_time=True)
+    later = replace(plain, offset=offset)
+    now += 10**12
+    begun = later.begins(first, now)
+    assert begun is not None
+    assert begun >= now
+    if first == "now":
+        assert begun == now + offset
+    elif first == "next":
+        assert (begun - offset) % 90_000 == 0
+    else:
+        assert (begun - offset - first) % 90_000 == 0
+        assert begun >= first
+    assert [*islice(later.instants(begun, begun), 3)] == [begun + 90_000 * n for n in (1, 2, 3)]
+
+
+def test_an_offset_is_less_than_the_jitter_the_same_each_time_and_not_that_of_another_namespace() -> None:
+    found = [offset_of(300.0, "shop", f"check:{n}") for n in range(1000)]
+    assert found == [offset_of(300.0, "shop", f"check:{n}") for n in range(1000)]
+    assert {at % 1000 for at in found} == {0}
+    assert (min(found) < 5000, max(found) > 290_000, max(found) < 300_000) == (True, True, True)
+    assert found != [offset_of(300.0, "other", f"check:{n}") for n in range(1000)]
+    assert offset_of(1.5, "shop", "x") == 0
+
+
+def test_an_offset_is_part_of_the_rule_and_told_to_no_version_that_knows_none() -> None:
+    for put in (False, True):
+        plain = Recurrence("x", "x", every=60.0, at_run_time=put)
+        later = replace(plain, offset=3000)
+        stored = [each.as_put()[0] if put else each.as_json() for each in (plain, later)]
+        assert ["offset" in each for each in stored] == [False, True]
+        assert [of_json(each, "x") for each in stored] == [plain, later]
+    assert plain.as_put()[1] != later.as_put()[1]
+    assert (plain.rule, later.rule) == ("every 1m", "every 1m, 3s later")
+    for wrong in ('"3"', "-1", "1.5", "86400000", "true"):
+        with pytest.raises(ValueError, match="offset is"):
+            of_json(later.as_put()[0].replace("3000", wrong), "x")

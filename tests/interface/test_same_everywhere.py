@@ -142,7 +142,7 @@ class Entrances:
 
     def by_recurrence(self, name: str, value: Any) -> Any:
         given: Any = {"handler": "f", "every": "1h", name: value}
-        return new_put("n", None, Defaults(), **given)[0]
+        return new_put("n", None, Defaults(), "pollconsumer", **given)[0]
 
     def _json(self, name: str, value: Any) -> bytes:
         given = {"handler": "f"} | BESIDE.get(name, {}) | {name: value}

@@ -55,6 +55,7 @@ WRITTEN = {
     "recurrences.nightly.handler": ('"backup"', "backup"),
     "recurrences.nightly.cron": ('"30 2 * * *"', "30 2 * * *"),
     "recurrences.nightly.every": ('"90s"', "90s"),
+    "recurrences.nightly.jitter": ('"5m"', "5m"),
     "recurrences.nightly.timezone": ('"Europe/Paris"', "Europe/Paris"),
     "recurrences.nightly.queue": ('"long"', "long"),
     "recurrences.nightly.payload": ('{ target = "db1", n = 3 }', '{"target": "db1", "n": 3}'),

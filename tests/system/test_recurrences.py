@@ -386,7 +386,7 @@ def test_a_preview_begins_on_a_day_in_the_zone_of_the_recurrence(site: Site) -> 
     time = "2030-01-31T01:30:00Z"
     assert site.json("recurrences", "next", "nightly", "-n", "1", "--from", time) == ["2030-01-31T01:30:00.000Z"]
     assert site.command("recurrences", "next", "nightly", "--from", "someday").returncode == 2
-    assert site.command("recurrences", "next", "nightly", "-n", "1", "--from", "2020-01-31").stdout.endswith("h ago\n")
+    assert site.command("recurrences", "next", "nightly", "-n", "1", "--from", "2020-01-31").stdout.endswith(" ago\n")
 
 
 def test_those_are_listed_whose_names_begin_so_or_whom_one_has_put(site: Site) -> None:

@@ -9,6 +9,7 @@ times occur again.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta, tzinfo
@@ -16,6 +17,7 @@ from datetime import date, datetime, timedelta, tzinfo
 from cronsim import CronSim, CronSimError
 from cronsim.cronsim import Field
 
+from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.instants import EPOCH, FIRST_MILLISECOND, LAST_MILLISECOND, datetime_of
 
 YEARS_SEARCHED = 50
@@ -38,6 +40,9 @@ NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+_HASHED = re.compile(r"H(?:\(([0-9]{1,2})-([0-9]{1,2})\))?(?:/([0-9]{1,2}))?")
+_HASHED_VALUES = ((0, 59), (0, 23), (1, 28), (1, 12), (0, 6))
+"""The values of ``H`` in each field. Each month has these days, and a week has one Sunday."""
 
 
 def five_fields(expression: str) -> str:
@@ -51,6 +56,36 @@ def five_fields(expression: str) -> str:
     if name not in NICKNAMES:
         raise ValueError(f"no such nickname, write five fields or one of {', '.join(NICKNAMES)}")
     return NICKNAMES[name]
+
+
+def spread(expression: str, seed: str) -> str:
+    """The expression that ``H`` in its fields stands for, as in Jenkins: a value that ``seed`` chooses. ``H(0-29)``
+    is one of these values; ``H/15`` every 15th value, ``H(0-29)/10`` every tenth of these, from a chosen one on.
+    ValueError for an ``H`` that stands for no value."""
+    fields = expression.split()
+    if len(fields) != 5 or "H" not in expression:
+        return expression
+    for at, part in enumerate(fields):
+        chosen = int(sha256(f"{seed}\n{at}".encode())[:12], 16)
+        fields[at] = ",".join(_chosen(term, at, chosen) for term in part.split(","))
+    return " ".join(fields)
+
+
+def _chosen(term: str, at: int, chosen: int) -> str:
+    """What a term of the field ``at`` stands for, where its ``H`` is by the number ``chosen``."""
+    hashed = _HASHED.fullmatch(term)
+    if hashed is None:
+        return term
+    least, most = _HASHED_VALUES[at]
+    first, last, step = (
+        int(given or default) for given, default in zip(hashed.groups(), (least, most, 0), strict=True)
+    )
+    if not least <= first <= last <= most or step > last - first + 1 or (hashed[3] and not step):
+        raise ValueError(f"{term} stands for no value of {least}-{most}, field {at + 1}")
+    if not step:
+        return str(first + chosen % (last - first + 1))
+    first += chosen % step
+    return f"{first}-{last}/{step}"
 
 
 class Cron:

@@ -196,6 +196,7 @@ class PollConsumer(HookRegistration):
         *,
         name: str | None = None,
         timezone: str = "UTC",
+        jitter: Span | None = None,
         missed: Literal["skip", "once", "all"] = "once",
         overlap: Literal["skip", "allow"] = "allow",
         after: Literal["due", "end"] = "due",
@@ -207,6 +208,8 @@ class PollConsumer(HookRegistration):
         """Register a function as a recurring handler: by a cron expression in ``timezone``, or by a period: text
         such as ``90s``, a number of seconds, or a timedelta.
 
+        ``H`` in a field of the expression is a value that namespace and name choose; each instant is later by a part of
+        ``jitter``, which they choose, too.
         A parameter ``occurrence: datetime`` receives its due instant. ``missed`` is the policy for missed occurrences;
         with ``overlap="skip"`` none is enqueued while the last one is unfinished. With ``after="end"`` a period counts
         from the last one's end: completed, dead, cancelled or expired. With ``enabled=False`` it is listed and does not
@@ -237,6 +240,7 @@ class PollConsumer(HookRegistration):
                 after=after,
                 **rule,
                 timezone=timezone,
+                jitter=read_period(jitter),
                 priority=priority,
                 enabled=enabled,
                 ping=ping,

@@ -14,16 +14,15 @@ from pollconsumer.core.errors import BadData, unknown_options
 from pollconsumer.core.messages.codec import encoded_json, readable_value
 from pollconsumer.core.messages.message import Codec, check_new_headers
 from pollconsumer.core.messages.payloads import encode_payload
-from pollconsumer.core.notation.cron_expression import five_fields
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.notation.timespan import Span, parse_duration
-from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES, Recurrence
+from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIMES
 from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.api.slips import check_arguments
 from pollconsumer.interface.settings.model import RecurrenceSettings
-from pollconsumer.interface.settings.reading import check_rule
+from pollconsumer.interface.settings.reading import check_rule, recurrence_by
 from pollconsumer.interface.settings.values import parse_word, read_period
 from pollconsumer.runtime.new_messages import Defaults, due_ms
 from pollconsumer.store.client.wire import Strict
@@ -39,9 +38,10 @@ class PutOptions(TypedDict, total=False):
     """A recurrence, except for its name.
 
     One of ``every``, a period in seconds, as text such as ``5m`` or as a timedelta, and ``cron``, an expression in
-    ``timezone``. ``payload``, ``priority``, ``headers``: of its messages. ``queue``: theirs, by default the handler's,
-    else ``default``. ``missed``, ``overlap``, ``after``: as of ``PollConsumer.every``. With ``enabled=False`` it is
-    listed and yields nothing.
+    ``timezone``, where ``H`` in a field is a value that namespace and name choose. ``jitter``: each instant is later by
+    a part of it, which they choose, too. ``payload``, ``priority``, ``headers``: of its messages. ``queue``: theirs, by
+    default the handler's, else ``default``. ``missed``, ``overlap``, ``after``: as of ``PollConsumer.every``. With
+    ``enabled=False`` it is listed and yields nothing.
 
     ``first``: where it begins if it is new, or has another rule: ``now`` at once; ``next`` with the rule's next
     instant, of periods since the epoch; from an aware datetime on. Periods count from the first instant. ``times``: how
@@ -52,6 +52,7 @@ class PutOptions(TypedDict, total=False):
     handler: Required[str]
     every: Span | None
     cron: str | None
+    jitter: Span | None
     timezone: str
     payload: Mapping[str, Any] | None
     queue: str | None
@@ -78,10 +79,15 @@ _OPTIONS = PutOptions.__annotations__.keys()
 
 
 def new_put(
-    name: str, registered: RegisteredHandler | None, defaults: Defaults, /, **options: Unpack[PutOptions]
+    name: str,
+    registered: RegisteredHandler | None,
+    defaults: Defaults,
+    namespace: str,
+    /,
+    **options: Unpack[PutOptions],
 ) -> Put:
-    """A validated recurrence, and where it begins. ``registered``: its handler, if that is registered here;
-    ``defaults``: those of its occurrences.
+    """A validated recurrence of a ``namespace``, and where it begins. ``registered``: its handler, if that is
+    registered here; ``defaults``: those of its occurrences.
 
     BadData (a ValueError) for an invalid value, TypeError for a naive datetime or an unknown option.
     """
@@ -91,7 +97,8 @@ def new_put(
         rule = f"1 to {LONGEST_NAME} letters, digits or any of _ . : @ + -"
         raise BadData("recurrence name", repr(name), rule)
     try:
-        return _new_put(name, registered, defaults, {key: value for key, value in options.items() if value is not None})
+        given = {key: value for key, value in options.items() if value is not None}
+        return _new_put(name, registered, defaults, namespace, given)
     except ValueError as error:
         raise BadData(f"recurrence {name}: {error}") from None
 
@@ -105,7 +112,9 @@ def encoded_put(put: Put, codec: Codec | None) -> Put:
     return replace(recurrence, payload=payload), first
 
 
-def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults, given: dict[str, Any]) -> Put:
+def _new_put(
+    name: str, registered: RegisteredHandler | None, defaults: Defaults, namespace: str, given: dict[str, Any]
+) -> Put:
     payload, first, until = given.pop("payload", {}), given.pop("first", "now"), given.pop("until", None)
     times, created_by = given.pop("times", None), given.pop("created_by", None)
     headers = check_new_headers(given.pop("headers", {}))
@@ -114,10 +123,8 @@ def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults
         raise BadData("times", repr(times), f"a whole number from 1 to {MOST_TIMES}")
     if created_by is not None and (not isinstance(created_by, str) or not 0 < len(created_by) <= LONGEST_CREATOR):
         raise BadData("created_by", repr(created_by), f"text of 1 to {LONGEST_CREATOR} characters")
-    fields = vars(rule) | {
-        "cron": None if rule.cron is None else five_fields(rule.cron),
+    fields = {
         "every": None if rule.every is None else _whole(parse_duration(rule.every)),
-        "queue": rule.queue or defaults.queue,
         "payload": _payload(payload, registered),
         "occurrence_wanted": registered is not None and registered.definition.takes_occurrence,
         "at_run_time": True,
@@ -130,13 +137,13 @@ def _new_put(name: str, registered: RegisteredHandler | None, defaults: Defaults
         if not isinstance(first, datetime):
             raise BadData("first", repr(first), "now, next, or an instant: a datetime with a zone")
         first = due_ms(first)
-    return defaults.rated_recurrence(Recurrence(name=name, **fields)), first
+    return recurrence_by(rule, name, namespace, defaults, **fields), first
 
 
 def _rule(given: dict[str, Any]) -> RecurrenceSettings:
     """The options that a recurrence of a configuration has, too, checked in the same way."""
-    if "every" in given:
-        given["every"] = read_period(given["every"])
+    for key in given.keys() & {"every", "jitter"}:
+        given[key] = read_period(given[key])
     for key, kind in (("missed", Missed), ("overlap", Overlap), ("after", After)):
         if key in given:
             given[key] = parse_word(kind, key, given[key])
@@ -262,7 +269,8 @@ class AppRecurrences:
     def _new(self, name: str, options: PutOptions) -> Put:
         handler = options.get("handler", "")
         known = self._app.known(handler, anywhere=options.get("queue") is not None)
-        return encoded_put(new_put(name, known, self._app.defaults_of(handler), **options), self._app.codec)
+        of_app = self._app.defaults_of(handler), self._app.settings().namespace
+        return encoded_put(new_put(name, known, *of_app, **options), self._app.codec)
 
     def _decoded(self, found: list[Occurred]) -> list[Occurred]:
         return [each._replace(message=self._app.decoded(each.message)) for each in found]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.core.notation.timespan import format_duration, parse_duration
+from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.registry import RegisteredHandler, place_of, registry
 from pollconsumer.interface.api.slips import BY_QUEUE, check_arguments, check_retry, refuse_handler
@@ -22,7 +22,7 @@ from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import DJANGO_VARIABLE, NO_HANDLERS, django_site
 from pollconsumer.interface.settings.model import CommandSettings, Settings
 from pollconsumer.interface.settings.owners import refuse_writable_program
-from pollconsumer.interface.settings.reading import backoff_of, check_recurrence
+from pollconsumer.interface.settings.reading import backoff_of, check_recurrence, recurrence_by
 from pollconsumer.interface.settings.values import BESIDE_WINDOW
 from pollconsumer.interface.user_imports import find_modules, importing
 from pollconsumer.runtime.handling.handler import Handler, with_hooks
@@ -113,22 +113,14 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
     chosen = registry.recurrences() | settings.recurrences
     if not chosen:
         return []
-    from pollconsumer.core.notation.cron_expression import five_fields
-    from pollconsumer.core.recurrence import Recurrence
-
     recurrences = []
     for name, given in chosen.items():
         handler = handlers.get(given.handler)
         defaults = Defaults() if handler is None else handler.defaults
         try:
             check_recurrence(name, given)
-            fields = vars(given) | {
-                "every": None if given.every is None else parse_duration(given.every),
-                "cron": None if given.cron is None else five_fields(given.cron),
-                "queue": given.queue or defaults.queue,
-                "occurrence_wanted": handler is not None and handler.takes_occurrence,
-            }
-            recurrences.append(defaults.rated_recurrence(Recurrence(name=name, **fields)))
+            wanted = handler is not None and handler.takes_occurrence
+            recurrences.append(recurrence_by(given, name, settings.namespace, defaults, occurrence_wanted=wanted))
         except ValueError as error:
             raise ConfigurationError(f"recurrences.{name}: {error}") from None
     return recurrences

@@ -116,9 +116,12 @@ class RecurrenceSettings(Section):
     handler: str = ""
     """Handler of its messages."""
     cron: str | None = None
-    """When it recurs, as a cron expression. Give `cron` or `every`."""
+    """When it recurs, as a cron expression, in which `H` is a value that namespace and name choose. Give `cron` or
+    `every`."""
     every: Period | None = None
     """How often it recurs, as `90s`. Give `cron` or `every`."""
+    jitter: Period | None = None
+    """Enqueue each message later by a part of this, as `5m`; which part, the namespace and the name choose."""
     timezone: str = "UTC"
     """Time zone of `cron`, as `Europe/Paris`."""
     queue: str | None = None

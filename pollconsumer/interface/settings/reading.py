@@ -10,16 +10,17 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.choices import After
 from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError, shown, suggestion
 from pollconsumer.core.messages.message import check_handler, check_priority
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.text import HIDDEN, check_address, redacted, site_of
-from pollconsumer.core.notation.timespan import parse_duration
+from pollconsumer.core.notation.timespan import format_duration, parse_duration
 from pollconsumer.core.retry import Backoff
 from pollconsumer.interface.settings.model import (
     EXPECTED,
@@ -35,6 +36,10 @@ from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX, varia
 from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, check_zone
 from pollconsumer.runtime.system.own_files import EMBEDDED
 from pollconsumer.store.client.address import several_hosts
+
+if TYPE_CHECKING:
+    from pollconsumer.core.recurrence import Recurrence
+    from pollconsumer.runtime.new_messages import Defaults
 
 RETRY = ("first", "factor", "most", "jitter")
 SERVICE_LINK = PREFIX + r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
@@ -206,14 +211,34 @@ def check_rule(recurrence: RecurrenceSettings) -> None:
     _check_payload(recurrence.payload)
 
 
+def recurrence_by(rule: RecurrenceSettings, name: str, namespace: str, defaults: Defaults, **fields: Any) -> Recurrence:
+    """The recurrence of checked settings. ``defaults``: those of its occurrences; ``fields``: those that the settings
+    do not have."""
+    from pollconsumer.core.notation.cron_expression import five_fields, spread
+    from pollconsumer.core.recurrence import Recurrence, offset_of
+
+    given = dict(vars(rule))
+    if (jitter := given.pop("jitter")) is not None:
+        given["offset"] = offset_of(parse_duration(jitter), namespace, name)
+    if rule.cron is not None:
+        given["cron"] = spread(five_fields(rule.cron), f"{namespace}\n{name}")
+    if rule.every is not None:
+        given["every"] = parse_duration(rule.every)
+    given["queue"] = rule.queue or defaults.queue
+    return defaults.rated_recurrence(Recurrence(name=name, **given | fields))
+
+
 def _check_when(recurrence: RecurrenceSettings) -> None:
     if (recurrence.cron is None) == (recurrence.every is None):
         raise ValueError("no schedule; give cron or every")
     if recurrence.after is After.END and recurrence.every is None:
         raise ValueError("after: end; it needs every, a period, in place of cron")
+    if recurrence.after is After.END and recurrence.jitter is not None:
+        raise ValueError("jitter: with after = end; leave it out, ends are spread already")
     rules: tuple[tuple[str, str | None, Callable[[str], object]], ...] = (
-        ("cron", recurrence.cron, check_cron),
+        ("cron", recurrence.cron, partial(check_cron, recurs=True)),
         ("every", recurrence.every, _check_period),
+        ("jitter", recurrence.jitter, partial(_check_period, is_jitter=True)),
     )
     for key, text, check in rules:
         if text is not None:
@@ -225,14 +250,14 @@ def _check_when(recurrence: RecurrenceSettings) -> None:
                 raise ValueError(f"{key}: {shown(text)}; {error}") from None
 
 
-def _check_period(text: str) -> None:
-    from pollconsumer.core.recurrence import LEAST_PERIOD, MOST_PERIOD
+def _check_period(text: str, *, is_jitter: bool = False) -> None:
+    from pollconsumer.core.recurrence import LEAST_PERIOD, MOST_JITTER, MOST_PERIOD
 
-    seconds = parse_duration(text)
+    seconds, most = parse_duration(text), MOST_JITTER if is_jitter else MOST_PERIOD
     if seconds < LEAST_PERIOD:
         raise ValueError("must be 1s or more")
-    if seconds > MOST_PERIOD:
-        raise ValueError("must be 1825d or less")
+    if seconds > most:
+        raise ValueError(f"must be {format_duration(most)} or less")
 
 
 def _check_payload(payload: object) -> None:

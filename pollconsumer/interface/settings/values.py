@@ -261,14 +261,14 @@ def is_host(name: str) -> bool:
     return True
 
 
-def check_cron(expression: str) -> None:
+def check_cron(expression: str, *, recurs: bool = False) -> None:
     """Raise ValueError, naming the invalid field, unless ``expression`` is a cron expression of five fields, or a
-    nickname of one."""
-    parts = expression.split()
-    if expression.lstrip().startswith("@"):
-        from pollconsumer.core.notation.cron_expression import five_fields
+    nickname of one. Where it ``recurs``, its fields may have an ``H``."""
+    if recurs or expression.lstrip().startswith("@"):
+        from pollconsumer.core.notation.cron_expression import five_fields, spread
 
-        parts = five_fields(expression).split()
+        expression = spread(five_fields(expression), "") if recurs else five_fields(expression)
+    parts = expression.split()
     if len(parts) != len(CRON_FIELDS):
         count = COUNTS[len(parts)] if len(parts) < len(COUNTS) else str(len(parts))
         period = "; a period is written without a space, as in 1d" if len(parts) == 2 and parts[0].isdecimal() else ""

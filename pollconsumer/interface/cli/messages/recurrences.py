@@ -14,7 +14,7 @@ from pollconsumer.core.errors import BadData, ConfigurationError, NotFound
 from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso, read_instant
 from pollconsumer.core.notation.timespan import format_duration
-from pollconsumer.core.recurrence import Recurrence, zone_of
+from pollconsumer.core.recurrence import MOST_JITTER, Recurrence, zone_of
 from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.described import describe_recurrence
 from pollconsumer.interface.api.recurrences import encoded_put, new_put
@@ -24,7 +24,6 @@ from pollconsumer.interface.cli.messages.enqueue import Report, payload_of
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import json_text, note_more, print_table, printed_as_json, span
 from pollconsumer.interface.cli.types import (
-    CRON,
     QUEUE_NAME,
     Duration,
     Value,
@@ -37,6 +36,7 @@ from pollconsumer.interface.cli.types import (
 )
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.settings.values import check_cron
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.store.queues.producer import Enqueued
 from pollconsumer.store.recurrence_interventions import Occurred, Recurrences
@@ -50,6 +50,11 @@ LEAST = ("missed", "overlap", "skipped", "enqueued", LAST_RESULT, "queue", "time
 NAMED_STARTS = ("now", "next")
 RESULT_CHARACTERS = 40
 """Maximum length of a result in a table."""
+
+
+def _cron(text: str) -> str:
+    check_cron(text, recurs=True)
+    return text
 
 
 def _day(text: str) -> date | int:
@@ -267,7 +272,10 @@ def _ahead(moment: datetime, now: int) -> str:
 @click.argument("handler")
 @click.argument("payload", required=False)
 @option("--every", "Time between occurrences, as 5m.", Duration(positive=True))
-@option("--cron", "Cron expression, instead of --every.", CRON)
+@option(
+    "--cron", "Cron expression, instead of --every. H in a field: a value chosen by the name.", Value("cron", _cron)
+)
+@option("--jitter", "Enqueue each message later by a part of this, chosen by the name.", Duration(most=MOST_JITTER))
 @option("--timezone", "Time zone of the cron expression. Default: UTC.")
 @option(
     "--first",
@@ -299,13 +307,14 @@ def add(name: str, handler: str, payload: str | None, disabled: bool, **options:
     """
     if (options["every"] is None) == (options["cron"] is None):
         raise click.UsageError("give either --every or --cron")
-    own_defaults = OwnDefaults(current_settings())
+    settings = current_settings()
+    own_defaults = OwnDefaults(settings)
     registered, defaults = None, Defaults()
     if options["queue"] is None:
         registered, defaults = own_defaults.function(handler), own_defaults.of(handler)
     options |= {"handler": handler, "payload": payload_of(payload), "enabled": not disabled}
     try:
-        put = new_put(name, registered, defaults, **options)
+        put = new_put(name, registered, defaults, settings.namespace, **options)
     except TypeError as error:
         raise BadData(str(error)) from None
     codec = None if registered is None else registered.definition.codec
