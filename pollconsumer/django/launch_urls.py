@@ -22,4 +22,5 @@ def _endpoint() -> LaunchEndpoint:
     return LaunchEndpoint(site_app())
 
 
-urlpatterns = [path(route, csrf_exempt(_respond)) for route in ("launch", "messages", "messages/<str:id>")]
+ROUTES = ("launch", "messages", "messages/<str:id>", "recurrences/<str:name>")
+urlpatterns = [path(route, csrf_exempt(_respond)) for route in ROUTES]

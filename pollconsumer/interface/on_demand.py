@@ -71,7 +71,7 @@ def launch_environment(settings: Settings, place: tuple[object, str | None]) -> 
     what is of no use to a launch: the tokens, but the one with which it has itself followed by a URL; of CGI also the
     request's headers, of which one has a token, and another is a proxy of the client's choice. ConfigurationError for a
     store that no other process can open."""
-    unused, of_cgi = {variable("web.enqueue_token")}, "REQUEST_METHOD" in os.environ
+    unused, of_cgi = {variable("web.enqueue_token"), variable("web.manage_token")}, "REQUEST_METHOD" in os.environ
     if settings.consumer.on_demand in (None, PROCESS):
         unused.add(variable("web.token"))
     headers = {name for name in os.environ if of_cgi and name.startswith("HTTP_")}

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import Any, Literal, NamedTuple, TypeVar
+from urllib.parse import parse_qs
 
-from pollconsumer.core import json_values
 from pollconsumer.core.errors import (
     BadData,
     Conflict,
@@ -16,20 +16,20 @@ from pollconsumer.core.errors import (
     PollConsumerError,
     StoreUnreachable,
     UsageError,
-    suggestion,
 )
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.message import check_queue
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
-from pollconsumer.core.notation.instants import datetime_of, read_instant
-from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.app import PollConsumer, calls_of
-from pollconsumer.interface.api.app_calls import AppCalls
-from pollconsumer.interface.api.handle import Handle
-from pollconsumer.interface.api.slips import check_arguments, check_retry, refuse_handler
+from pollconsumer.interface.api.described import describe, describe_recurrence
+from pollconsumer.interface.api.recurrences import decoded_status
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import WebSettings
 from pollconsumer.runtime.launch.pings import USER_AGENT
-from pollconsumer.runtime.new_messages import SendOptions, new_message
+from pollconsumer.store.audit_log import acting_as
+from pollconsumer.store.store import Store
 from pollconsumer.web.launch_starter import LaunchStarter
+from pollconsumer.web.received import enqueue_received, received_put
 from pollconsumer.web.web_exchange import (
     AsgiApplication,
     WebAnswer,
@@ -52,24 +52,27 @@ STATUS: dict[type[PollConsumerError], int] = {
     StoreUnreachable: 503,
 }
 SCHEME = "bearer "
-TokenName = Literal["token", "enqueue_token"]
+TokenName = Literal["token", "enqueue_token", "manage_token"]
 """The setting that a request's token is compared with."""
-CALLBACKS = ("then", "failed")
-"""Options whose values are no JSON."""
-OPTIONS = [name for name in SendOptions.__annotations__ if name not in CALLBACKS]
-KEYS = ("handler", "payload", *(name.removesuffix("_") for name in OPTIONS))
+STATE = ("id", "queue", "handler", "state", "attempts")
+"""What the sender of messages is told of one; and what who manages them is told beside that."""
+DETAILS = ("last_error", "result", "progress", "timestamps", "durations")
+WHO = "web"
+"""In the audit log, whoever has the token for managing."""
 
 
 class _Route(NamedTuple):
-    """What a request asks for. ``reads``: how many bytes of its body, at most."""
+    """What a request asks for. ``tokens``: it sends one of these. ``reads``: how many bytes of its body, at most."""
 
+    tokens: tuple[TokenName, ...]
     act: Callable[[], WebAnswer]
     reads: int = 0
 
 
 class LaunchEndpoint:
     """A WSGI application. ``/launch`` starts a launch and answers with its outcome; ``/messages`` enqueues the message
-    that is posted; ``/messages/ID`` tells the state of one. They may stand below any path.
+    that is posted; ``/messages/ID`` tells of one or cancels it; ``/recurrences/NAME`` puts, tells of or removes a
+    recurrence. They may stand below any path.
 
     ``asgi`` is the same as an ASGI application, ``aws`` as a handler of AWS Lambda. Tokens, and how long a request may
     last, are the settings of ``[web]``.
@@ -102,28 +105,44 @@ class LaunchEndpoint:
 
     def _route_of(self, request: WebRequest, within: float = inf) -> WebAnswer | _Route:
         """What a request asks for, if it may: by its path, its method and its token."""
+        routes = self._routes_at(request, within)
+        if not routes:
+            return refusal(404, "there are /launch, /messages, /messages/ID and /recurrences/NAME")
+        found = routes.get(request.method)
+        if found is None:
+            methods = ", ".join(routes)
+            return refusal(405, f"allowed here: {methods}", ("Allow", methods))
+        return self._answered(lambda: _refused(request, self._calls.settings().web, found.tokens)) or found
+
+    def _routes_at(self, request: WebRequest, within: float) -> dict[str, _Route]:
+        """What there is at the path of a request, by method."""
         *_, before, last = ("", *request.path.split("/"))
         if before == "messages":
-            return self._allowed(request, "GET", "enqueue_token", _Route(lambda: self._tell(last)))
+            return {
+                "GET": _Route(("enqueue_token", "manage_token"), lambda: self._tell(request, last)),
+                "DELETE": _Route(("manage_token",), lambda: self._cancel(request, last)),
+            }
+        if before == "recurrences":
+            return {
+                "GET": _Route(("manage_token",), lambda: WebAnswer(200, self._calls.ask(self._standing(last)))),
+                "PUT": _Route(("manage_token",), lambda: self._put(request, last), MAX_PAYLOAD_BYTES + 1),
+                "DELETE": _Route(("manage_token",), lambda: self._remove(last)),
+            }
         if last == "messages":
-            enqueue = _Route(lambda: self._enqueue(request), MAX_PAYLOAD_BYTES + 1)
-            return self._allowed(request, "POST", "enqueue_token", enqueue)
+            return {"POST": _Route(("enqueue_token",), lambda: self._enqueue(request), MAX_PAYLOAD_BYTES + 1)}
         if last == "launch":
             # Whether a program of ours asks for a launch on demand, and no scheduler.
             of_producer = request.headers.get("user-agent") == USER_AGENT
-            launch = _Route(lambda: self._starter.start(within, of_producer=of_producer))
-            return self._allowed(request, "GET, POST", "token", launch)
-        return refusal(404, "there are /launch, /messages and /messages/ID")
-
-    def _allowed(self, request: WebRequest, methods: str, token: TokenName, found: _Route) -> WebAnswer | _Route:
-        if request.method not in methods.split(", "):
-            return refusal(405, f"allowed here: {methods}", ("Allow", methods))
-        return self._answered(lambda: _refused(request, self._calls.settings().web, token)) or found
+            launch = _Route(("token",), lambda: self._starter.start(within, of_producer=of_producer))
+            return {"GET": launch, "POST": launch}
+        return {}
 
     def _answered(self, act: Callable[[], A]) -> A | WebAnswer:
         """What ``act`` returns, or the answer about its error."""
         try:
             return act()
+        except _BodyNotArrivedError as error:
+            return refusal(408, str(error))
         except PollConsumerError as error:
             status = status_of(error, STATUS, 500)
             if status < 500:
@@ -133,17 +152,62 @@ class LaunchEndpoint:
             return failure(status, error=away if status == 503 else "refused by the configuration; see the log")
 
     def _enqueue(self, request: WebRequest) -> WebAnswer:
-        try:
-            body = _body(request)
-        except OSError:  # a TimeoutError is one
-            return refusal(408, "the request body did not arrive")
-        handle = enqueue_received(self._calls, body)
+        handle = enqueue_received(self._calls, _body(request))
         return WebAnswer(202, {"id": handle.id, "duplicate": handle.duplicate})
 
-    def _tell(self, message_id: str) -> WebAnswer:
-        message = self._calls.look(None, message_id)
-        names = {"id": message.id, "queue": message.queue, "handler": message.handler}
-        return WebAnswer(200, names | {"state": message.state, "attempts": message.attempts})
+    def _tell(self, request: WebRequest, message_id: str) -> WebAnswer:
+        """Tell the state of a message; who manages messages is told its times, error and result, too."""
+        manages = _has(request, self._calls.settings().web, "manage_token")
+        told = describe(self._calls.look(_queue_of(request), message_id))
+        return WebAnswer(200, {name: told[name] for name in (*STATE, *(DETAILS if manages else ()))})
+
+    def _cancel(self, request: WebRequest, message_id: str) -> WebAnswer:
+        queue = _queue_of(request)
+
+        def cancel(store: Store) -> dict[str, Any]:
+            having = store.inspector.message(message_id, queue).queue
+            store.interventions.cancel(having, message_id)
+            return {"id": message_id, "queue": having, "state": State.CANCELLED}
+
+        return self._done(cancel)
+
+    def _standing(self, name: str) -> Callable[[Store], dict[str, Any]]:
+        codec = self._calls.codec
+        return lambda store: describe_recurrence(decoded_status(store.recurrences.find(name), codec))
+
+    def _put(self, request: WebRequest, name: str) -> WebAnswer:
+        put, standing = received_put(self._calls, name, _body(request)), self._standing(name)
+
+        def do(store: Store) -> dict[str, Any]:
+            store.recurrences.put([put])
+            return standing(store)
+
+        return self._done(do)
+
+    def _remove(self, name: str) -> WebAnswer:
+        def remove(store: Store) -> dict[str, Any]:
+            store.recurrences.remove(name)
+            return {"name": name, "removed": True}
+
+        return self._done(remove)
+
+    def _done(self, act: Callable[[Store], dict[str, Any]]) -> WebAnswer:
+        """Do ``act`` to the store, and answer with what it tells. What cannot be done as things are is a conflict."""
+        try:
+            with acting_as(WHO):
+                return WebAnswer(200, self._calls.ask(act))
+        except BadData as error:
+            return refusal(409, str(error))
+
+
+class _BodyNotArrivedError(PollConsumerError):
+    """The body of a request did not arrive."""
+
+
+def _queue_of(request: WebRequest) -> str | None:
+    """The queue that a request names, if two queues may have a message of its id."""
+    given = parse_qs(request.query).get("queue")
+    return None if given is None else check_queue(given[0])
 
 
 def _body(request: WebRequest) -> bytes:
@@ -152,23 +216,34 @@ def _body(request: WebRequest) -> bytes:
     if not (announced.isascii() and announced.isdecimal()):
         raise BadData("Content-Length", None, "must be a number")
     if len(announced) < 10 and int(announced) <= MAX_PAYLOAD_BYTES:
-        body = request.read(MAX_PAYLOAD_BYTES + 1)
+        try:
+            body = request.read(MAX_PAYLOAD_BYTES + 1)
+        except OSError:  # a TimeoutError is one
+            raise _BodyNotArrivedError("the request body did not arrive") from None
         if len(body) <= MAX_PAYLOAD_BYTES:
             return body
     raise PayloadTooLarge("body", None, f"at most {MAX_PAYLOAD_BYTES} bytes")
 
 
-def _refused(request: WebRequest, settings: WebSettings, name: TokenName) -> WebAnswer | None:
-    """The answer to a request without the token that it needs; None if it may go on."""
-    if name == "token" and _is_of_app_engine(request):
+def _refused(request: WebRequest, settings: WebSettings, names: tuple[TokenName, ...]) -> WebAnswer | None:
+    """The answer to a request without any of the tokens of which it needs one; None if it may go on."""
+    if any(_has(request, settings, name) for name in names) or ("token" in names and _is_of_app_engine(request)):
         return None
+    those = " or ".join(f"web.{name}" for name in names)
+    if not any(getattr(settings, name) for name in names):
+        return refusal(403, f"{those} is unset: every such request is refused; set it, or its variable")
+    return refusal(401, f"send the header Authorization: Bearer, with {those}", ("WWW-Authenticate", "Bearer"))
+
+
+def _has(request: WebRequest, settings: WebSettings, name: TokenName) -> bool:
+    """Whether a request has the token ``name``, and that is set."""
     token: str | None = getattr(settings, name)
-    if token is None:
-        return refusal(403, f"web.{name} is unset: every request is refused; set it, or its variable")
     given = request.headers.get("authorization", "")
-    if given[: len(SCHEME)].lower() == SCHEME and equal_secrets(given[len(SCHEME) :].strip(), token):
-        return None
-    return refusal(401, f"send the header Authorization: Bearer, with web.{name}", ("WWW-Authenticate", "Bearer"))
+    return (
+        token is not None
+        and given[: len(SCHEME)].lower() == SCHEME
+        and equal_secrets(given[len(SCHEME) :].strip(), token)
+    )
 
 
 def _is_of_app_engine(request: WebRequest) -> bool:
@@ -176,55 +251,3 @@ def _is_of_app_engine(request: WebRequest) -> bool:
     anywhere else, anybody may send it."""
     here = os.environ.get("GAE_ENV", "").startswith("standard")
     return here and request.headers.get("x-appengine-cron") == "true"
-
-
-def enqueue_received(app: AppCalls, body: bytes) -> Handle[Any]:
-    """Enqueue the message in ``body``. BadData for what is none, for a handler that this process does not know, and for
-    arguments that do not fit it; its text has no value of the payload. Other errors as of `PollConsumer.enqueue`."""
-    entry = _object_in(body)
-    if unknown := [name for name in entry if name not in KEYS]:
-        raise BadData("unknown key", unknown[0], suggestion(unknown[0], KEYS))
-    options: dict[str, Any] = {"in_" if name == "in" else name: value for name, value in entry.items()}
-    handler, payload = options.pop("handler", None), options.pop("payload", {})
-    if not isinstance(handler, str):
-        raise BadData("handler", None, "give one, as text")
-    if not isinstance(payload, dict):
-        raise BadData("payload", None, "must be a JSON object")
-    _check(app, handler, payload, options)
-    try:
-        message = app.new_message(handler, payload, **options)
-    except PayloadTooLarge:
-        raise
-    except (BadData, TypeError):
-        raise BadData("payload", None, "has a value that cannot be stored, or is no rate key") from None
-    with refusing("message", handler, "a hook or the codec"):
-        return app.enqueue_one(message)
-
-
-def _check(app: AppCalls, handler: str, payload: dict[str, Any], options: dict[str, Any]) -> None:
-    """Raise BadData for what is wrong beside the values of the payload, and give ``at`` its type."""
-    known = app.known(handler)
-    if known is not None:
-        check_arguments(known, payload)
-        check_retry(known, options.get("retry"))
-    elif handler not in (programs := app.settings().commands):
-        refuse_handler(handler, {*app.handlers, *programs}, fix="")
-    if options.get("at") is not None:
-        try:
-            options["at"] = datetime_of(read_instant(str(options["at"])))
-        except ValueError as error:
-            raise BadData("at", options["at"], str(error)) from None
-    try:
-        new_message(handler, {}, **options)  # what is wrong with an option is told, unlike a value of the payload
-    except TypeError as error:
-        raise BadData(str(error)) from None
-
-
-def _object_in(body: bytes) -> dict[str, Any]:
-    try:
-        value = json_values.parse(body)
-    except ValueError:  # its text has parts of the body
-        raise BadData("body", None, "must be JSON, in UTF-8") from None
-    if not isinstance(value, dict):
-        raise BadData("body", None, "must be a JSON object, with handler and payload")
-    return value

@@ -129,7 +129,7 @@ class AsgiApplication:
     def __init__(
         self, answer: Callable[[WebRequest], Answer], before_body: Callable[[WebRequest], Answer | int]
     ) -> None:
-        """``before_body``: the answer to a post that needs no body, else how many bytes of the body are read."""
+        """``before_body``: the answer to a request that needs no body, else how many bytes of the body are read."""
         self._answer, self._before_body = answer, before_body
         self._free: WeakKeyDictionary[AbstractEventLoop, Semaphore] = WeakKeyDictionary()
         self._bodies: dict[Task[bytes], None] = {}
@@ -154,7 +154,7 @@ class AsgiApplication:
         path, query = scope["path"].removeprefix(mount), scope.get("query_string", b"").decode("latin-1")
         request, body = WebRequest(scope["method"], path, headers, lambda _: b"", query, mount, scope), b""
         try:
-            if request.method == "POST":
+            if request.method in ("POST", "PUT"):
                 found = await self._in_thread(self._before_body, request)
                 if not isinstance(found, int):
                     return found
@@ -274,8 +274,8 @@ def _request_of(event: Mapping[str, Any]) -> WebRequest:
     """The request of an event. AttributeError, KeyError, TypeError or ValueError if it has another form."""
     method, path = event["requestContext"]["http"]["method"], unquote(event["rawPath"])
     headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
-    body = event.get("body") or ""
-    for text in (method, path, *headers, *headers.values()):
+    body, query = event.get("body") or "", event.get("rawQueryString") or ""
+    for text in (method, path, query, *headers, *headers.values()):
         text.encode()  # a text without unpaired surrogates
     content = b64decode(body, validate=True) if event.get("isBase64Encoded") else body.encode()
-    return WebRequest(method, path, headers, lambda most: content[:most])
+    return WebRequest(method, path, headers, lambda most: content[:most], query)

@@ -17,6 +17,7 @@ from pollconsumer.core.notation.instants import (
     datetime_of,
     epoch_ms,
     exact_epoch_ms,
+    given_instant,
     iso,
     iso_of,
 )
@@ -43,6 +44,21 @@ def test_a_moment_lies_between_the_millisecond_below_it_and_the_one_above(moment
     assert below <= exact_epoch_ms(moment) <= above
     if moment.year < 2109:  # then a float of milliseconds has no microsecond any more
         assert round(exact_epoch_ms(moment) * 1000) == below * 1000 + moment.microsecond % 1000
+
+
+@given(st.integers(10**9, 4 * 10**9), st.integers(0, 999))
+def test_a_number_is_the_instant_of_so_many_seconds_since_the_epoch(seconds: int, ms: int) -> None:
+    moment = datetime_of(seconds * 1000 + ms)
+    assert given_instant(moment.timestamp()) == moment
+    assert given_instant(seconds) == datetime_of(seconds * 1000)
+    assert given_instant(iso(moment)) == moment
+
+
+@given(st.integers(max_value=10**9 - 1) | st.integers(LAST_MILLISECOND // 1000 + 1) | st.floats(allow_nan=False))
+def test_a_number_that_means_a_delay_or_milliseconds_is_no_instant(value: float) -> None:
+    if not 10**9 <= value <= LAST_MILLISECOND / 1000:
+        with pytest.raises(ValueError, match="seconds since the epoch"):
+            given_instant(value)
 
 
 @given(st.integers(0, MONTH_MS))

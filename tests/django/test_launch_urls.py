@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.web.conftest import ENQUEUE_TOKEN, TOKEN
+from tests.web.conftest import ENQUEUE_TOKEN, MANAGE_TOKEN, TOKEN
 from tests.web.test_odd_requests import TEXTS
 
 if TYPE_CHECKING:
@@ -37,7 +37,10 @@ for text in texts:
         statuses[f"{method} {path} {given}"[:80]] = answered.status_code
 print(json.dumps({what: status for what, status in statuses.items() if status >= 500}))
 """
-TOKENS = {"POLLCONSUMER_WEB__TOKEN": TOKEN, "POLLCONSUMER_WEB__ENQUEUE_TOKEN": ENQUEUE_TOKEN}
+TOKENS = {
+    f"POLLCONSUMER_WEB__{name}": token
+    for name, token in (("TOKEN", TOKEN), ("ENQUEUE_TOKEN", ENQUEUE_TOKEN), ("MANAGE_TOKEN", MANAGE_TOKEN))
+}
 
 
 @pytest.fixture
@@ -60,19 +63,24 @@ def asked(site: DjangoSite, *requests: str) -> Any:
 
 def test_a_task_is_sent_by_a_request_and_handled_by_the_launch_of_another(urls: DjangoSite) -> None:
     task = {"handler": "shop.tasks.record", "payload": {"args": ["a"], "kwargs": {"times": 2}}, "id": "t"}
-    sent, unknown, refused, launched, state = asked(
+    recurrence = {"handler": "shop.tasks.record", "every": "1h", "payload": {"args": ["a"]}, "first": "next"}
+    sent, unknown, refused, launched, state, put, removed = asked(
         urls,
         f"told('POST', '/queue/messages', {task}, {ENQUEUE_TOKEN!r})",
         f"told('POST', '/queue/messages', {task | {'handler': 'shop.tasks.note', 'id': 'n'}}, {ENQUEUE_TOKEN!r})",
         f"told('POST', '/queue/messages', {task}, {TOKEN!r})",
         f"told('GET', '/queue/launch', None, {TOKEN!r})",
         f"told('GET', '/queue/messages/t', None, {ENQUEUE_TOKEN!r})",
+        f"told('PUT', '/queue/recurrences/a:b', {recurrence}, {MANAGE_TOKEN!r})",
+        f"told('DELETE', '/queue/recurrences/a:b', None, {MANAGE_TOKEN!r})",
     )
     assert sent == [202, {"id": "t", "duplicate": False}, "no-store"]
     assert unknown[0] == 400
     assert refused[0] == 401
     assert launched[:2] == [200, {"stop_reason": "empty", "handled": 1, "failed": 0}]
     assert (state[0], state[1]["state"]) == (200, "completed")
+    assert (put[0], put[1].get("rule")) == (200, "every 1h")
+    assert removed[:2] == [200, {"name": "a:b", "removed": True}]
     assert urls.notes() == ["a", "a"]
 
 

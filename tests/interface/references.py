@@ -1,5 +1,6 @@
 """What ``docs/reference/`` holds, made from the program: commands, settings, the API, keys of ``--json``, the store's
-keyspace, the rights of its users; what config.toml says of its keys; and the table of settings that commands read.
+keyspace, the rights of its users, the endpoint's OpenAPI document; what config.toml says of its keys; and the table of
+settings that commands read.
 
 ``python -m tests.interface.references`` writes it again.
 """
@@ -24,6 +25,7 @@ from tests.interface.field_table import described, meaning, written_table
 from tests.interface.json_page import json_keys
 from tests.interface.keyspace_page import keyspace
 from tests.interface.rights_page import rights_page
+from tests.web.openapi import openapi_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +47,8 @@ def references() -> dict[Path, str]:
     told = subprocess.run(words, cwd=REFERENCE.parents[1], capture_output=True, text=True, check=True).stdout
     pages = {"commands": told, "settings": settings(), "api": api(), "json": json_keys()}
     pages |= {"keyspace": keyspace(), "rights": rights_page(MADE.strip())}
-    return {REFERENCE / f"{name}.md": text for name, text in pages.items()} | {CONFIG: config(), TABLE: written_table()}
+    made = {REFERENCE / f"{name}.md": text for name, text in pages.items()}
+    return made | {REFERENCE / "openapi.json": openapi_text(), CONFIG: config(), TABLE: written_table()}
 
 
 def commands() -> str:

@@ -42,6 +42,7 @@ WRITTEN = {
     "dashboard.token": ('"a-token-of-sixteen"', "a-token-of-sixteen"),
     "web.token": ('"a-token-of-sixteen"', "a-token-of-sixteen"),
     "web.enqueue_token": ('"another-of-sixteen"', "another-of-sixteen"),
+    "web.manage_token": ('"a-third-of-sixteen"', "a-third-of-sixteen"),
     "consumer.queues": ('["mail"]', "mail"),
     "consumer.schedule": ('"*/5 * * * *"', "*/5 * * * *"),
     "consumer.tolerance_factor": ("2.5", "2.5"),

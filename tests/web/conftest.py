@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
     from tests.store.servers import Server
 
-TOKEN, ENQUEUE_TOKEN = "the-token-of-launches", "the-token-of-messages"
+TOKEN, ENQUEUE_TOKEN, MANAGE_TOKEN = "the-token-of-launches", "the-token-of-messages", "the-token-of-managers"
 CONFIG = f"""
 [web]
 token = "{TOKEN}"
 enqueue_token = "{ENQUEUE_TOKEN}"
+manage_token = "{MANAGE_TOKEN}"
 [commands.backup]
 command = ["backup"]
 """
@@ -55,10 +56,16 @@ def request_of(
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     if token is not None:
         given["authorization"] = f"Bearer {token}"
-    return WebRequest(method, path, given, read)
+    path, _, query = path.partition("?")
+    return WebRequest(method, path, given, read, query)
 
 
 def posted(message: Any, **headers: str) -> WebRequest:
     """A request that sends a message."""
-    body = message if isinstance(message, bytes) else json.dumps(message).encode()
-    return request_of("POST", "/messages", ENQUEUE_TOKEN, lambda most: body[:most], **headers)
+    return sending("POST", "/messages", ENQUEUE_TOKEN, message, **headers)
+
+
+def sending(method: str, path: str, token: str, value: Any, **headers: str) -> WebRequest:
+    """A request whose body is ``value``, as JSON unless it is bytes."""
+    body = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return request_of(method, path, token, lambda most: body[:most], **headers)

@@ -19,7 +19,7 @@ from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.web import launch_starter, web_exchange
 from pollconsumer.web.web_exchange import WebAnswer
 from tests.site import PATIENCE
-from tests.web.conftest import ENQUEUE_TOKEN, TOKEN
+from tests.web.conftest import ENQUEUE_TOKEN, MANAGE_TOKEN, TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,12 +46,13 @@ class LambdaContext:
         return int(self._seconds * 1000)
 
 
-def event_of(method: str, path: str, headers: dict[str, str], body: bytes = b"") -> dict[str, Any]:
+def event_of(method: str, address: str, headers: dict[str, str], body: bytes = b"") -> dict[str, Any]:
     """As a function URL makes it."""
+    path, _, query = address.partition("?")
     return {
         "version": "2.0",
         "rawPath": path,
-        "rawQueryString": "",
+        "rawQueryString": query,
         "headers": {name.lower(): value for name, value in headers.items()},
         "requestContext": {"http": {"method": method, "path": path, "sourceIp": "192.0.2.1"}, "stage": "$default"},
         **({"body": base64.b64encode(body).decode(), "isBase64Encoded": True} if body else {"isBase64Encoded": False}),
@@ -75,7 +76,7 @@ def ask(request: pytest.FixtureRequest, endpoint: LaunchEndpoint) -> Ask:
         return Told(response.status_code, response.json(), dict(response.headers))
 
     def by_lambda(method: str, path: str, headers: dict[str, str], body: bytes) -> Told:
-        told = endpoint.aws(event_of(method, path.partition("?")[0], headers, body), LambdaContext())
+        told = endpoint.aws(event_of(method, path, headers, body), LambdaContext())
         json.dumps(told)  # Lambda does that
         return Told(
             told["statusCode"],
@@ -143,6 +144,18 @@ def test_a_message_is_sent_and_its_state_asked_for(app: PollConsumer, ask: Ask) 
             200,
             {"id": "a:b@c+d", "queue": "default", "handler": "backup", "state": "ready", "attempts": 0},
         )
+
+
+def test_a_recurrence_is_put_and_removed_and_a_message_cancelled(app: PollConsumer, ask: Ask) -> None:
+    body = json.dumps({"handler": "backup", "every": "1h", "payload": {"name": "Zoë"}}).encode()
+    told = ask("PUT", "/recurrences/a:b@c+d", MANAGE_TOKEN, body)
+    assert (told.status, told.said["name"], told.said["payload"]) == (200, "a:b@c+d", {"name": "Zoë"})
+    assert ask("GET", "/recurrences/a%3Ab%40c%2Bd", MANAGE_TOKEN)[:2] == (200, told.said)
+    assert ask("DELETE", "/recurrences/a:b@c+d", MANAGE_TOKEN).status == 200
+    assert [*app.recurrences] == []
+    for queue in ("one", "two"):
+        app.enqueue("backup", queue=queue, id="a")
+    assert ask("DELETE", "/messages/a?queue=two", MANAGE_TOKEN).said["queue"] == "two"
 
 
 # WSGI

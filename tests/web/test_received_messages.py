@@ -14,7 +14,7 @@ from pollconsumer import PollConsumer, Refused
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.runtime.new_messages import SendOptions
 from pollconsumer.web import LaunchEndpoint
-from pollconsumer.web.launch_endpoint import KEYS
+from pollconsumer.web.received import KEYS
 from tests.inner import calls_of
 from tests.web.conftest import ENQUEUE_TOKEN, posted, request_of
 
@@ -115,7 +115,9 @@ def test_a_program_of_the_configuration_may_be_sent_messages(app: PollConsumer, 
         ({"handler": "mail.send", "payload": {"to": MARK}, "in": [5]}, "in_"),
         ({"handler": "mail.send", "payload": {"to": MARK}, "at": "noon"}, "ISO 8601"),
         ({"handler": "mail.send", "payload": {"to": MARK}, "at": "2030-01-31T09:00:00"}, "needs an offset or Z"),
-        ({"handler": "mail.send", "payload": {"to": MARK}, "at": 5}, "ISO 8601"),
+        ({"handler": "mail.send", "payload": {"to": MARK}, "at": 5}, "seconds since the epoch"),
+        ({"handler": "mail.send", "payload": {"to": MARK}, "at": 1893456000000}, "seconds since the epoch"),
+        ({"handler": "mail.send", "payload": {"to": MARK}, "at": True}, "ISO 8601"),
         ({"handler": "mail.send", "payload": {"to": MARK}, "at": "9999-12-31T23:59:59-12:00"}, "beyond year 9999"),
         ({"handler": "mail.send", "payload": {"to": MARK}, "id": "a b"}, "message id"),
         ({"handler": "mail.send", "payload": {"to": MARK}, "retry": "often"}, "retry"),
@@ -142,6 +144,15 @@ def test_due_times_are_those_of_the_command_line(app: PollConsumer, endpoint: La
     _, said = told(endpoint, {"handler": "backup", "at": "2030-01-31T10:00:00+01:00"})
     due = app.message(said["id"]).status().timestamps.due_at
     assert due == datetime(2030, 1, 31, 9, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(("at", "microsecond"), [(1893456000, 0), (1893456000.25, 250_000)])
+def test_a_due_time_may_be_seconds_since_the_epoch(
+    app: PollConsumer, endpoint: LaunchEndpoint, at: float, microsecond: int
+) -> None:
+    _, said = told(endpoint, {"handler": "backup", "at": at})
+    due = app.message(said["id"]).status().timestamps.due_at
+    assert due == datetime(2030, 1, 1, microsecond=microsecond, tzinfo=UTC)
 
 
 def test_every_option_with_a_form_in_json_is_a_key() -> None:

@@ -10,13 +10,18 @@ import pytest
 from pollconsumer.web import launch_starter
 from pollconsumer.web.web_exchange import WebAnswer
 from tests.inner import calls_of
-from tests.web.conftest import ENQUEUE_TOKEN, TOKEN, request_of
+from tests.web.conftest import ENQUEUE_TOKEN, MANAGE_TOKEN, TOKEN, request_of
 
 if TYPE_CHECKING:
     from pollconsumer import PollConsumer
     from pollconsumer.web import LaunchEndpoint
 
-ROUTES = [("POST", "/launch"), ("GET", "/launch"), ("POST", "/messages"), ("GET", "/messages/a")]
+SENDING = [("POST", "/messages"), ("GET", "/messages/a")]
+MANAGING = [
+    *(("GET", "/messages/a"), ("DELETE", "/messages/a")),
+    *((method, "/recurrences/a") for method in ("GET", "PUT", "DELETE")),
+]
+ROUTES = [("POST", "/launch"), ("GET", "/launch"), *SENDING, *MANAGING[1:]]
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +66,7 @@ def test_a_request_without_its_token_is_refused(
     assert answered.status == 401
     assert ("WWW-Authenticate", "Bearer") in answered.headers()
     assert not started
-    for secret in (TOKEN, ENQUEUE_TOKEN):
+    for secret in (TOKEN, ENQUEUE_TOKEN, MANAGE_TOKEN):
         assert secret.encode() not in answered.content()
 
 
@@ -69,13 +74,29 @@ def test_a_request_without_its_token_is_refused(
 def test_the_token_of_the_other_kind_of_request_is_refused(
     endpoint: LaunchEndpoint, started: list[str], method: str, path: str
 ) -> None:
-    other = ENQUEUE_TOKEN if path == "/launch" else TOKEN
-    assert endpoint.answer(request_of(method, path, other)).status == 401
+    others = {
+        TOKEN: path == "/launch",
+        ENQUEUE_TOKEN: (method, path) in SENDING,
+        MANAGE_TOKEN: (method, path) in MANAGING,
+    }
+    for other in (token for token, is_taken in others.items() if not is_taken):
+        assert endpoint.answer(request_of(method, path, other)).status == 401
     assert not started
 
 
+@pytest.mark.parametrize("unset", ["enqueue_token", "manage_token"])
+def test_the_state_of_a_message_is_told_for_either_token_though_the_other_is_unset(
+    endpoint: LaunchEndpoint, config: Path, unset: str
+) -> None:
+    config.write_text("\n".join(line for line in config.read_text().splitlines() if unset not in line))
+    tokens = {"enqueue_token": ENQUEUE_TOKEN, "manage_token": MANAGE_TOKEN}
+    for name, token in tokens.items():
+        status = endpoint.answer(request_of("GET", "/messages/a", token)).status
+        assert status == (401 if name == unset else 404)
+
+
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-@pytest.mark.parametrize("token", ["", "None", TOKEN])
+@pytest.mark.parametrize("token", ["", "None", TOKEN, MANAGE_TOKEN])
 def test_where_no_token_is_set_every_request_is_refused(
     app: PollConsumer, endpoint: LaunchEndpoint, config: Path, started: list[str], method: str, path: str, token: str
 ) -> None:
@@ -98,7 +119,8 @@ def test_the_scheme_may_be_written_in_any_case(endpoint: LaunchEndpoint, started
     [
         *((verb, "/launch", "GET, POST") for verb in ("PUT", "DELETE", "HEAD", "OPTIONS", "post", "")),
         *((verb, "/messages", "POST") for verb in ("GET", "PUT", "HEAD")),
-        *((verb, "/messages/a", "GET") for verb in ("POST", "DELETE", "HEAD")),
+        *((verb, "/messages/a", "GET, DELETE") for verb in ("POST", "PUT", "HEAD")),
+        *((verb, "/recurrences/a", "GET, PUT, DELETE") for verb in ("POST", "PATCH", "HEAD")),
     ],
 )
 def test_a_verb_that_a_path_does_not_have_is_refused(
@@ -109,7 +131,22 @@ def test_a_verb_that_a_path_does_not_have_is_refused(
     assert not started
 
 
-@pytest.mark.parametrize("path", ["", "/", "/launch/", "/launches", "launch/x", "/Launch", "/launch%00", "/.env", "//"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        "/launch/",
+        "/launches",
+        "launch/x",
+        "/Launch",
+        "/launch%00",
+        "/.env",
+        "//",
+        "/recurrences",
+        "/recurrences/a/b",
+    ],
+)
 def test_there_are_no_other_paths(endpoint: LaunchEndpoint, started: list[str], path: str) -> None:
     assert endpoint.answer(request_of("POST", path, TOKEN)).status == 404
     assert not started

@@ -11,6 +11,8 @@ from pollconsumer.core.notation.text import counted
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MILLISECOND = 253_402_300_799_999
 """The end of year 9999, in milliseconds since the epoch: Python has no later dates."""
+LEAST_EPOCH_SECONDS = 1_000_000_000
+"""In 2001: a smaller number that is given as an instant means a delay."""
 FIRST_MILLISECOND = -62_135_596_800_000
 TOO_LATE = "must not be beyond year 9999"
 _FINER_THAN_MICROSECONDS, _LONG_YEAR = r"[.,]\d{6}\d*[1-9]", r"\+?\d{5,}-"
@@ -38,6 +40,16 @@ def read_instant(text: str) -> int:
     if moment.tzinfo is None:
         raise ValueError("needs an offset or Z, as in 2030-01-31T09:00:00Z")
     return due_of(moment, finer=re.search(_FINER_THAN_MICROSECONDS, text) is not None)
+
+
+def given_instant(value: object) -> datetime:
+    """An instant that JSON has as text, like `read_instant`, or as seconds since the epoch. ValueError with the broken
+    rule, also for a number that means milliseconds or a delay."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if not LEAST_EPOCH_SECONDS <= value <= LAST_MILLISECOND / 1000:
+            raise ValueError("a number is seconds since the epoch, as in 1893456000, or write ISO 8601")
+        return EPOCH + timedelta(seconds=value)
+    return datetime_of(read_instant(str(value)))
 
 
 def due_of(moment: datetime, *, finer: bool = False) -> int:

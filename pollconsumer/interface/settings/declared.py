@@ -261,6 +261,9 @@ class WebSettings(Section):
     its window ends."""
     enqueue_token: Token | None = Field(default=None, repr=False)
     """Token for requests that enqueue messages or ask for their states. Without it every such request is refused."""
+    manage_token: Token | None = Field(default=None, repr=False)
+    """Token for requests that put or remove recurrences, cancel messages, or ask for their times, errors and results.
+    Without it every such request is refused."""
 
 
 class DashboardSettings(Section):

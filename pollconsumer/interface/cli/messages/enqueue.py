@@ -27,7 +27,7 @@ from pollconsumer.core.errors import (
 from pollconsumer.core.messages.codec import coded, encoded_json, is_encoded
 from pollconsumer.core.messages.message import MOST_ATTEMPTS, NewMessage
 from pollconsumer.core.messages.payloads import encode_payload
-from pollconsumer.core.notation.instants import datetime_of, read_instant
+from pollconsumer.core.notation.instants import datetime_of, given_instant
 from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.batches import OpenBatch
 from pollconsumer.interface.api.slips import BY_CONFIGURATION
@@ -388,7 +388,7 @@ def line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
     handler, payload = options.pop("handler"), options.pop("payload", {})
     try:
         if options.get("at") is not None:
-            options["at"] = datetime_of(read_instant(str(options["at"])))
+            options["at"] = given_instant(options["at"])
         if options.get("in_") is not None:
             milliseconds("in", options["in_"])  # so that the error has the name of the line's key
         return own_message(handler, payload, options, own_defaults)
