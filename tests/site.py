@@ -241,7 +241,7 @@ class Site:
                 "--estimated-duration",
                 "1ms",
                 "--grace",
-                "500ms",
+                "2s",
                 "--handler-limit",
                 "1s",
             ]

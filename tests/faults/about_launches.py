@@ -17,7 +17,10 @@ BEFORE_OUR_FIRST_LINE = {-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 """Of a signal that comes before the interpreter has read any of ours."""
 HANG_UP = 129
 LINE = re.compile(r"pollconsumer: (warning|error): .")
-STACKS = re.compile(r"Timeout \(|Current thread|Thread 0x|  File |  <|  Garbage-collecting|$|<")
+STACKS = re.compile(
+    r"Timeout \(|Fatal Python error: Aborted$|Current thread|Thread 0x|  File |  <|  Garbage-collecting|"
+    r"Extension modules|$|<"
+)
 """What the watchdogs print: stacks of every thread."""
 
 
@@ -78,5 +81,7 @@ def _interrupted_in_site(ran: Ran) -> bool:
 
 
 def _struck(ran: Ran) -> bool:
-    """Suspended beyond its hard end, a launch may be ended by the watchdog that can say no more than 1."""
-    return ran.code == 1 and "Timeout (" in ran.errors
+    """Suspended beyond its hard end, or without a processor for as long, a launch may be ended by the watchdog that can
+    say no more than 1, or by its heartbeat."""
+    by_heartbeat = ran.code == -signal.SIGABRT and "watchdog: launch killed, it ran longer than" in ran.errors
+    return (ran.code == 1 and "Timeout (" in ran.errors) or by_heartbeat
