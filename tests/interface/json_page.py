@@ -54,6 +54,10 @@ PRINTING = {
     "queue purge other": "what would be done",
     "cancel --handler record --queue other --yes": "what was done",
     "queue purge other --yes": "what was done",
+    "recurrences pause --prefix hour": "what would be done; of `resume` and `remove` likewise",
+    "recurrences pause --prefix hour --yes": "what was done",
+    "recurrences resume --prefix hour --yes": "what was done",
+    "recurrences remove --prefix hour --yes": "what was done",
     "store export store.ndjson --yes": "what was written; of `store backup` as well; of `store import`, what was read",
 }
 """Commands in the order in which they are run, `run` beside what follows; keys are listed of those with a title."""

@@ -188,6 +188,12 @@ would_be_cancelled          whole number              2                         
 would_be_purged             whole number              2                              without `--yes`
 """,
     "queue purge other --yes": f"purged                      whole number              2\n{_LEFT}",
+    "recurrences pause --prefix hour": """
+would_be_paused             whole number              1                              without `--yes`
+""",
+    "recurrences pause --prefix hour --yes": f"paused                      whole number              1\n{_LEFT}",
+    "recurrences resume --prefix hour --yes": f"resumed                     whole number              1\n{_LEFT}",
+    "recurrences remove --prefix hour --yes": f"removed                     whole number              1\n{_LEFT}",
     "recurrences list": """
 name                        text                      "hourly"
 rule                        text or null              "every 1h"                     null: unreadable

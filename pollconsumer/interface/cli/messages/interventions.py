@@ -45,6 +45,8 @@ from pollconsumer.store.server import known_queues
 MANY = 1000
 """A progress bar is shown for more messages than this."""
 WHY_LEFT = "already taken by a launch, or ended"
+QUEUE_OR_ALL = click.argument("name", type=QUEUE_NAME, required=False)
+ALL_QUEUES = click.option("--all", "every", is_flag=True, help="All queues.")
 
 
 def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str], EachPage], list[str]]]) -> list[str]:
@@ -81,10 +83,10 @@ def report_counts(what: str, count: int, left: Sequence[str], why_left: str) -> 
         print_line(f"{count} {what}" + (f", {len(left)} left: {why_left}" if left else ""))
 
 
-def would(what: str, count: int) -> None:
-    """Print how many messages would be acted on with ``--yes``."""
+def would(what: str, count: int, unit: str = "message") -> None:
+    """Print how many messages, or others of this ``unit``, would be acted on with ``--yes``."""
     if not printed_as_json({f"would_be_{what}": count}):
-        print_line(f"{counted(count, 'message')} would be {what}; give --yes")
+        print_line(f"{counted(count, unit)} would be {what}; give --yes")
 
 
 @click.command(epilog="pollconsumer cancel ID\npollconsumer cancel --handler mail.send --yes")
@@ -229,27 +231,39 @@ def list_queues() -> None:
         queues_table(queues)
 
 
-@queue.command(name="pause", epilog="pollconsumer queue pause mail\npollconsumer queue pause mail --for 2h")
-@click.argument("name", type=QUEUE_NAME)
-@option("--for", "End the pause after this time.", Duration(positive=True), name="lasts")
-def pause_queue(name: str, lasts: float | None) -> None:
-    """Pause a queue: its messages wait until it is resumed.
-
-    Running handlers go on. For a queue that is paused already, --for changes when the pause ends.
-    """
+def _pause(name: str | None, *, every: bool, paused: bool, lasts_ms: int = 0) -> list[str]:
+    """Pause or resume a queue, or all that there are. Returns these."""
+    if (name is None) != every:
+        raise UsageError("queues", name, "give the name of one, or --all")
     store = opened()
     known = known_queues(store.wire, store.keys)
-    store.interventions.pause(name, paused=True, lasts_ms=0 if lasts is None else ceil_ms(lasts))
-    if name not in known:
+    for each in known if name is None else [name]:
+        store.interventions.pause(each, paused=paused, lasts_ms=lasts_ms)
+    return known
+
+
+@queue.command(name="pause", epilog="pollconsumer queue pause mail --for 2h\npollconsumer queue pause --all")
+@QUEUE_OR_ALL
+@ALL_QUEUES
+@option("--for", "End the pause after this time.", Duration(positive=True), name="lasts")
+def pause_queue(name: str | None, every: bool, lasts: float | None) -> None:
+    """Pause a queue: its messages wait until it is resumed.
+
+    Running handlers go on. For a queue that is paused already, --for changes when the pause ends. --all leaves out
+    queues that get their first message later.
+    """
+    known = _pause(name, every=every, paused=True, lasts_ms=0 if lasts is None else ceil_ms(lasts))
+    if name is not None and name not in known:
         others = f"queues are: {', '.join(known) or 'none yet'}"
         log.warning("queue %s: paused before its first message; %s", name, suggestion(name, known, others))
 
 
-@queue.command(name="resume", epilog="pollconsumer queue resume mail")
-@click.argument("name", type=QUEUE_NAME)
-def resume_queue(name: str) -> None:
+@queue.command(name="resume", epilog="pollconsumer queue resume mail\npollconsumer queue resume --all")
+@QUEUE_OR_ALL
+@ALL_QUEUES
+def resume_queue(name: str | None, every: bool) -> None:
     """Resume a paused queue."""
-    opened().interventions.pause(name, paused=False)
+    _pause(name, every=every, paused=False)
 
 
 @queue.command(name="purge", epilog="pollconsumer queue purge mail --yes")

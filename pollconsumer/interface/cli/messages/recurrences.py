@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
+from functools import wraps
 from itertools import islice
 from typing import Any
 
 import click
 
 from pollconsumer.core.choices import After, Missed, Overlap
-from pollconsumer.core.errors import BadData, ConfigurationError, NotFound
+from pollconsumer.core.errors import BadData, ConfigurationError, NotFound, UsageError
 from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso, read_instant
 from pollconsumer.core.notation.timespan import format_duration
@@ -21,8 +22,17 @@ from pollconsumer.interface.api.recurrences import encoded_put, new_put
 from pollconsumer.interface.assembly.handlers import OwnDefaults, configured_recurrences
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.messages.enqueue import Report, payload_of
+from pollconsumer.interface.cli.messages.interventions import MANY, report_counts, would
 from pollconsumer.interface.cli.opened import opened
-from pollconsumer.interface.cli.output import json_text, note_more, print_table, printed_as_json, span
+from pollconsumer.interface.cli.output import (
+    json_text,
+    note_more,
+    print_table,
+    printed_as_json,
+    progress_bar,
+    span,
+    telling_when_interrupted,
+)
 from pollconsumer.interface.cli.types import (
     QUEUE_NAME,
     Duration,
@@ -43,6 +53,7 @@ from pollconsumer.store.recurrence_interventions import Occurred, Recurrences
 from pollconsumer.store.recurrences import RecurrenceStatus, awaited, readable
 
 NAME = click.argument("name")
+Act = Callable[[Recurrences, RecurrenceStatus], None]
 AS_JSON = json_option("Print JSON.")
 LAST_RESULT = "result of last completed"
 LEAST = ("missed", "overlap", "skipped", "enqueued", LAST_RESULT, "queue", "timezone", "last", "handler")
@@ -119,33 +130,86 @@ def next_(name: str, count: int, start: date | int | None, dst: bool) -> None:
         )
 
 
-@recurrences.command(epilog="pollconsumer recurrences pause nightly")
-@NAME
-def pause(name: str) -> None:
+def selecting(what: str) -> Callable[[Act], Callable[..., None]]:
+    """Make a command of an act on a recurrence: it acts on the one of a name, or on those that options select.
+    ``what`` names the outcome, as in ``paused``."""
+
+    def command_of(act: Act) -> Callable[..., None]:
+        @wraps(act)
+        def call(name: str | None, prefix: str, created_by: str | None, yes: bool) -> None:
+            store, selects = opened().recurrences, bool(prefix or created_by)
+            if (name is not None) == selects:
+                raise UsageError("recurrences", name, "give the name of one, or --prefix or --created-by")
+            if name is not None:
+                act(store, store.find(name))
+                return
+            standing = store.standing(listener(), prefix, created_by)  # one may come twice
+            found = list({(each.queue, each.name): each for each in standing}.values())
+            if yes:
+                _act_on_each(what, found, lambda standing: act(store, standing))
+            else:
+                would(what, len(found), "recurrence")
+
+        for give in (
+            json_option("With --prefix or --created-by: print one JSON object."),
+            click.option("--yes", is_flag=True, help="Act on what options select; without --yes they only count."),
+            option("--created-by", "Instead of a name: recurrences that this person added."),
+            option("--prefix", "Instead of a name: recurrences whose names begin with this.", default=""),
+            click.argument("name", required=False),
+        ):
+            call = give(call)
+        return call
+
+    return command_of
+
+
+def _act_on_each(what: str, found: list[RecurrenceStatus], act: Callable[[RecurrenceStatus], None]) -> None:
+    left, count = list[str](), 0
+    with (
+        telling_when_interrupted(lambda: f"{count} of {len(found)} done, and perhaps the next one"),
+        progress_bar(len(found), shown=len(found) > MANY) as bar,
+    ):
+        for standing in found:
+            try:
+                act(standing)
+            except (BadData, NotFound):
+                left.append(standing.name)
+            count += 1
+            bar.update(1)
+    report_counts(what, count - len(left), left, "disabled, or removed meanwhile")
+
+
+@recurrences.command(
+    epilog="pollconsumer recurrences pause nightly\npollconsumer recurrences pause --prefix check: --yes"
+)
+@selecting("paused")
+def pause(store: Recurrences, standing: RecurrenceStatus) -> None:
     """Pause a recurrence: nothing is enqueued until it is resumed.
 
     Occurrences that come due meanwhile are skipped, not enqueued later.
     """
-    store = opened().recurrences
-    store.pause(store.find(name))
+    store.pause(standing)
 
 
-@recurrences.command(epilog="pollconsumer recurrences resume nightly")
-@NAME
-def resume(name: str) -> None:
+@recurrences.command(
+    epilog="pollconsumer recurrences resume nightly\npollconsumer recurrences resume --created-by ann --yes"
+)
+@selecting("resumed")
+def resume(store: Recurrences, standing: RecurrenceStatus) -> None:
     """Resume a paused recurrence with its next occurrence."""
-    store = opened().recurrences
-    store.resume(store.find(name))
+    store.resume(standing)
 
 
-@recurrences.command(epilog="pollconsumer recurrences remove nightly")
-@NAME
-def remove(name: str) -> None:
+@recurrences.command(
+    epilog="pollconsumer recurrences remove nightly\npollconsumer recurrences remove --created-by ann --yes"
+)
+@selecting("removed")
+def remove(store: Recurrences, standing: RecurrenceStatus) -> None:
     """Remove a recurrence.
 
     Messages that it has enqueued stay. If a configuration defines it, the next launch adds it again.
     """
-    opened().recurrences.remove(name)
+    store.remove(standing.name)
 
 
 @recurrences.command(epilog="pollconsumer recurrences trigger nightly")
