@@ -25,7 +25,7 @@ from pollconsumer.core.messages.message import (
 from pollconsumer.core.messages.payloads import decode_payload, digest_of, encode_payload
 from pollconsumer.core.notation.instants import ceil_ms, due_of, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, Span
-from pollconsumer.core.spans import check_rate, key_of, seconds_in
+from pollconsumer.core.spans import check_rate, check_short_key, key_of, seconds_in
 from pollconsumer.core.users_code import called
 
 if TYPE_CHECKING:
@@ -131,6 +131,8 @@ class SendOptions(TypedDict, total=False):
     ``key_until="start"``, only while that one waits. With ``replace``, likewise, and it gets this payload and this due
     time; ``at_most`` after it was enqueued it is due, whatever replaced it.
     ``concurrency_key``: at most ``concurrency_limit`` (1) messages with the same key in the queue are in flight.
+    ``order_key``: of the queue's messages with the same key, each begins when those before it have ended, in the order
+    in which they became due.
     ``rate_key``: at most ``rate`` messages with the same key in the queue are handed out, as ``60/1h``; without
     ``rate`` that of the queue. ``id``: instead of a generated one; used twice, it makes one message; Conflict if it has
     another handler or payload.
@@ -154,6 +156,7 @@ class SendOptions(TypedDict, total=False):
     at_most: Span | None
     concurrency_key: str | None
     concurrency_limit: int
+    order_key: str | None
     rate_key: str | None
     rate: str | None
     id: str | None
@@ -239,6 +242,7 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         digest=digest_of(handler, encoded) if "id" in given else "",
         rate_key=given.get("rate_key", ""),
         rate=given.get("rate", ""),
+        order_key=given.get("order_key", ""),
     )
     if given and (travelling := given.keys() & _TRAVELLING):
         message = _travelling(message, {name: given[name] for name in travelling})
@@ -292,6 +296,8 @@ def _check_together(given: dict[str, Any]) -> None:
         check_rate(given.get("rate", ""), given["rate_key"])
     if "concurrency_key" in given:
         check_concurrency(given["concurrency_key"], given.get("concurrency_limit", 1))
+    if "order_key" in given:
+        check_short_key(given["order_key"], "order key")
 
 
 def _travelling(message: NewMessage, options: dict[str, Any]) -> NewMessage:

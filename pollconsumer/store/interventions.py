@@ -169,6 +169,10 @@ class Interventions:
             raise not_there(message_id)
         if state == b"newer":
             raise BadData(f"cannot {name}", message_id, "a newer pollconsumer wrote it: use that one")
+        if state == b"ordered":
+            raise BadData(
+                f"cannot {name}", message_id, "it has an order key, and is handled in its order: give no priority"
+            )
         if state:
             raise BadData(f"cannot {name}", message_id, f"it is {state.decode()} already")
 

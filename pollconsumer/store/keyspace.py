@@ -49,7 +49,10 @@ QUEUE_KEYS = {
     "parked": Key("p", "set", "ids whose handler is unknown here, or paused"),
     "paused": Key("q", "string", "since when nothing is handed out, and until when, if that ends by itself"),
     "places_taken": Key("g", "hash", "concurrency key → messages in flight with it"),
-    "waiting_for_place": Key("w", "zset", "messages in line for a place, by concurrency key and rank"),
+    "waiting_for_place": Key(
+        "w", "zset", "messages in line, by concurrency key and rank, or for their order key, by byte 1 and the key"
+    ),
+    "order_heads": Key("gh", "hash", "order key → id of the message that the others with it wait for"),
     "handed_out": Key("h", "hash", "sixtieth of the quota's period → messages handed out"),
     "rates": Key("j", "hash", "rate and rate key → instants of messages handed out, and booked for waiting ones"),
     "outbox": Key("o", "list", "follow-ups to other queues, and ends that are told, not sent yet"),

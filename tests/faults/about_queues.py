@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -11,7 +12,7 @@ from tests.faults.handlers_known import BULK
 from tests.faults.history import ENDED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tests.faults.history import Execution, History, Operation
 
@@ -91,7 +92,8 @@ def first_in_is_first_out(history: History) -> Iterator[str]:
     # handler's wait for more.
     lines: dict[tuple[str, str, str], list[Operation]] = {}
     for each in sorted(history.enqueued(), key=lambda each: each.invoked):
-        plain = not (each.priority or each.due or each.concurrency_key) and (each.queue, each.id) not in changed
+        plain = not (each.priority or each.due or each.concurrency_key or each.order_key)
+        plain = plain and (each.queue, each.id) not in changed
         if plain and each.handler not in paused and (each.queue, each.id) in first:
             gathered = each.handler if each.handler in BULK else ""
             lines.setdefault((each.queue, each.id.partition("-")[0], gathered), []).append(each)
@@ -99,6 +101,44 @@ def first_in_is_first_out(history: History) -> Iterator[str]:
         for one, other in pairwise(line):
             if first[queue, other.id] < first[queue, one.id]:
                 yield f"{other.id} was begun before {one.id}, that {queue} accepted before it"
+
+
+def messages_of_an_order_key_begin_one_after_the_other(history: History) -> Iterator[str]:
+    """41. What was begun ends before another with its order key begins; and equals begin in the order in which they
+    were accepted, however many slots there are."""
+    asked = {(each.queue, each.id): each for each in history.enqueued() if each.order_key}
+    moved = {(each.queue, each.id) for each in history.operations if each.what == "reschedule"}
+    moved |= history.replacements().keys()
+    lines: dict[tuple[str, str], list[Execution]] = {}
+    for message, calls in history.of_message().items():
+        if (operation := asked.get(message)) is not None:
+            lines.setdefault((operation.queue, operation.order_key), []).extend(_in_turn(calls))
+    for (queue, key), calls in lines.items():
+        begun, before = set[tuple[str, int]](), None
+        for each in sorted(calls, key=lambda each: each.started):
+            turn = each.id, each.generation
+            if before is None or (before.id, before.generation) != turn:
+                if turn in begun and (queue, each.id) not in moved:
+                    yield f"{each.id} of {key} in {queue} had not ended when another began"
+                if before is not None and _same_launch(before, each) and (before.ended or 0) > each.started:
+                    yield f"{each.id} began beside {before.id}, both of {key} in {queue}"
+            begun.add(turn)
+            before = each
+        first = {each.id: each.started for each in sorted(calls, key=lambda each: -each.started)}
+        plain = [each for each in asked.values() if (each.queue, each.order_key) == (queue, key) and each.id in first]
+        plain = [each for each in plain if not each.due and (queue, each.id) not in moved and each.outcome == "ok"]
+        for one, other in pairwise(sorted(plain, key=lambda each: each.invoked)):
+            if (one.answered or math.inf) < other.invoked and first[other.id] < first[one.id]:
+                yield f"{other.id} of {key} was begun before {one.id}, that {queue} accepted before it"
+
+
+def _in_turn(calls: Iterable[Execution]) -> Iterator[Execution]:
+    """The calls of a message, without those of a launch that began after another one had the message again."""
+    last = 0, 0
+    for each in sorted(calls, key=lambda each: each.started):
+        if (each.generation, each.attempt) >= last:
+            last = each.generation, each.attempt
+            yield each
 
 
 def places_are_not_exceeded(history: History) -> Iterator[str]:

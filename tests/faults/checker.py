@@ -43,6 +43,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     about_batches.chains_go_on_link_by_link,
     about_batches.messages_of_a_call_end_as_it_says,
     about_queues.places_are_not_exceeded,
+    about_queues.messages_of_an_order_key_begin_one_after_the_other,
     about_queues.quotas_hold,
     about_queues.a_paused_queue_hands_out_nothing,
     about_options.the_last_payload_is_handled,

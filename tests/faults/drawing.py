@@ -59,6 +59,8 @@ def drawn_options(
         key = chance.randrange(3)
         options["concurrency_key"] = recorded["concurrency_key"] = f"place-{key}"
         options["concurrency_limit"] = recorded["concurrency_limit"] = 1 if key else 2
+    if not options["priority"] and chance.random() < 0.3:
+        options["order_key"] = recorded["order_key"] = f"order-{chance.randrange(3)}"
     if handler in HOOKED and chance.random() < 0.3:
         options["headers"], recorded["skips"] = {SKIP: "yes"}, True
     return options, recorded

@@ -69,6 +69,7 @@ class Operation(NamedTuple):
     key: str = ""
     concurrency_key: str = ""
     concurrency_limit: int = 1
+    order_key: str = ""
     holder: str = ""
     key_rule: str = ""
     skips: bool = False

@@ -277,6 +277,24 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
     ("ends_have_their_reasons", {"stored": [BURIED]}),
     ("ends_have_their_reasons", {"stored": [BURIED._replace(attempts=3, crashes=SPENT)]}),
     ("places_are_not_exceeded", of_two({}, {}, concurrency_key="p")),
+    ("messages_of_an_order_key_begin_one_after_the_other", of_two({}, {}, order_key="o")),
+    (
+        "messages_of_an_order_key_begin_one_after_the_other",
+        of_two({"started": LATE, "ended": LATE + 9}, {}, order_key="o", answered=ASKED.invoked),
+    ),
+    (
+        "messages_of_an_order_key_begin_one_after_the_other",
+        {
+            "executions": [
+                CALL._replace(ended=CALL.started + 1),
+                CALL._replace(id="a-2", started=SOON, ended=SOON + 1),
+                COMPLETING._replace(started=LATE, ended=LATE + 1),
+            ],
+            "operations": [ASKED._replace(order_key="o"), ASKED._replace(id="a-2", order_key="o")],
+            "stored": [HELD._replace(attempts=2, fence=8), HELD._replace(id="a-2")],
+            "queues": [Queue("default", {"completed": 2, "dead": 0}, {})],
+        },
+    ),
     ("a_paused_queue_hands_out_nothing", {"pauses": [("default", T - 1, T + 1)]}),
     ("the_last_payload_is_handled", replaced("d")),
     (

@@ -11,6 +11,7 @@ queue                       text                      "default"
 handler                     text                      "mail.send"
 state                       text                      "completed"                    of `State` in [the API](api.md)
 priority                    whole number              0                              smaller is sooner
+order_key                   text or null              null
 attempts                    whole number              1                              since the last redrive
 generation                  whole number              0                              how often it was redriven
 payload                     object or null            {"to": "ada@example.org"}      null: dropped, or malformed
@@ -19,6 +20,7 @@ expires_at                  instant or null           null
 last_error                  text or null              "ValueError: no such address"
 traceback                   text or null              null
 waits_for_concurrency_key   true or false             false
+waits_for_message           text or null              null                           the one before it by its order key
 waits_for_rate_key          true or false             false
 result                      any                       {"sent": 1}                    null: none, or no longer kept
 stop_asked_at               instant or null           null

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -344,6 +344,41 @@ def test_messages_of_one_concurrency_key_do_not_share_a_call(app: PollConsumer, 
         index.using(concurrency_key=f"{n % 2}").enqueue(n=n)
     sandbox.run()
     assert calls == [[0, 1], [2, 3]]
+
+
+def test_a_call_has_one_message_of_an_order_key(app: PollConsumer, sandbox: Sandbox) -> None:
+    calls: list[list[int]] = []
+
+    @app.handler("index", bulk=10)
+    def index(messages: list[Item]) -> None:
+        calls.append([each.payload["n"] for each in messages])
+
+    for n in range(4):
+        index.using(order_key=f"{n % 2}").enqueue(n=n)
+    sandbox.run()
+    assert calls == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize("on_dead", ["pass", "hold"])
+def test_those_behind_a_dead_letter_go_on_or_wait_for_a_person(
+    app: PollConsumer, sandbox: Sandbox, on_dead: Literal["pass", "hold"]
+) -> None:
+    handled: list[int] = []
+
+    @app.handler(order_on_dead=on_dead)
+    def follow(n: int) -> None:
+        if n == 0 and not handled:
+            handled.append(-1)
+            raise Fatal("no")
+        handled.append(n)
+
+    first, second = (follow.using(order_key="k").enqueue(n=n) for n in range(2))
+    sandbox.run()
+    assert handled == ([-1, 1] if on_dead == "pass" else [-1])
+    first.redrive()
+    sandbox.run()
+    assert handled == ([-1, 1, 0] if on_dead == "pass" else [-1, 0, 1])
+    assert second.state == "completed"
 
 
 def test_what_waits_for_a_call_is_released_uncharged_when_the_launch_stops(app: PollConsumer, sandbox: Sandbox) -> None:

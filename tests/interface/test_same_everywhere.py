@@ -47,15 +47,15 @@ BESIDE: dict[str, dict[str, Any]] = {
 """Options without which another says nothing."""
 OF_MESSAGES = ("handler", "payload", *(name for name in SendOptions.__annotations__ if name not in CALLBACKS))
 TEXTS = {
-    "handler", "queue", "key", "key_scope", "key_until", "concurrency_key", "rate_key", "rate", "id", "retry", "in_",
-    "at", "key_lifetime", "at_most", "expires", "timeout",
+    "handler", "queue", "key", "key_scope", "key_until", "concurrency_key", "order_key", "rate_key", "rate", "id",
+    "retry", "in_", "at", "key_lifetime", "at_most", "expires", "timeout",
 }  # fmt: skip
 """Options whose value is text on a command line as elsewhere; numbers are written in digits there."""
 NUMBERS = {"priority", "concurrency_limit", "max_attempts"}
 STORED = {
     "queue": "queue", "handler": "handler", "id": "id", "priority": "priority", "concurrency_key": "concurrency_key",
     "concurrency_limit": "concurrency_limit", "rate_key": "rate_key", "rate": "rate", "max_attempts": "max_attempts",
-    "retry": "retry", "headers": "headers",
+    "order_key": "order_key", "retry": "retry", "headers": "headers",
 }  # fmt: skip
 """Options that are stored as they are given → the field of an entry of a spool or an outbox."""
 
@@ -67,6 +67,7 @@ DIFFERING = {
     ("retry", "context"): "a launch looks at the handler's policies once it has the message",
     ("retry", "command"): "with --queue no module is imported, and no handler known",
     ("concurrency_key", "entry"): "the empty text of an entry stands for no key",
+    ("order_key", "entry"): "the empty text of an entry stands for no key",
 }
 """Option and entrance of a contract of its own, and why: there a value that is taken elsewhere may be refused, or taken
 where others look further. It is never a bug."""

@@ -145,6 +145,38 @@ def a_place_of_a_concurrency_key(stage: Stage) -> Judge:
     return scene.judge
 
 
+def an_order_key(stage: Stage) -> Judge:
+    """The first one is tried again, by either of two launches."""
+    scene = Scene(stage)
+    first, second = scene.announced(1), scene.announced(2, "consumer:mail:1")
+    scene.there_is(message("m", order="o", handler="fails"), message("n", order="o"))
+    stage.actor("launch A", scene.launch(first), mortal=True)
+    stage.actor("launch B", scene.launch(second))
+    return scene.judge
+
+
+def an_order_key_whose_head_is_cancelled(stage: Stage) -> Judge:
+    scene = Scene(stage)
+    consumer = scene.announced(1)
+    scene.there_is(message("m", order="o", handler="fails"), message("n", order="o"))
+    scene.handle_all(consumer)  # the first attempt of m
+    scene.there_is(message("p", order="o"))
+    stage.actor("launch", scene.launch(consumer), mortal=True)
+    stage.actor("person", scene.person("cancel", "m"), mortal=True)
+    return scene.judge
+
+
+def an_order_key_whose_head_is_redriven(stage: Stage) -> Judge:
+    scene = Scene(stage)
+    consumer = scene.announced(1)
+    scene.there_is(message("m", order="o", handler="hopeless"), message("n", order="o"))
+    scene.handle_all(consumer)
+    scene.there_is(message("p", order="o"))
+    stage.actor("launch", scene.launch(consumer), mortal=True)
+    stage.actor("person", scene.person("redrive", "m"))
+    return scene.judge
+
+
 CATALOGUE = (
     *BATCHING,
     *FORGETTING,
@@ -166,6 +198,9 @@ CATALOGUE = (
     a_unique_key_at_a_completion,
     two_producers_of_one_id,
     a_place_of_a_concurrency_key,
+    an_order_key,
+    an_order_key_whose_head_is_cancelled,
+    an_order_key_whose_head_is_redriven,
 )
 
 

@@ -234,6 +234,7 @@ class Scene:
                 key=message.key,
                 due=due,
                 concurrency_key=message.concurrency_key,
+                order_key=message.order_key,
             )
         )
         try:

@@ -98,6 +98,9 @@ def _places(installation: Installation, stored: list[Stored], content: dict[str,
         for each in stored:
             if each.queue == queue and each.state == State.READY and not each.places and each.id not in in_line:
                 yield f"{each.id} is ready, and stands in no index"
+        for key, head in content.get(keys.queue(queue, "order_heads"), {}).items():
+            if state.get((queue, head.decode())) in (None, *(ended for ended in ENDED if ended is not State.DEAD)):
+                yield f"{head!r} is the head of {key!r}, and is {state.get((queue, head.decode()))}"
         for key, value in content.get(keys.queue(queue, "unique_keys"), {}).items():
             holder = value.decode().partition("\n")[0]
             if state.get((queue, holder)) in (None, *ENDED):

@@ -54,12 +54,13 @@ def message(
     expires: int = 0,
     rate_key: str = "",
     rate: str = "",
+    order: str = "",
 ) -> NewMessage:
     keys = (key, lifetime, concurrency, limit)
     new = NewMessage(
         id, queue, handler, payload, priority, due, delay, *keys, digest=digest, headers=headers, lifetime=expires
     )
-    return new._replace(rate_key=rate_key, rate=rate)
+    return new._replace(rate_key=rate_key, rate=rate, order_key=order)
 
 
 def chosen(id: str, payload: bytes = b"{}", *, handler: str = "handler", queue: str = QUEUE) -> NewMessage:  # noqa: A002

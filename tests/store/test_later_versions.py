@@ -56,7 +56,7 @@ def record(content: bytes) -> Added:
 ADDED = {
     "a letter of a record": record(b"Dof a form that is not known here"),
     "a letter of a record that is short": record(b"C"),
-    "a flag of a record": record(FLAGGED % b"\2"),
+    "a flag of a record": record(FLAGGED % b"\4"),
     "another flag of a record": record(FLAGGED % b"\x80"),
     "a record of letter C without options": record(b"C\0\x80\0%b\0\0handler\n{}" % INSTANT),
     "a field of an outbox entry": Added("outbox", "RPUSH", (json.dumps([ENTRY | {"new": 1}]),)),

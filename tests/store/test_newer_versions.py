@@ -144,7 +144,7 @@ def test_a_first_byte_that_is_no_version_is_malformed(store: RedisStore, look: L
     assert look.ranked("dead_letters") == ["broken"]
 
 
-FLAGGED = b"C\x8a\x80\0%b\1k\1\1c\2\0\2{}handler\n{}" % bytes(6)
+FLAGGED = b"C\x8a\x80\0%b\1k\1\1c\4\0\2{}handler\n{}" % bytes(6)
 """The record of a message with the keys k and c, of letter C, with a flag that is not known here."""
 
 

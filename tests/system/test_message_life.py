@@ -283,6 +283,32 @@ def test_messages_with_one_concurrency_key_are_handled_one_at_a_time(site: Site)
     ]
 
 
+def test_messages_with_one_order_key_wait_for_the_retries_of_those_before_them(site: Site) -> None:
+    site.enqueue("fail", "--order-key", "customer", name="first", times=2)
+    ids = [site.enqueue("record", "--order-key", "customer", name=str(n)) for n in range(2)]
+    site.enqueue("hold", name="free")
+    launch = site.start("run", "--concurrency", "4", "--timeout", "10m")
+    wait_until(lambda: "1" in site.notes(), "the last of them")
+    (site.directory / "gate").touch()
+    launch.terminate()
+    assert launch.wait(90) == 0
+    assert [note for note in site.notes() if "free" not in note] == [*["try first"] * 3, "0", "1"]
+    assert [site.json("status", each)["attempts"] for each in ids] == [1, 1]
+
+
+def test_a_person_is_told_what_a_message_waits_for_by_its_order_key(site: Site) -> None:
+    first, second = (site.enqueue("hold", "--order-key", "customer", name=name) for name in ("first", "second"))
+    launch = site.start("run", "--concurrency", "4", "--timeout", "10m")
+    wait_until(lambda: site.json("status", second)["waits_for_message"] == first, "line")
+    assert f"waits for     {first}, before it by order key customer" in site.command("status", second).stdout
+    refused = site.command("reschedule", second, "--priority", "-1")
+    assert refused.returncode == 65
+    assert "it has an order key" in refused.stderr
+    (site.directory / "gate").touch()
+    launch.terminate()
+    assert launch.wait(90) == 0
+
+
 def test_a_queue_hands_out_no_more_than_its_quota(site: Site) -> None:
     with (site.directory / "config.toml").open("a") as config:
         config.write('[queues.default]\nquota = "3/1h"\n')

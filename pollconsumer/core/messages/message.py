@@ -50,7 +50,8 @@ class NewMessage(NamedTuple):
     the queue has it, see `scoped_key`; ``key_lifetime`` in milliseconds, 0 until the message ends. It expires
     ``lifetime`` milliseconds after it was accepted or, if that is later, due; 0 for never. At most
     ``concurrency_limit`` messages with one concurrency key are in flight. Those with one ``rate_key`` are handed out
-    at ``rate`` at most, as ``60/1h``; empty: that of the queue.
+    at ``rate`` at most, as ``60/1h``; empty: that of the queue. One with an ``order_key`` is handed out when those with
+    the same key whose turn came before have ended.
     """
 
     id: str
@@ -81,6 +82,7 @@ class NewMessage(NamedTuple):
     """What its end brings about, encoded: see `sequel.py`."""
     encoded: bool = False
     """Whether its payload is encoded by a codec: see `codec.py`."""
+    order_key: str = ""
 
 
 class Codec(Protocol):
@@ -181,6 +183,10 @@ def checked(message: NewMessage) -> NewMessage:
         check_concurrency(message.concurrency_key, message.concurrency_limit)
     if message.rate_key or message.rate:
         check_rate(message.rate, message.rate_key)
+    if message.order_key:
+        check_short_key(message.order_key, "order key")
+        if message.priority:
+            raise BadData("priority", message.priority, "messages with an order_key are handled in their order: give 0")
     return message
 
 

@@ -44,7 +44,9 @@ class HandlerOptions(TypedDict, total=False):
     timeout. ``result_ttl``: how long a result is kept (a day), 0 disables results. ``delivery="at_most_once"``: a
     message is never handled twice; it becomes a dead letter if the handler fails or its process dies. ``rate``: how
     many of its messages are handed out in a period at most, as ``60/1h``; with ``rate_key``, the name of an argument,
-    messages are counted separately for each value of it. ``aliases``: earlier names, whose messages it handles, too.
+    messages are counted separately for each value of it.
+    ``order_on_dead``: whether the messages behind a dead letter with an ``order_key`` go on, ``"pass"``, or wait until
+    it is redriven or purged, ``"hold"``. ``aliases``: earlier names, whose messages it handles, too.
     ``upgrade(payload)`` returns the payload of today's form for one that does not fit the function; what it raises
     counts as raised by the handler.
     """
@@ -59,6 +61,7 @@ class HandlerOptions(TypedDict, total=False):
     delivery: Literal["at_least_once", "at_most_once"]
     rate: str | None
     rate_key: str | None
+    order_on_dead: Literal["pass", "hold"]
     aliases: Sequence[str]
     upgrade: Callable[[dict[str, Any]], dict[str, Any]] | None
 
@@ -87,10 +90,18 @@ def check_options(options: HandlerOptions | BulkOptions) -> dict[str, Any]:
     fatal = (fatal,) if isinstance(fatal, type) else tuple(fatal)
     if not all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in fatal):
         raise ConfigurationError("fatal", repr(fatal), "exception classes, as in (ValueError,)")
-    for name, values in (("isolation", ("none", "process")), ("delivery", ("at_least_once", "at_most_once"))):
+    words = {
+        "isolation": ("none", "process"),
+        "delivery": ("at_least_once", "at_most_once"),
+        "order_on_dead": ("pass", "hold"),
+    }
+    for name, values in words.items():
         if options.get(name, values[0]) not in values:
             raise ConfigurationError(name, repr(options.get(name)), " or ".join(values))
-    at_most_once = options.get("delivery") == "at_most_once"
+    at_most_once, holds = options.get("delivery") == "at_most_once", options.get("order_on_dead") == "hold"
+    if at_most_once and holds:
+        fix = "a death of the launch, too, makes a dead letter then, which holds nobody: leave out one of them"
+        raise ConfigurationError("order_on_dead", "'hold', with delivery at_most_once", fix)
     retry, timeout, result_ttl = options.get("retry"), options.get("timeout"), options.get("result_ttl", RESULT_TTL)
     return {
         "queue": check_queue(options.get("queue", "default")),
@@ -103,6 +114,7 @@ def check_options(options: HandlerOptions | BulkOptions) -> dict[str, Any]:
         "at_most_once": at_most_once,
         "rate": _rate(options.get("rate")),
         "rate_key": options.get("rate_key"),
+        "holds_order": holds,
         "bulk": _bulk(options.get("bulk"), options.get("bulk_wait")),
     }
 

@@ -31,6 +31,7 @@ def print_message(details: dict[str, Any]) -> None:
     durations, progress = details["durations"].items(), details["progress"]
     rows: list[tuple[str, object]] = [
         *((name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts")),
+        *given_row("order key", details["order_key"]),
         ("payload", _json(details["payload"])),
         *(("header", f"{name}: {value}") for name, value in details["headers"].items()),
         *given_row("expires", details["expires_at"]),
@@ -49,6 +50,7 @@ def print_message(details: dict[str, Any]) -> None:
         ),
         *given_row("stop asked", details["stop_asked_at"] and _stop(details)),
         *given_row("waits for", details["waits_for_concurrency_key"] and "messages with its concurrency key"),
+        *given_row("waits for", _head(details)),
         *given_row("waits for", details["waits_for_rate_key"] and "the rate limit of its key, until its next attempt"),
         *given_row("raw", details.get("raw")),
         *((INSTANTS.get(name, name), at) for name, at in details["timestamps"].items() if at),
@@ -57,6 +59,12 @@ def print_message(details: dict[str, Any]) -> None:
     print_table(("id", details["id"]), rows)
     if details["traceback"]:
         print_quoted(details["traceback"])
+
+
+def _head(details: dict[str, Any]) -> str | None:
+    """The message that is before this one by their order key."""
+    head = details["waits_for_message"]
+    return head and f"{head}, before it by order key {details['order_key']}"
 
 
 def _json(value: object) -> str | None:

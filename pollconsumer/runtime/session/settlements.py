@@ -313,7 +313,8 @@ class Settlements:
         problem = problem[:MAX_ERROR_CHARACTERS]
         at, traced = (place(error), trace(error)) if called else ("", "")
         kept = _kept(problem, traced)
-        self._add(reservation, Settlement.dead(reservation, started, ended, error=kept, counted=counted))
+        holds = handler.holds_order
+        self._add(reservation, Settlement.dead(reservation, started, ended, error=kept, counted=counted, holds=holds))
         number = reservation.attempt - (not counted)
         self._emit(AttemptFailed(reservation.name, reservation.handler, number, problem, None, at, traced))
         if self.monitors is not None:

@@ -1,6 +1,6 @@
 -- Cancel messages that are not reserved yet.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters cancelled parked places_taken
--- KEYS waiting_for_place checkpoints ready_marker outbox answered
+-- KEYS waiting_for_place order_heads checkpoints ready_marker outbox answered
 -- NEEDS places ended message_steps once
 -- ARGV ids
 -- Returns for each: '' when it is cancelled by this call, or was malformed, waited, and is removed; its state when it is too late; 'newer' when its record is of a

@@ -1,6 +1,6 @@
 -- Accept messages: into the queue, or into the schedule if they are due later. All of them, or none.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters ready_marker schedule_marker results
--- KEYS id_memory id_memory_before id_digests id_digests_before received last_answer places_taken waiting_for_place checkpoints
+-- KEYS id_memory id_memory_before id_digests id_digests_before received last_answer places_taken waiting_for_place order_heads checkpoints
 -- NEEDS ready unique_keys markers results lists
 --   (`received` only with an outbox; `last_answer` where the answer is kept; the last ones where the one that waits may be replaced)
 -- ARGV count; for a repetition '@' and the last instant at which it is accepted; then, where the answer is kept, '#' and the

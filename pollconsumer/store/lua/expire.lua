@@ -1,6 +1,6 @@
 -- End messages whose expiry has come, in a queue that nobody serves: no launch would reserve them.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters expired parked places_taken
--- KEYS waiting_for_place checkpoints ready_marker outbox served totals
+-- KEYS waiting_for_place order_heads checkpoints ready_marker outbox served totals
 -- NEEDS places ended message_steps totals
 -- ARGV records to examine, approximately
 -- Returns messages ended; 1 when all records have been examined, or the queue is served

@@ -1,7 +1,7 @@
 -- Offer orphans again: messages reserved under a fence that is no longer announced; or, if the caller gives the live
 -- fences, past their hard end under another fence.
 -- KEYS records rows ready ready_by_priority in_flight dead_letters errors unique_keys counters announced ready_marker
--- KEYS places_taken waiting_for_place stops cancelled totals outbox
+-- KEYS places_taken waiting_for_place order_heads stops cancelled totals outbox
 -- NEEDS stops
 -- ARGV how many with the highest hard ends to skip, most messages to examine, 1 to compare hard ends, for how many messages it
 --   is known why they died; for each of these: id, why; live fences

@@ -1,13 +1,14 @@
 -- Return dead letters to their queue, in a new generation with all attempts again.
--- KEYS records rows ready ready_by_priority dead_letters unique_keys counters ready_marker checkpoints answered
--- NEEDS ready unique_keys markers message_steps once
+-- KEYS records rows ready ready_by_priority dead_letters unique_keys counters ready_marker checkpoints
+-- KEYS places_taken waiting_for_place order_heads answered
+-- NEEDS places unique_keys message_steps once
 -- ARGV 1 if they begin from the start, without checkpoints, steps and signals, else 0; for each: id, generation it was in
 --   when this was asked for
 -- Returns ids that this call has redriven. Skipped: ids that are no dead letters, were redriven since then, have lost
 --   their record, or whose unique key another message holds by now
 
 local now, returned = now_ms(), {}
--- EXPECT ready ready_marker ready_by_priority
+-- EXPECT ready ready_marker ready_by_priority counters waiting_for_place order_heads
 for i = 2, #ARGV, 2 do
   local id, row = ARGV[i], well_formed(redis.call('HGET', rows, ARGV[i]))
   -- GUARD generation compare
@@ -25,10 +26,18 @@ for i = 2, #ARGV, 2 do
       flags = without_flag(flags, CHECKPOINT)
     end
     redis.call('ZREM', dead_letters, id)  -- GUARD removed from the dead letters
-    redis.call('HSET', rows, id, set(row, FLAGS, char(flags) .. '\0',
+    row = set(row, FLAGS, char(flags) .. '\0',
       ATTEMPTS, '\0\0', CRASHES, '\0', GENERATION, char(math.min(byte(row, GENERATION) + 1, 255)),
-      RESERVED, NEVER, STARTED, NEVER, ENDED, NEVER, DUE, be6(now), ENQUEUED, be6(now), NEXT_ATTEMPT, NEVER))
-    make_ready(id, priority_of(row), now)
+      RESERVED, NEVER, STARTED, NEVER, ENDED, NEVER, DUE, be6(now), ENQUEUED, be6(now), NEXT_ATTEMPT, NEVER)
+    local ordered = order_key(record)
+    local head = ordered and redis.call('HGET', order_heads, ordered)
+    if head and head ~= id then
+      stand_in_line(id, row, IN_ORDER .. ordered, true)  -- GUARD a redriven message is the next of its key
+    else
+      redis.call('HSET', rows, id, row)
+      if ordered then redis.call('HSET', order_heads, ordered, id) end  -- GUARD a redriven message is the head
+      make_ready(id, priority_of(row), now)
+    end
     returned[#returned + 1] = id
   end
 end

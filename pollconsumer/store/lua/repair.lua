@@ -1,7 +1,7 @@
 -- Find messages that are in no list, and put them where their row says: a script that an access rule interrupted may have
 -- written only a record.
 -- KEYS records rows ready ready_by_priority schedule in_flight completed cancelled expired dead_letters
--- KEYS waiting_for_place counters ready_marker schedule_marker places_taken parked
+-- KEYS waiting_for_place order_heads counters ready_marker schedule_marker places_taken parked
 -- NEEDS places
 -- ARGV records to examine, approximately
 -- Returns messages repaired; 1 while there are more records than entries in lists, so that others are missing; and 1 when
@@ -44,7 +44,8 @@ for _, entry in ipairs(redis.call('ZRANGE', waiting_for_place, first, first + AR
   local id = id_in_line(entry, key)
   local row, record = row_and_record(id)
   local _, own_key = concurrency(readable(record))
-  local stands = row and own_key == key and state_of(row) == 'ready' and in_line(row) and line_entry(id, row, key) == entry
+  local ordered = sub(key, 1, 1) == IN_ORDER and order_key(record)
+  local stands = row and (ordered and IN_ORDER .. ordered or own_key) == key and state_of(row) == 'ready' and in_line(row) and line_entry(id, row, key) == entry
   if ends == 0 or not (newer(record) or stands) then redis.call('ZREM', waiting_for_place, entry) end
   keys[key] = true
 end
@@ -73,6 +74,8 @@ local function is_ready_somewhere(id, row, record)
   if redis.call('ZSCORE', schedule, id) then return true end  -- set aside by an earlier version
   local _, key = concurrency(record)
   if key and row and in_line(row) and redis.call('ZSCORE', waiting_for_place, line_entry(id, row, key)) then return true end
+  local ordered = row and in_line(row) and order_key(record)
+  if ordered and redis.call('ZSCORE', waiting_for_place, line_entry(id, row, IN_ORDER .. ordered)) then return true end
   if row and has_flag(byte(row, FLAGS), WAITING) then return false end
   if record and priority_of(row or record) ~= 0 then return redis.call('ZSCORE', ready_by_priority, id) end
   local since = row and number6(row, ENQUEUED) or record and number6(record, RECORD_SCHEDULED) or 0

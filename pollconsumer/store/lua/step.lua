@@ -1,21 +1,21 @@
 -- Settle handled messages and reserve the next ones, in one round trip.
 -- KEYS records rows ready ready_by_priority schedule in_flight completed dead_letters errors unique_keys counters announced
--- KEYS ready_marker schedule_marker parked paused places_taken waiting_for_place handed_out outbox results result_runs
+-- KEYS ready_marker schedule_marker parked paused places_taken waiting_for_place order_heads handed_out outbox results result_runs
 -- KEYS checkpoints recurrence_counters expired stops cancelled rates totals successor_waits
 -- NEEDS fences stops place_counts schedule outbox message_steps
 -- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
 --   or five optional numbers: most in flight, most handed out in a period, its ms, a rate: most with a rate key handed out in
 --   a period, its ms), messages completed, how many arguments these have, how many say what they leave;
 --   their ids; for each run: its messages, their row as reserved, their new row, their unique keys and their concurrency
---     keys, if its flags say that they have any;
+--     keys, behind which, after a zero, are their order keys, if its flags say that they have any;
 --   for each run of messages with results, or of members of a batch, and for each message with follow-ups, and each
 --     occurrence: the position above of the first, from 1, how many results, ms to keep them; of the first, follow-ups, and
 --     its instant, its end, each in six bytes, and the name of its recurrence (each '' for none); how many are members, and
 --     what is told of their ends ('' for nothing); the results;
 --   for each settled otherwise: id, row as reserved, new row, kind, ms, text, ms that its handler took ('' if it
 --     was not handled)
---     (kinds: retry, park and asleep, with delay and error; dead, and cancel, with its error; expire; release, to the head, before
---     those released earlier); a message that was to stop is cancelled, instead of any of these
+--     (kinds: retry, park and asleep, with delay and error; dead, with 1 if it holds its order key, and cancel, with its
+--     error; expire; release, to the head, before those released earlier); a message that was to stop is cancelled, instead of any of these
 -- Returns now, ids whose reservation was no longer the caller's (unchanged), 1 to the one caller that hands over to a
 --   successor; of the messages reserved: their ids, their records, and their rows, each after the position of the first of
 --   those that have it, from 1; ms until the limits allow more: -1 if they do, or if that depends on messages in flight, 0 to

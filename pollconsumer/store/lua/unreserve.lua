@@ -1,5 +1,5 @@
 -- Release a launch's reservations: the reply to its step was lost, or it died.
--- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker places_taken waiting_for_place
+-- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker places_taken waiting_for_place order_heads
 -- KEYS unique_keys stops cancelled rates totals outbox
 -- NEEDS fences stops
 -- ARGV lineage, fence, fence in 6 bytes; and, each list but the last after its length, ids whose handler has ended, those

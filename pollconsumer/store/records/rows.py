@@ -42,8 +42,8 @@ accepted."""
 RECORD_KEYS = 11
 _RATE, _EXPIRY, _DIGEST, _OPTIONS, DIGEST_BYTES = 16, 32, 64, 128, 8
 """Flags that only records have, and the size of a digest."""
-_SEQUEL = 1
-"""The one flag of the second byte, which a record of letter C has."""
+_SEQUEL, _ORDER = 1, 2
+"""The flags of the second byte, which a record of letter C has."""
 _HEAD = struct.Struct(">cBHB")
 _PLAIN_HEAD = _HEAD.pack(b"A", 0, 32768, 0)
 _OUT_OF_FLIGHT = ((RESERVED, NEVER), (STARTED, NEVER))
@@ -74,8 +74,8 @@ def pack6(number: int) -> bytes:
 def is_newer(record: bytes) -> bool:
     """Whether a newer version wrote a record: its letter comes after C, or it has flags that are not known here."""
     if record[:1] == b"C" and len(record) > RECORD_KEYS:
-        at = _after_keys(record)
-        return not record[1] & _OPTIONS or not b"" < record[at - 1 : at] <= bytes([_SEQUEL])
+        at = _after_rate_key(record)
+        return not record[1] & _OPTIONS or not b"" < record[at : at + 1] <= bytes([_SEQUEL | _ORDER])
     return b"C" <= record[:1] <= b"Z"
 
 
@@ -87,7 +87,7 @@ def plain_record(message: NewMessage) -> bytes:
 def new_record(message: NewMessage) -> bytes:
     """The record of ``message`` without the instant of its enqueueing, which `enqueue.lua` inserts."""
     key, flags = message.key.encode(), UNIQUE_KEY if message.key else 0
-    if message.concurrency_key:
+    if message.concurrency_key or message.order_key:
         concurrency_key = message.concurrency_key.encode()
         flags |= CONCURRENCY_KEY
         key += bytes([message.concurrency_limit, len(concurrency_key)]) + concurrency_key
@@ -107,12 +107,15 @@ def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
         key = message.rate_key.encode()
         rate = b"%b%b%c%b" % (most.to_bytes(2, "big"), pack6(period_ms), len(key), key)
     flags = _RATE * bool(rate) | _DIGEST * bool(digest) | _EXPIRY * bool(message.lifetime)
-    is_later = bool(sequel)
+    is_later = bool(sequel or message.order_key)
     if any(getattr(message, name) for name in TRAVELLING):
         given = given_options(message)
         options, is_later = encoded_options(given), is_later or has_later(given)
     if is_later:
-        rate += bytes([_SEQUEL * bool(sequel)])
+        rate += bytes([_SEQUEL * bool(sequel) | _ORDER * bool(message.order_key)])
+        if message.order_key:
+            key = message.order_key.encode()
+            rate += bytes([len(key)]) + key
     expiry = pack6(message.lifetime) if message.lifetime else b""
     tail = b""
     if options or is_later:
@@ -137,26 +140,37 @@ def content(record: bytes) -> tuple[str, bytes, bytes, int, bytes]:
     never."""
     at, options, expires, sequel = RECORD_KEYS, b"", 0, b""
     if record[1:2] > b"\0":  # most have neither key; a corrupt one may be empty
-        at = keys_end = _after_keys(record)
+        at = _after_keys(record)
         if record[1] & _DIGEST:
             at += DIGEST_BYTES
         if record[1] & _EXPIRY:
             expires, at = int.from_bytes(record[at : at + 6], "big"), at + 6
         if record[1] & _OPTIONS:
             options, at = _sized(record, at, 2)
-        if record[:1] == b"C" and record[keys_end - 1 : keys_end] == bytes([_SEQUEL]):
+        if record[:1] == b"C" and _second_flags(record) & _SEQUEL:
             sequel, at = _sized(record, at, 6)
     handler, _, payload = record[at:].partition(b"\n")
     return handler.decode("utf-8", "replace"), payload, options, expires, sequel
 
 
 def keys(record: bytes) -> tuple[bytes, bytes]:
-    """The unique key and the concurrency key of a record; empty for none."""
+    """The unique key of a record; and its concurrency key, behind which, after a zero, is its order key. Empty for
+    none."""
     if not record[1] & KEYED:
         return b"", b""
-    end = RECORD_KEYS + record[10]
-    key = record[end + 2 : end + 2 + record[end + 1]] if record[1] & CONCURRENCY_KEY else b""
+    end, key = RECORD_KEYS + record[10], b""
+    if record[1] & CONCURRENCY_KEY:
+        key = record[end + 2 : end + 2 + record[end + 1]]
+        if ordered := order_key(record):
+            key = b"%b\0%b" % (key, ordered)
     return record[RECORD_KEYS:end], key
+
+
+def order_key(record: bytes) -> bytes:
+    """The order key of a record; empty if it has none."""
+    if record[:1] != b"C" or not _second_flags(record) & _ORDER:
+        return b""
+    return _sized(record, _after_rate_key(record) + 1, 1)[0]
 
 
 def _sized(record: bytes, at: int, size: int) -> tuple[bytes, int]:
@@ -167,12 +181,26 @@ def _sized(record: bytes, at: int, size: int) -> tuple[bytes, int]:
 
 def _after_keys(record: bytes) -> int:
     """The offset of what follows the keys of a record; beyond its end if it is truncated."""
+    at = _after_rate_key(record)
+    if record[:1] != b"C":
+        return at
+    return _sized(record, at + 1, 1)[1] if _second_flags(record) & _ORDER else at + 1
+
+
+def _second_flags(record: bytes) -> int:
+    at = _after_rate_key(record)
+    return int.from_bytes(record[at : at + 1], "big")
+
+
+def _after_rate_key(record: bytes) -> int:
+    """The offset of what follows the rate key of a record, or the key before: the second byte of flags in one of letter
+    C."""
     at = RECORD_KEYS + (record[10] if len(record) >= RECORD_KEYS else 0)
     if len(record) > at + 1 and record[1] & CONCURRENCY_KEY:
         at += 2 + record[at + 1]
     if len(record) > at + 8 and record[1] & _RATE:
         at += 9 + record[at + 8]
-    return at + 1 if record[:1] == b"C" else at
+    return at
 
 
 def attempts(row: bytes) -> int:

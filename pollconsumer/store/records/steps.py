@@ -63,7 +63,8 @@ class Retention(NamedTuple):
 
 class Settlement(NamedTuple):
     """What the store is told of a reserved message that is not completed. ``ms``: the delay after which the message is
-    offered again, 0 if it is not scheduled. ``text``: the error of the attempt, or why the message waits."""
+    offered again, 0 if it is not scheduled; 1 for a dead letter that holds its order key. ``text``: the error of the
+    attempt, or why the message waits."""
 
     id: bytes
     row: bytes
@@ -86,11 +87,21 @@ class Settlement(NamedTuple):
         return cls(reservation.id, reservation.row, row, "retry", delay_ms, error, took)
 
     @classmethod
-    def dead(cls, reservation: Reservation, started: int, failed: int, *, error: str, counted: bool = True) -> Self:
-        """The settlement of a message that becomes a dead letter; ``counted``: the attempt was made."""
+    def dead(
+        cls,
+        reservation: Reservation,
+        started: int,
+        failed: int,
+        *,
+        error: str,
+        counted: bool = True,
+        holds: bool = False,
+    ) -> Self:
+        """The settlement of a message that becomes a dead letter. ``counted``: the attempt was made. ``holds``: those
+        behind it with its order key wait until it is redriven or purged."""
         row = reservation.row
         new_row = rows.dead(row if counted else rows.unstarted(row), started, failed)
-        return cls(reservation.id, row, new_row, "dead", 0, error, failed - started if counted else "")
+        return cls(reservation.id, row, new_row, "dead", int(holds), error, failed - started if counted else "")
 
     @classmethod
     def expired(cls, reservation: Reservation, now: int) -> Self:

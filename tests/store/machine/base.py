@@ -87,10 +87,12 @@ class Base(RuleBasedStateMachine):
         headers: dict[str, str] | None,
         expires: int,
         rate_key: str,
+        order: str,
     ) -> NewMessage:
+        priority = PRIORITIES[IDS.index(name) % len(PRIORITIES)]
         return message(
             name,
-            priority=PRIORITIES[IDS.index(name) % len(PRIORITIES)],
+            priority=priority,
             key=key if queue == QUEUE else "",
             lifetime=lifetime if key and queue == QUEUE else 0,
             concurrency=concurrency,
@@ -102,6 +104,7 @@ class Base(RuleBasedStateMachine):
             expires=expires,
             rate_key=rate_key,
             rate=rate_of(rate_key) if rate_key else "",
+            order="" if priority else order,
         )
 
     def in_hand(self) -> list[str]:
@@ -152,6 +155,7 @@ def new_messages(queues: tuple[str, ...] = (QUEUE,), least: int = 1) -> st.Searc
             st.sampled_from([None, None, {"n": "1"}]),
             st.sampled_from([0, 0, HOUR]),
             st.sampled_from(["", "", "", "r1", "r2"]),
+            st.sampled_from(["", "", "o1", "o2"]),
         ),
         min_size=least,
         max_size=least + 4,

@@ -31,6 +31,7 @@ SETTLE: dict[str, Callable[[Reservation], Settlement | Done]] = {
     "retry later": lambda r: retry(r, HOUR),
     "put off": lambda r: Settlement.deferred(r, delay_ms=HOUR, error="RetryIn: deferred by 1h", took=0),
     "die": die,
+    "die holding": lambda r: Settlement.dead(r, r.reserved_at, r.reserved_at, error="Fatal: no", holds=True),
     "expire": expire,
     "release": release,
     "park": lambda r: park(r, HOUR),
@@ -46,6 +47,7 @@ OUTCOMES = {
     "retry later": "retried",
     "put off": "retried",
     "die": "dead",
+    "die holding": "dead",
     "expire": "expired",
     "release": "released",
     "park": "parked",
@@ -103,7 +105,12 @@ class Handling(Producing):
 
     def settled(self, ways: list[tuple[str, str]], before: int, after: int) -> None:
         left, returned = [], []
-        for name, way in ways:
+        self.model.script()
+        completions = [each for each in ways if each[1] in ("complete", "finish")]
+        others = [each for each in ways if each not in completions]
+        for name, way in completions + others:
+            if others and (name, way) == others[0]:
+                self.pass_on(completions)
             held = self.model.messages[name]
             stopped = way == "cancel" or (held.to_stop and way not in ("complete", "finish"))
             self.model.settled["stopped" if stopped else OUTCOMES[way]] += 1
@@ -124,10 +131,10 @@ class Handling(Producing):
             if way in ("complete", "finish"):
                 if way == "finish":
                     self.model.results[name] = f"{self.reservation(name).attempt}"
-                self.model.end(held, State.COMPLETED)
+                self.model.end(held, State.COMPLETED, passes=False)
                 self.occurrence_completed(name, held.attempts if way == "finish" else None)
-            elif way == "die":
-                self.model.end(held, State.DEAD)
+            elif way in ("die", "die holding"):
+                self.model.end(held, State.DEAD, passes=way == "die")
             elif way == "expire":
                 held.attempts -= 1
                 held.begun = False
@@ -141,7 +148,14 @@ class Handling(Producing):
                 held.attempts -= way in ("park", "asleep", "put off")
                 held.parked = held.parked or way == "park"
                 held.begun = False
+        if not others:
+            self.pass_on(completions)
         self.model.leave(left, returned)
+
+    def pass_on(self, completions: list[tuple[str, str]]) -> None:
+        """The next one of the first that was completed comes first."""
+        for name, _ in reversed(completions):
+            self.model.pass_on(self.model.messages[name])
 
     @precondition(lambda self: self.in_hand())
     @rule(data=st.data(), twice=st.booleans())
@@ -217,6 +231,7 @@ class Handling(Producing):
 
     def offered_again(self, orphans: list[str]) -> None:
         left, returned = [], []
+        self.model.script()
         for name in reversed(orphans):
             held = self.model.messages[name]
             if held.to_stop:
@@ -239,6 +254,7 @@ class Handling(Producing):
         unknown = [name for name in reversed(reserved) if not messages[name].begun]
         assert self.store.unreserve(self.launch.claim, QUEUE, []) == len(unknown)
         left, returned = [], []
+        self.model.script()
         for held in map(messages.__getitem__, unknown):
             held.attempts -= 1
             self.model.refund(held)

@@ -78,7 +78,10 @@ class Intervening(Handling):
                 self.person.change(QUEUE, held.name, due=due)
             return
         self.person.change(QUEUE, held.name, due=due)
+        self.model.script()
         self.model.wait_anew(held, due, self.soon)
+        if due > self.soon:
+            self.model.pass_on(held)
 
     @precondition(lambda self: self.model.messages)
     @rule(data=st.data(), priority=st.sampled_from([None, 0, 5, -5]), payload=st.sampled_from([b"", b'{"n":2}']))
@@ -86,6 +89,10 @@ class Intervening(Handling):
         held = self.one_of(data, State.READY, State.SCHEDULED)
         if held.state not in (State.SCHEDULED, State.READY):
             with pytest.raises(BadData, match=held.state.value):
+                self.person.change(QUEUE, held.name, priority=priority, payload=payload)
+            return
+        if held.order and priority is not None:
+            with pytest.raises(BadData, match="order key"):
                 self.person.change(QUEUE, held.name, priority=priority, payload=payload)
             return
         self.person.change(QUEUE, held.name, priority=priority, payload=payload)
@@ -115,6 +122,10 @@ class Intervening(Handling):
             held.generation += 1
             if held.key:
                 self.model.keys[held.key] = (name, float("inf"))
+            if held.order and self.model.wait_in_order(held):
+                held.state, held.ready_ms = State.READY, self.stamp(name)
+                self.model.behind.setdefault(held.order, []).insert(0, name)
+                continue
             self.model.make_ready(held)
         assert returned == expected
 
@@ -124,6 +135,7 @@ class Intervening(Handling):
         chosen = self.some_of(data)
         dead = [name for name in chosen if self.model.messages[name].state is State.DEAD]
         assert self.person.purge(QUEUE, chosen) == dead
+        self.model.script()
         for name in dead:
             self.model.forget(name)
 
@@ -171,6 +183,7 @@ class Intervening(Handling):
         dead = self.look.ranked("dead_letters")
         surplus += dead[: 0 if keep_dead is None else min(most, max(0, len(dead) - keep_dead))]
         assert self.wire.run("trim", self.store.keys, QUEUE, limits) == len(surplus)
+        self.model.script()
         for name in surplus:
             self.model.forget(name)
         for name in lapsed:

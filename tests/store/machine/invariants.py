@@ -71,12 +71,24 @@ class Invariants(Stepping):
 
     @invariant()
     def nobody_waits_for_a_place_that_nobody_takes(self) -> None:
-        assert self.look.lined() == [name for key in sorted(LIMITS) for name in self.model.line(key)]
+        ordered = [name for key in sorted(self.model.behind) for name in self.model.behind[key]]
+        assert self.look.lined() == ordered + [name for key in sorted(LIMITS) for name in self.model.line(key)]
         for key, limit in LIMITS.items():
             ready = [h for h in self.model.messages.values() if h.state is State.READY and h.concurrency == key]
             about_to_take_one = sum(not held.waiting for held in ready)
             if len(ready) > about_to_take_one:
                 assert self.model.in_flight(key) + about_to_take_one >= limit
+
+    @invariant()
+    def one_of_an_order_key_is_its_head_and_nobody_else_is_in_hand(self) -> None:
+        assert {key: name.decode() for key, name in self.look.hash("order_heads").items()} == self.model.heads
+        for key, behind in self.model.behind.items():
+            if behind:
+                head = self.model.messages[self.model.heads[key]]
+                assert head.state is State.DEAD or not head.state.has_ended
+        for held in self.model.messages.values():
+            if held.order and held.state is State.RESERVED:
+                assert self.model.heads[held.order] == held.name
 
     @invariant()
     def a_unique_key_has_one_holder_that_has_not_ended(self) -> None:

@@ -32,6 +32,7 @@ class Held:
     priority: int = 0
     key: str = ""
     concurrency: str = ""
+    order: str = ""
     due: float = 0
     ready_ms: int = 0
     attempts: int = 0
@@ -77,6 +78,10 @@ class Model:
     """Ready ones of another priority."""
     lines: dict[str, dict[str, tuple[int, int]]] = field(default_factory=lambda: {key: {} for key in LIMITS})
     """By concurrency key those that stand in line, with their place in it."""
+    heads: dict[str, str] = field(default_factory=dict)
+    """By order key the message that the others wait for."""
+    behind: dict[str, list[str]] = field(default_factory=dict)
+    """By order key those that wait for its head, in their order."""
     keys: dict[str, tuple[str, float]] = field(default_factory=dict)
     """Unique keys: holder, and hours until it is none."""
     results: dict[str, str] = field(default_factory=dict)
@@ -177,7 +182,7 @@ class Model:
             return holder
         held = Held(message.id, State.SCHEDULED, message.priority, message.key, message.concurrency_key)
         held.digest, held.headers, held.rate_key = message.digest, message.headers, message.rate_key
-        held.payload = message.payload
+        held.payload, held.order = message.payload, message.order_key
         self.messages[message.id] = held
         self.drop_result(message.id)
         if message.key:
@@ -248,6 +253,25 @@ class Model:
         self.lines[held.concurrency].setdefault(held.name, (held.ready_ms + held.priority * HOUR, number))
         held.waiting = True
 
+    def wait_in_order(self, held: Held) -> bool:
+        """Whether a message whose turn has come must wait for the head of its order key; else it is the head."""
+        if self.heads.setdefault(held.order, held.name) == held.name:
+            return False
+        held.waiting = True
+        return True
+
+    def pass_on(self, held: Held) -> None:
+        """The next one of its order key is the head, if ``held`` was."""
+        if not held.order or self.heads.get(held.order) != held.name:
+            return
+        if not (behind := self.behind.get(held.order)):
+            del self.heads[held.order]
+            return
+        self.heads[held.order] = behind.pop(0)
+        head = self.messages[self.heads[held.order]]
+        head.waiting = False
+        self.put_back(head)
+
     def come_back(self, held: Held) -> None:
         held.state, held.reservation = State.READY, None
         if held.concurrency:
@@ -259,13 +283,15 @@ class Model:
 
     def take_out(self, held: Held) -> None:
         """Of what is ready, before it is cancelled or waits anew."""
+        self.script()
         offered, key = not held.waiting, held.concurrency
+        if held.name in (behind := self.behind.get(held.order, [])):
+            behind.remove(held.name)
         held.waiting = False
         self.scores.pop(held.name, None)
         if key:
             self.lines[key].pop(held.name, None)
         if key and offered:
-            self.script()
             held.state = State.SCHEDULED  # it takes no place from now on
             self.offer(key)
 
@@ -286,6 +312,9 @@ class Model:
             if held is None or not self.can_be_popped(name):
                 continue
             held.parked = False
+            if held.order and self.wait_in_order(held):
+                self.behind.setdefault(held.order, []).append(name)
+                continue
             key, rate = held.concurrency, self.ledgers.get(held.rate_key)
             slot = rate.slot(now, waited=held.booked) if rate else None
             if slot is not None:
@@ -327,8 +356,8 @@ class Model:
             del self.scores[ranked[0]]
         return ranked[0] if ranked else None
 
-    def end(self, held: Held, state: State) -> None:
-        """End it as ``state``, from any other."""
+    def end(self, held: Held, state: State, *, passes: bool = True) -> None:
+        """End it as ``state``, from any other. ``passes``: the next of its order key goes on."""
         if held.to_stop and state is State.CANCELLED:
             held.to_stop = False
         elif state is not State.DEAD and (state is State.CANCELLED or held.has_kept):
@@ -336,10 +365,11 @@ class Model:
         held.state, held.reservation, held.waiting, held.booked = state, None, False, False
         if held.key and self.keys.get(held.key, ("", 0))[0] == held.name:
             del self.keys[held.key]
+        if passes:
+            self.pass_on(held)
 
     def leave(self, left: Iterable[Held], returned: Iterable[Held]) -> None:
         """What was in flight, and has its new state by now, leaves its place; what returns does so after that."""
-        self.script()
         freed = list(dict.fromkeys(held.concurrency for held in left if held.concurrency))
         for key in reversed(freed):
             self.offer(key)
@@ -347,6 +377,7 @@ class Model:
             self.come_back(held)
 
     def forget(self, name: str) -> None:
+        self.pass_on(self.messages[name])
         held = self.messages.pop(name)
         assert held.state.has_ended
         self.young[name] = held.digest

@@ -111,6 +111,7 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
 @option(
     "--concurrency-limit", "With --concurrency-key: handle this many at a time. Default: 1.", click.IntRange(1, 255)
 )
+@option("--order-key", "Handle messages with this key in their order, each when the one before has ended.")
 @option("--rate-key", "Limit the rate of messages with this key.")
 @option(
     "--rate", "With --rate-key: at most this many per period, as 60/1h. Default: the queue's rate.", metavar="N/PERIOD"

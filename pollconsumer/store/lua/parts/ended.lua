@@ -1,4 +1,4 @@
--- NEEDS unique_keys outbox
+-- NEEDS unique_keys outbox places
 -- How a message ends that is not completed; `settle.lua` completes messages.
 -- docs/reference/internals.md has a table of what each end frees and keeps. A message enters its list first: if that
 -- fails, it has not ended.
@@ -10,8 +10,8 @@ local function keyed_record(id, row)
 end
 
 -- What all ends have in common. Unless the row says already that it has ended so, as that of a launch does: now, or at the
--- instant that it has. Returns the new row.
-local function ended(id, row, record, ending, now)
+-- instant that it has. `holds`: the next one with its order key waits on. Returns the new row.
+local function ended(id, row, record, ending, now, holds)
   local flags = byte(row, FLAGS)
   if sub(row, ENDING, ENDING) ~= ending then
     -- GUARD booked no longer; parked no longer
@@ -29,12 +29,14 @@ local function ended(id, row, record, ending, now)
   if record and has_flag(flags, UNIQUE) then free_keys({id}, {unique_key(record)}) end  -- GUARD the unique key is freed
   -- GUARD a large record is dropped; a dead letter keeps its record
   if ending ~= 'd' and has_flag(flags, LARGE) then redis.call('HDEL', records, id) end
+  local ordered = not holds and has_flag(flags, CONCURRENCY) and order_key(stored)
+  if ordered and pass_on(ordered, id) > 0 then wake(ready_marker) end  -- GUARD a head that has ended passes on
   return row
 end
 
-local function end_as_dead(id, row, record, now, why)
+local function end_as_dead(id, row, record, now, why, holds)
   local instant = number6(row, ENDED)
   redis.call('ZADD', dead_letters, instant > 0 and instant or now, id)
   if why then redis.call('HSET', errors, id, why) end
-  return ended(id, row, record, 'd', now)
+  return ended(id, row, record, 'd', now, holds)
 end

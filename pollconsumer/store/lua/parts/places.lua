@@ -3,21 +3,28 @@
 -- as does one that returns from being in flight: in waiting_for_place, ordered by key, then like ready messages. As many
 -- as there are free places, from the first in line, are offered one: these are in the ready list as well, and the
 -- duplicates correct the count. All others in line have the flag WAITING. Offering is idempotent.
+--
+-- Order keys. Of the messages with one, that whose turn comes first is the head: order_heads has its id until it has ended.
+-- The others wait in line, in waiting_for_place as well, with the flag WAITING, and leave it as heads.
 
 -- The limit of a record's concurrency key, and the key; nil if it has none, or if it is truncated.
 local function concurrency(record)
   if not record or #record <= RECORD_UNIQUE_KEY or not has_flag(byte(record, RECORD_FLAGS), CONCURRENCY) then return nil end
   local at = RECORD_UNIQUE_KEY + 1 + byte(record, RECORD_UNIQUE_KEY)
   local most, length = byte(record, at, at + 1)
-  if length then return most, sub(record, at + 2, at + 1 + length) end
+  if (length or 0) > 0 then return most, sub(record, at + 2, at + 1 + length) end
 end
+
+-- Begins the name of an order key's line. No concurrency key has a control character.
+local IN_ORDER = '\1'
 
 local function in_line(row)
   return six(row, NUMBER_IN_LINE) ~= NEVER
 end
 
 local function line_entry(id, row, key)
-  local since = number6(row, ENQUEUED) + (priority_of(row) + 4096) * 3600000
+  -- GUARD in order, whatever the clock shows
+  local since = sub(key, 1, 1) == IN_ORDER and 0 or number6(row, ENQUEUED) + (priority_of(row) + 4096) * 3600000
   return key .. '\0' .. string.format('%013.0f', since) .. six(row, NUMBER_IN_LINE) .. id
 end
 
@@ -26,17 +33,63 @@ local function id_in_line(entry, key)
   return sub(entry, #key + 21)
 end
 
--- The row and the entry of a message that must wait in line. The number orders those that became ready in the same ms; one
--- that returns to the line has a number below FIRST_NUMBER.
 local FIRST_NUMBER = 1099511627776
 
-local function waiting_row(id, row, key, number)
-  if not in_line(row) then row = set(row, NUMBER_IN_LINE, be6(number)) end
-  return set(row, FLAGS, char(byte(row, FLAGS) + WAITING)), line_entry(id, row, key)
+-- Have a message wait in line. The number orders those that became ready in the same ms: `first` is before all of these.
+local function stand_in_line(id, row, key, first)
+  if not in_line(row) then
+    local count = count_up('stood in line', 1)
+    row = set(row, NUMBER_IN_LINE, be6(FIRST_NUMBER + (first and -count or count)))
+  end
+  row = set(row, FLAGS, char(byte(row, FLAGS) + WAITING))
+  redis.call('HSET', rows, id, row)
+  redis.call('ZADD', waiting_for_place, 0, line_entry(id, row, key))
 end
 
--- Offer the free places of a key. Returns how many messages are newly offered one.
+-- Make the next in line the head of an order key, in place of `head`; false if the key has none. Returns how many are newly
+-- ready.
+local function pass_on(key, head)
+  if redis.call('HGET', order_heads, key) ~= head then return 0 end  -- GUARD the head alone passes on
+  local line = IN_ORDER .. key
+  while true do
+    local entry = redis.call('ZRANGEBYLEX', waiting_for_place, '[' .. line .. '\0', '(' .. line .. '\1', 'LIMIT', 0, 1)[1]
+    if not entry then
+      redis.call('HDEL', order_heads, key)
+      return 0
+    end
+    local id = id_in_line(entry, line)
+    local row = well_formed(redis.call('HGET', rows, id))
+    redis.call('ZREM', waiting_for_place, entry)
+    if row and state_of(row) == 'ready' and line_entry(id, row, line) == entry then  -- GUARD what stands in line no longer
+      redis.call('HSET', order_heads, key, id)
+      row = set(row, FLAGS, char(without_flag(byte(row, FLAGS), WAITING)), NUMBER_IN_LINE, NEVER)
+      redis.call('HSET', rows, id, row)
+      push_front(id, row)
+      return 1
+    end
+  end
+end
+
+-- Pass on what dead letters that are to be forgotten hold.
+local function give_up_order(ids)
+  if redis.call('EXISTS', order_heads) == 0 then return end
+  local found = redis.call('HMGET', records, unpack(ids))
+  for i = 1, #ids do
+    local key = order_key(found[i])
+    if key and pass_on(key, ids[i]) > 0 then wake(ready_marker) end
+  end
+end
+
+-- Offer the free places of a key, or pass on what the head of an order key no longer needs: another program, or an
+-- interrupted script, removed it. Returns how many messages are newly offered one.
 local function offer_places(key)
+  if sub(key, 1, 1) == IN_ORDER then
+    key = sub(key, 2)
+    local head = redis.call('HGET', order_heads, key)
+    local _, state = message_of(head or '')
+    local is_over = not state or state == 'completed' or state == 'cancelled' or state == 'expired'
+    return is_over and pass_on(key, head) or 0  -- GUARD heads that have not ended
+  end
   local from, to = '[' .. key .. '\0', '(' .. key .. '\1'
   local line = redis.call('ZRANGEBYLEX', waiting_for_place, from, to, 'LIMIT', 0, 1)
   if #line == 0 then return 0 end
@@ -74,10 +127,7 @@ local function return_to_queue(id, row)
   local _, key = concurrency(has_flag(byte(row, FLAGS), CONCURRENCY) and readable(redis.call('HGET', records, id)))
   if key then
     free_place(key)
-    local number = FIRST_NUMBER - count_up('stood in line', 1)
-    local stands, entry = waiting_row(id, row, key, number)
-    redis.call('HSET', rows, id, stands)
-    redis.call('ZADD', waiting_for_place, 0, entry)
+    stand_in_line(id, row, key, true)
     offer_places(key)
   else
     redis.call('HSET', rows, id, row)
@@ -94,6 +144,8 @@ local function remove(id, row, record, state)
   end
   local _, key = concurrency(record)
   local was_in_line, waiting = in_line(row), has_flag(byte(row, FLAGS), WAITING)
+  local ordered = waiting and order_key(record)
+  if ordered then redis.call('ZREM', waiting_for_place, line_entry(id, row, IN_ORDER .. ordered)) end
   if was_in_line and key then redis.call('ZREM', waiting_for_place, line_entry(id, row, key)) end
   if priority_of(row) == 0 then
     if not was_in_line then count_up(DUPLICATES, 1) end

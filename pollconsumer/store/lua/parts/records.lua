@@ -10,12 +10,13 @@ local LARGE, UNIQUE, PARKED, CONCURRENCY, WAITING, BEGUN, CHECKPOINT, BOOKED = 1
 -- handler and payload. With an expiry: its instant; on its way here, the ms from acceptance or due time. With options:
 -- their length in two bytes, and they as JSON. With a sequel: its length in six bytes, and it as JSON. Then the handler's
 -- name, a line feed, the payload. A rate key, a digest, an expiry or options make it a record of EXTENDED_VERSION; a sequel,
--- and options that earlier versions of these do not know, one of FLAGGED_VERSION, which has options, if only of no length, and
--- a second byte of flags after the keys.
+-- an order key, and options that earlier versions of these do not know, one of FLAGGED_VERSION, which has options, if only of
+-- no length, and a second byte of flags after the keys. With an order key: its length, the key. It has the flag CONCURRENCY,
+-- too, and a concurrency key of no length if it has no other.
 local RECORD_VERSION, RECORD_FLAGS, RECORD_PRIORITY, RECORD_SCHEDULED, RECORD_UNIQUE_KEY = 1, 2, 3, 5, 11
 local VERSION, EXTENDED_VERSION, FLAGGED_VERSION, LAST_VERSION = 65, 66, 67, 90
 local RECORD_ALONE, RATE, EXPIRY, DIGEST, OPTIONS = 16, 16, 32, 64, 128  -- flags; from RECORD_ALONE on, of records alone
-local SEQUEL = 1  -- the one flag of the second byte
+local SEQUEL, ORDER = 1, 2  -- flags of the second byte
 local DIGEST_BYTES = 8
 
 local function has_flag(flags, flag)
@@ -29,24 +30,41 @@ local function after_concurrency_key(record)
   return at
 end
 
--- Offset of what follows a record's keys; beyond its end if it is truncated.
-local function after_keys(record)
+-- Offset of what follows a record's rate key; beyond its end if it is truncated. There a record of FLAGGED_VERSION has its
+-- second byte of flags.
+local function after_rate_key(record)
   local at = after_concurrency_key(record)
   if has_flag(byte(record, RECORD_FLAGS), RATE) then at = at + 9 + (byte(record, at + 8) or #record) end
-  return byte(record, RECORD_VERSION) == FLAGGED_VERSION and at + 1 or at
+  return at
+end
+
+-- The order key of a record; nil if it has none, or if it is truncated. And the offset of what follows.
+local function order_key(record)
+  if not record or #record <= RECORD_UNIQUE_KEY or byte(record, RECORD_VERSION) ~= FLAGGED_VERSION then return nil end
+  local at = after_rate_key(record)
+  local flags, length = byte(record, at, at + 1)
+  if not has_flag(flags or 0, ORDER) then return nil, at + 1 end
+  local ends = at + 2 + (length or #record)
+  return ends <= #record and sub(record, at + 2, ends - 1) or nil, ends
+end
+
+-- Offset of what follows a record's keys; beyond its end if it is truncated.
+local function after_keys(record)
+  local _, at = order_key(record)
+  return at or after_rate_key(record)
 end
 
 -- Offset of the handler's name in a record; beyond its end if it is truncated. And that of its sequel, if it has one.
 local function handler_at(record)
-  local keys_end, flags = after_keys(record), byte(record, RECORD_FLAGS)
-  local at = keys_end
+  local at, flags = after_keys(record), byte(record, RECORD_FLAGS)
   if flags < RECORD_ALONE then return at end
   if has_flag(flags, DIGEST) then at = at + DIGEST_BYTES end
   if has_flag(flags, EXPIRY) then at = at + 6 end
   if not has_flag(flags, OPTIONS) then return at end
   local high, low = byte(record, at, at + 1)
   at = at + 2 + (low and high * 256 + low or #record)
-  if byte(record, RECORD_VERSION) < FLAGGED_VERSION or byte(record, keys_end - 1) ~= SEQUEL then return at end
+  if byte(record, RECORD_VERSION) < FLAGGED_VERSION then return at end
+  if not has_flag(byte(record, after_rate_key(record)) or 0, SEQUEL) then return at end
   local sequel_at = at + 6
   return sequel_at + (#record < sequel_at and #record or number6(record, at)), sequel_at
 end
@@ -55,7 +73,7 @@ end
 local function newer(record)
   local version, flags = byte(record or '', RECORD_VERSION, RECORD_FLAGS)
   if version == FLAGGED_VERSION and #record > RECORD_UNIQUE_KEY and has_flag(flags, OPTIONS) then
-    return (byte(record, after_keys(record) - 1) or 255) > SEQUEL  -- GUARD flags of a newer version
+    return (byte(record, after_rate_key(record)) or 255) > SEQUEL + ORDER  -- GUARD flags of a newer version
   end
   return version and version > EXTENDED_VERSION and version <= LAST_VERSION
 end

@@ -61,6 +61,8 @@ local function reserve(id, found_row, found_record)
   end
   if newer(found_record) then  -- GUARD records of a newer version
     if row and in_line(row) then duplicates = duplicates + 1 end
+    local ordered = order_key(found_record)
+    if ordered then redis.call('HSETNX', order_heads, ordered, id) end  -- GUARD one of a newer version holds
     put_in_schedule(id, now + ASIDE_MS)  -- unchanged
     newer_ones = newer_ones + 1
     return false
@@ -76,16 +78,25 @@ local function reserve(id, found_row, found_record)
     end
     return false
   end
-  local flags, most, key, was_in_line = byte(record, RECORD_FLAGS), nil, nil, false
+  local flags, most, key, was_in_line, ordered = byte(record, RECORD_FLAGS), nil, nil, false, nil
   if has_flag(flags, CONCURRENCY) then
     most, key = concurrency(record)
     was_in_line = key and row and in_line(row)
     if was_in_line then duplicates = duplicates + 1 end
+    ordered = order_key(record)
   end
   row = row or fresh_row(record)
   if has_flag(byte(row, FLAGS), PARKED) then
     redis.call('SREM', parked, id)
     row = set(row, FLAGS, char(byte(row, FLAGS) - PARKED))
+  end
+  if ordered then
+    local head = redis.call('HGET', order_heads, ordered)
+    if head and head ~= id then  -- GUARD the head of an order key alone
+      stand_in_line(id, row, IN_ORDER .. ordered)
+      return false
+    end
+    if not head then redis.call('HSET', order_heads, ordered, id) end
   end
   local rated = has_flag(flags, RATE)
   if rated and not rate then
@@ -103,9 +114,7 @@ local function reserve(id, found_row, found_record)
     count_places()
   end
   if key and taken[key] >= most then  -- GUARD places of a concurrency key
-    local stands, entry = waiting_row(id, row, key, FIRST_NUMBER + count_up('stood in line', 1))
-    redis.call('HSET', rows, id, stands)
-    redis.call('ZADD', waiting_for_place, 0, entry)
+    stand_in_line(id, row, key)
     return false
   end
   if key then count_place(key, 1) end

@@ -2,6 +2,7 @@
 
 -- Of completions: unique keys that are freed, and the ids of their holders; ids whose large record is dropped.
 local holders, unique, dropped = {}, {}, {}
+local passing = {}  -- order keys, each after the id of its head
 
 -- Hot path: completions. Those with keys, a result or follow-ups cost more, and leave the others as quick.
 if completions > 0 then
@@ -30,7 +31,15 @@ if completions > 0 then
             held = held + 1
             holders[held], unique[held] = id, argv[key_at + k]
           end
-          if place_at then count_place(argv[place_at + k], -1) end  -- GUARD places given back
+          if place_at then
+            local key = argv[place_at + k]
+            local zero = find(key, '\0', 1, true)  -- an order key follows
+            if zero then
+              passing[#passing + 1], passing[#passing + 2] = id, sub(key, zero + 1)
+              key = sub(key, 1, zero - 1)
+            end
+            if key ~= '' then count_place(key, -1) end  -- GUARD places given back
+          end
           if large then dropped[#dropped + 1] = id end
           if checkpoint then drop_checkpoints({id}) end
         end
@@ -48,6 +57,7 @@ if completions > 0 then
     redis.call('RPUSH', completed, unpack(gone))
     redis.call('HSET', rows, unpack(new_rows))
     redis.call('ZREM', in_flight, unpack(gone))  -- GUARD completed leaves flight
+    for k = #passing, 1, -2 do pass_on(passing[k], passing[k - 1]) end  -- GUARD a completed head passes on
     settled = true
   end
   if others > extras then
@@ -133,7 +143,7 @@ if others <= #ARGV then
         ended(id, row, record, 'e', now)
         if has_flag(byte(row, FLAGS), CHECKPOINT) then drop_checkpoints({id}) end  -- GUARD expired drops its checkpoint
       elseif kind == 'dead' then
-        end_as_dead(id, row, record, now)
+        end_as_dead(id, row, record, now, nil, ms > 0)
       elseif kind == 'release' then
         released[#released + 1], released[#released + 2] = id, row
       else
