@@ -11,14 +11,12 @@ from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import After, Missed, Overlap
-from pollconsumer.core.messages.message import check_handler, check_headers, check_id, check_priority, check_queue
+from pollconsumer.core.messages.message import NewMessage, checked, options_of
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.cron_expression import Cron
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.instants import LAST_MILLISECOND, datetime_of, epoch_ms
-from pollconsumer.core.notation.text import check_address
 from pollconsumer.core.notation.timespan import DAY, YEAR, format_duration
-from pollconsumer.core.spans import check_rate
 
 ON_TIME = 90.0
 """Seconds by which an occurrence may be late without counting as missed: a platform may skip one launch a minute."""
@@ -37,13 +35,16 @@ First = Literal["now", "next"] | int
 """Where a recurrence that is put at run time begins: at once, at its rule's next instant, or at an instant, in epoch
 ms."""
 MOST_JITTER = DAY
+LONGEST_EXPIRY = 1000 * YEAR
 _RULE = ("every", "cron", "timezone", "enabled", "after", "offset")
 _OF_PUT = (
     "handler", "payload", "priority", "missed", "overlap", "occurrence_wanted", "times", "until", "headers",
-    "created_by", "created", "ping", "rate_key", "rate",
+    "created_by", "created", "ping", "rate_key", "rate", "options",
 )  # fmt: skip
-_OF_EITHER = ("ping", "rate_key", "rate", "after", "offset")
+_OF_EITHER = ("ping", "rate_key", "rate", "after", "offset", "headers", "options")
 """Fields that definitions of configurations have, too, if they are set."""
+OF_MESSAGES = ("expires", "timeout", "max_attempts", "retry", "concurrency_key", "concurrency_limit", "order_key")
+"""The options of a recurrence's messages that its definition has only if they are given."""
 _OF_CONFIGURATION = (
     "name", "handler", "cron", "every", "timezone", "queue", "payload", "priority", "missed", "overlap", "enabled",
     "occurrence_wanted",
@@ -56,8 +57,8 @@ class Recurrence:
     listed and yields nothing.
 
     If ``at_run_time``, a program or a person has put it, and its periods count from its first instant. Otherwise a
-    configuration defines it: it has none of the fields from ``times`` to ``created``, and its periods count from the
-    epoch.
+    configuration defines it: it has neither ``times``, ``until``, ``created_by`` nor ``created``, and its periods count
+    from the epoch.
     """
 
     name: str
@@ -92,11 +93,14 @@ class Recurrence:
     offset: int = 0
     """How many ms later each of its instants is than its rule says: the part of its jitter that `offset_of` chooses.
     Configurations have it, too."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Those of `OF_MESSAGES` that its messages have, times in seconds: ``expires`` counts from the instant.
+    Configurations have them, too."""
 
     def as_json(self) -> str:
         """The definition of a configuration's recurrence. Equal recurrences have the same text."""
         values = {name: getattr(self, name) for name in _OF_CONFIGURATION}
-        values |= {name: value for name in _OF_EITHER if (value := getattr(self, name)) != _DEFAULTS[name]}
+        values |= {name: value for name in _OF_EITHER if (value := getattr(self, name)) not in (_DEFAULTS[name], {})}
         return json.dumps(values, sort_keys=True)
 
     @property
@@ -120,6 +124,13 @@ class Recurrence:
             if value != _DEFAULTS[name] and value != {}
         )
         return f"{head}{_compact(self.handler)}{given}}}", head
+
+    def message(self, payload: bytes) -> NewMessage:
+        """A message of the recurrence, which has the name of that as its id."""
+        options = dict(self.options)
+        lifetime = round(options.pop("expires", 0) * 1000)
+        message = NewMessage(self.name, self.queue, self.handler, payload, self.priority, lifetime=lifetime, **options)
+        return message._replace(headers=self.headers or None, ping=self.ping, rate_key=self.rate_key, rate=self.rate)
 
     def instants(self, after_ms: int, phase_ms: int = 0) -> Iterator[int]:
         """Nominal instants later than ``after_ms``, in epoch milliseconds, ascending; of one put at run time with a
@@ -240,22 +251,20 @@ def _refuse_others(names: Collection[str], known: Collection[str]) -> None:
 
 def _check(recurrence: Recurrence) -> None:
     """Raise ValueError or TypeError for an invalid value."""
-    check_id(recurrence.name)
-    check_handler(recurrence.handler)
-    check_queue(recurrence.queue)
-    check_priority(recurrence.priority)
-    encode_payload(recurrence.payload)
+    if type(recurrence.options) is not dict:
+        raise ValueError(f"options is {recurrence.options!r}, not an object")
+    _refuse_others(recurrence.options.keys(), OF_MESSAGES)
+    expires = recurrence.options.get("expires")
+    if expires is not None and (type(expires) not in (int, float) or not 0 < expires <= LONGEST_EXPIRY):
+        raise ValueError(f"expires is {expires!r}, not a number of seconds from 0 to {LONGEST_EXPIRY:.0f}")
+    message = checked(recurrence.message(encode_payload(recurrence.payload)))
+    options_of(message)
     _check_rule(recurrence)
     for name, flag in (("enabled", recurrence.enabled), ("occurrence_wanted", recurrence.occurrence_wanted)):
         if not isinstance(flag, bool):
             raise ValueError(f"{name} is {flag!r}, not true or false")
-    if recurrence.rate_key or recurrence.rate:
-        check_rate(recurrence.rate, recurrence.rate_key)
-    if recurrence.ping is not None:
-        check_address(recurrence.ping)
     if recurrence.at_run_time:
         _check_put(recurrence)
-        check_headers(recurrence.headers)
 
 
 def _check_rule(recurrence: Recurrence) -> None:

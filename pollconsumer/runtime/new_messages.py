@@ -119,7 +119,22 @@ class Sendable(Protocol):
         """A new message, of a chain the first. TypeError or ValueError if it is invalid."""
 
 
-class SendOptions(TypedDict, total=False):
+class OccurrenceOptions(TypedDict, total=False):
+    """The options of `SendOptions` that occurrences of a recurrence may have, too."""
+
+    concurrency_key: str | None
+    concurrency_limit: int
+    order_key: str | None
+    rate_key: str | None
+    rate: str | None
+    expires: Span | None
+    headers: Mapping[str, str] | None
+    timeout: Span | None
+    max_attempts: int | None
+    retry: str | None
+
+
+class SendOptions(OccurrenceOptions, total=False):
     """Options of a message, in addition to handler and payload.
 
     ``queue``: by default the handler's, else ``default``. ``in_``: a delay in seconds, as text such as ``5m``, or as a
@@ -154,17 +169,7 @@ class SendOptions(TypedDict, total=False):
     key_until: Literal["end", "start"] | None
     replace: bool
     at_most: Span | None
-    concurrency_key: str | None
-    concurrency_limit: int
-    order_key: str | None
-    rate_key: str | None
-    rate: str | None
     id: str | None
-    expires: Span | None
-    headers: Mapping[str, str] | None
-    timeout: Span | None
-    max_attempts: int | None
-    retry: str | None
     then: Sendable | None
     failed: Sendable | None
 
@@ -194,8 +199,7 @@ class Defaults(NamedTuple):
             return recurrence
         from dataclasses import replace
 
-        payload = encode_payload(recurrence.payload)
-        message = self.rated(NewMessage(recurrence.name, recurrence.queue, recurrence.handler, payload))
+        message = self.rated(recurrence.message(encode_payload(recurrence.payload)))
         return replace(recurrence, rate_key=message.rate_key, rate=message.rate)
 
 

@@ -282,3 +282,54 @@ def test_an_offset_is_part_of_the_rule_and_told_to_no_version_that_knows_none() 
     for wrong in ('"3"', "-1", "1.5", "86400000", "true"):
         with pytest.raises(ValueError, match="offset is"):
             of_json(later.as_put()[0].replace("3000", wrong), "x")
+
+
+OPTIONS = st.fixed_dictionaries(
+    {},
+    optional={
+        "expires": st.floats(0.001, 1e9) | st.integers(1, 10**9),
+        "timeout": st.floats(0.001, 1e6),
+        "max_attempts": st.integers(1, 10_000),
+        "retry": st.sampled_from(["patient", "ä"]),
+        "concurrency_key": st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1, max_size=50),
+        "concurrency_limit": st.integers(1, 255),
+        "order_key": st.sampled_from(["o", "ä"]),
+    },
+)
+
+
+@given(OPTIONS, st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["", "1"])), st.booleans())
+def test_options_of_messages_come_back_from_a_definition_and_reach_each_message(
+    options: dict[str, Any], headers: dict[str, str], put: bool
+) -> None:
+    rule = Recurrence("x", "x", every=60.0, options=options, headers=headers, at_run_time=put)
+    stored = rule.as_put()[0] if put else rule.as_json()
+    assert of_json(stored, "x") == rule
+    assert [name in stored for name in ("options", "headers")] == [bool(options), bool(headers)]
+    message = rule.message(b"{}")
+    assert message.lifetime == round(options.get("expires", 0) * 1000)
+    assert message.headers == (headers or None)
+    for name in options.keys() - {"expires"}:
+        assert getattr(message, name) == options[name]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("[]", "options is"),
+        ('{"order":1}', "unknown keys \\(order\\), perhaps of a newer version"),
+        ('{"expires":0}', "expires is 0"),
+        ('{"expires":"1m"}', "expires is '1m'"),
+        ('{"expires":true}', "expires is True"),
+        ('{"timeout":-1}', "timeout"),
+        ('{"max_attempts":1.5}', "max_attempts"),
+        ('{"retry":3}', "retry"),
+        ('{"concurrency_key":"\\u0000"}', "concurrency key"),
+        ('{"concurrency_key":"a","concurrency_limit":256}', "concurrency limit"),
+    ],
+)
+def test_options_that_cannot_be_meant_make_a_definition_unreadable(options: str, said: str) -> None:
+    for rule in (Recurrence("x", "x", every=60.0), Recurrence("x", "x", every=60.0, at_run_time=True)):
+        stored = rule.as_put()[0] if rule.at_run_time else rule.as_json()
+        with pytest.raises(ValueError, match=said):
+            of_json(f'{stored[:-1]},"options":{options}}}', "x")

@@ -219,6 +219,15 @@ previous.result             any                       null
 owners                      list of text              []                             groups of launches
 headers                     object or null            {}
 times                       whole number or null      null
+expires_seconds             seconds or null           null                           after its instant, the latest start
+timeout_seconds             seconds or null           null                           null: its handler's
+max_attempts                whole number or null      null
+retry                       text or null              null
+concurrency_key             text or null              null
+concurrency_limit           whole number or null      null
+order_key                   text or null              null
+rate_key                    text or null              null
+rate                        text or null              null
 until                       instant or null           null
 created_by                  text or null              null
 created_at                  instant or null           "2026-11-27T07:58:00.000Z"

@@ -151,7 +151,7 @@ def test_a_printed_settings_object_does_not_show_the_store() -> None:
         ("quota = 5", "unknown key: quota; did you mean queues.NAME.quota?"),
         ('[consumer]\nnamespace = "a"', "unknown key: consumer.namespace; did you mean namespace, above the first ["),
         ("[mover]\ngrace = 5\ninstances = 2", "unknown key: mover.instances; did you mean consumer.instances?"),
-        ('[recurrences.n]\nhandler = "a"\ntimeout = "5m"', "timeout; a handler has it: @app.handler(timeout=...)"),
+        ('[recurrences.n]\nhandler = "a"\nfatal = "5"', "fatal; a handler has it: @app.handler(fatal=...)"),
         ("[consumer]\nmax_attempts = 3", "unknown key: consumer.max_attempts; a handler has it: @app.handler(max_att"),
         ('[queues.default]\ntimeout = "5m"', "unknown key: queues.default.timeout; a handler has it"),
         ('[recurrences.n]\nevery = "1m"', "recurrences.n: handler: missing; name the handler of its messages"),

@@ -57,6 +57,14 @@ WRITTEN = {
     "recurrences.nightly.cron": ('"30 2 * * *"', "30 2 * * *"),
     "recurrences.nightly.every": ('"90s"', "90s"),
     "recurrences.nightly.jitter": ('"5m"', "5m"),
+    "recurrences.nightly.retry": ('"slow"', "slow"),
+    "recurrences.nightly.concurrency_key": ('"disk"', "disk"),
+    "recurrences.nightly.concurrency_limit": ("2", "2"),
+    "recurrences.nightly.order_key": ('"disk"', "disk"),
+    "recurrences.nightly.rate_key": ('"disk"', "disk"),
+    "recurrences.nightly.rate": ('"60/1h"', "60/1h"),
+    "recurrences.nightly.headers": ('{ team = "ops" }', '{"team": "ops"}'),
+    "recurrences.nightly.headers.team": ('"ops"', "ops"),
     "recurrences.nightly.timezone": ('"Europe/Paris"', "Europe/Paris"),
     "recurrences.nightly.queue": ('"long"', "long"),
     "recurrences.nightly.payload": ('{ target = "db1", n = 3 }', '{"target": "db1", "n": 3}'),
@@ -104,6 +112,8 @@ NEEDED = {
     "queues": {},
 }
 """What an entry of a table cannot do without."""
+NEEDED_BY = {"concurrency_limit": "concurrency_key", "rate": "rate_key"}
+"""Key of a recurrence → the one without which it says nothing."""
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +134,8 @@ def with_what_it_needs(path: str) -> dict[str, tuple[str, str]]:
         needed = dict(NEEDED[table])
         if rest[1] == "cron":
             del needed["every"]
+        if table == "recurrences" and (key := NEEDED_BY.get(rest[1])):
+            needed[key] = WRITTEN[f"{table}.{rest[0]}.{key}"]
         wanted |= {f"{table}.{rest[0]}.{key}": value for key, value in needed.items() if key != rest[1]}
     return wanted
 

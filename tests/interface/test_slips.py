@@ -65,7 +65,7 @@ SLIPS: dict[str, tuple[Callable[[Any, Any], object], type[Exception], str]] = {
     "no option of every": (
         lambda app, _: app.every("5m", xyz=1),
         TypeError,
-        r"^unknown option: xyz; known here: after, aliases, delivery, .*, missed, name, overlap, ping, .*, timezone",
+        r"^unknown option: xyz; known here: after, aliases, .*, missed, name, .*, overlap, ping, .*, timezone",
     ),
     "1 day": (
         lambda app, _: app.every("1 day", name="daily")(lambda: None),

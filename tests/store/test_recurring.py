@@ -11,7 +11,7 @@ import pytest
 
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import LeaseLost, NotFound
-from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.message import NewMessage, decoded_options
 from pollconsumer.core.news.events import (
     Event,
     QueueLeftOut,
@@ -236,6 +236,26 @@ def test_none_is_enqueued_while_the_one_before_is_unfinished_where_they_may_not_
 
 
 AFTER_END = replace(HOURLY, after=After.END)
+
+
+def test_an_occurrence_may_begin_until_so_long_after_its_instant_however_late_it_is_enqueued(
+    act: Acting, look: Looking
+) -> None:
+    options = {"expires": 3 * 3600.0, "timeout": 30.0, "max_attempts": 2, "concurrency_key": "k"}
+    act.launch(FIRST, replace(HOURLY, options=options, headers={"a": "b"}))
+    due = come_due(look)
+    assert act.move() == 1
+    standing = act.recurring.find("x")
+    assert standing.last is not None
+    record, row = look.hash("records")[standing.last], look.hash("rows")[standing.last]
+    _, _, stored, expires, _ = rows.content(record)
+    instant = rows.due_at(row[: rows.SCHEDULED] + bytes(6) + row[rows.DUE :])
+    assert (instant, expires) == (due + HOUR, due + 4 * HOUR)
+    found, _ = decoded_options(stored)
+    assert (found.headers, found.timeout, found.max_attempts) == ({"a": "b"}, 30.0, 2)
+    assert row[rows.FLAGS] & rows.CONCURRENCY_KEY
+    act.recurring.trigger(standing)
+    assert act.recurring.find("x").last != standing.last
 
 
 @pytest.mark.parametrize("reserved", [False, True])

@@ -203,17 +203,23 @@ class PollConsumer(HookRegistration):
         enabled: bool = True,
         priority: int = 0,
         ping: str | None = None,
+        expires: Span | None = None,
+        concurrency_key: str | None = None,
+        concurrency_limit: int | None = None,
+        order_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
         **options: Unpack[HandlerOptions],
     ) -> Register:
         """Register a function as a recurring handler: by a cron expression in ``timezone``, or by a period: text
         such as ``90s``, a number of seconds, or a timedelta.
 
         ``H`` in a field of the expression is a value that namespace and name choose; each instant is later by a part of
-        ``jitter``, which they choose, too.
-        A parameter ``occurrence: datetime`` receives its due instant. ``missed`` is the policy for missed occurrences;
-        with ``overlap="skip"`` none is enqueued while the last one is unfinished. With ``after="end"`` a period counts
-        from the last one's end: completed, dead, cancelled or expired. With ``enabled=False`` it is listed and does not
-        recur. ``ping``: the URL of a monitor that is told how each occurrence begins and ends.
+        ``jitter``, which they choose, too. A parameter ``occurrence: datetime`` receives its due instant. ``missed`` is
+        the policy for missed occurrences; with ``overlap="skip"`` none is enqueued while the last one is unfinished.
+        With ``after="end"`` a period counts from the last one's end: completed, dead, cancelled or expired. With
+        ``enabled=False`` it is listed and does not recur. ``ping``: the URL of a monitor that is told how each
+        occurrence begins and ends. ``expires``: how long after its instant one may still be begun. ``concurrency_key``,
+        ``concurrency_limit``, ``order_key``, ``headers``: as of a message's ``using``.
         """
         if callable(when):
             raise ConfigurationError("every", getattr(when, "__name__", when), 'say how often, as in @app.every("5m")')
@@ -244,6 +250,11 @@ class PollConsumer(HookRegistration):
                 priority=priority,
                 enabled=enabled,
                 ping=ping,
+                expires=expires,
+                concurrency_key=concurrency_key,
+                concurrency_limit=concurrency_limit,
+                order_key=order_key,
+                headers=headers or {},
             )
             return handler
 

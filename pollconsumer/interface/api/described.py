@@ -58,6 +58,7 @@ def describe_recurrence(standing: RecurrenceStatus) -> dict[str, Any]:
     """A recurrence as ``--json`` shows it. If its definition is unreadable, the keys of the definition are None."""
     rule, previous = standing.recurrence, standing.previous
     previous = previous and previous._replace(result=shown_value(previous.result))
+    options = {} if rule is None else dict(rule.options)
 
     def defined(*names: str) -> dict[str, Any]:
         return {name: getattr(rule, name, None) for name in names}
@@ -79,6 +80,12 @@ def describe_recurrence(standing: RecurrenceStatus) -> dict[str, Any]:
         and {"instant": iso(previous.instant), "completed_at": iso(previous.completed), "result": previous.result},
         "owners": list(standing.owners),
         **defined("headers", "times"),
+        "expires_seconds": options.pop("expires", None),
+        "timeout_seconds": options.pop("timeout", None),
+        **{name: options.get(name) for name in ("max_attempts", "retry")},
+        **{name: options.get(name) for name in ("concurrency_key", "concurrency_limit", "order_key")},
+        "rate_key": (rule and rule.rate_key) or None,
+        "rate": (rule and rule.rate) or None,
         "until": rule and rule.until and iso(rule.until),
         **defined("created_by"),
         "created_at": rule and rule.created and iso(rule.created),

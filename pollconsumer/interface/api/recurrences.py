@@ -7,12 +7,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Literal, Required, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, Required, TypeVar, Unpack
 
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData, unknown_options
 from pollconsumer.core.messages.codec import encoded_json, readable_value
-from pollconsumer.core.messages.message import Codec, check_new_headers
+from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.notation.timespan import Span, parse_duration
@@ -20,11 +20,11 @@ from pollconsumer.core.recurrence import LONGEST_CREATOR, LONGEST_NAME, MOST_TIM
 from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
-from pollconsumer.interface.api.slips import check_arguments
+from pollconsumer.interface.api.slips import check_arguments, check_retry
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.reading import check_rule, recurrence_by
 from pollconsumer.interface.settings.values import parse_word, read_period
-from pollconsumer.runtime.new_messages import Defaults, due_ms
+from pollconsumer.runtime.new_messages import Defaults, OccurrenceOptions, due_ms
 from pollconsumer.store.client.wire import Strict
 from pollconsumer.store.recurrence_interventions import AT_ONCE, Occurred, Put, Recurrences
 from pollconsumer.store.recurrences import RecurrenceStatus
@@ -34,13 +34,15 @@ _NAME = re.compile(rf"[A-Za-z0-9_.:@+-]{{1,{LONGEST_NAME}}}")
 T = TypeVar("T")
 
 
-class PutOptions(TypedDict, total=False):
+class PutOptions(OccurrenceOptions, total=False):
     """A recurrence, except for its name.
 
     One of ``every``, a period in seconds, as text such as ``5m`` or as a timedelta, and ``cron``, an expression in
     ``timezone``, where ``H`` in a field is a value that namespace and name choose. ``jitter``: each instant is later by
-    a part of it, which they choose, too. ``payload``, ``priority``, ``headers``: of its messages. ``queue``: theirs, by
-    default the handler's, else ``default``. ``missed``, ``overlap``, ``after``: as of ``PollConsumer.every``. With
+    a part of it, which they choose, too. ``payload``, ``priority``: of its messages. ``queue``: theirs, by default the
+    handler's, else ``default``. ``concurrency_key``, ``concurrency_limit``, ``order_key``, ``rate_key``, ``rate``,
+    ``headers``, ``timeout``, ``max_attempts``, ``retry``: as of a message's ``using``. ``expires``: how long after its
+    instant one may still be begun. ``missed``, ``overlap``, ``after``: as of ``PollConsumer.every``. With
     ``enabled=False`` it is listed and yields nothing.
 
     ``first``: where it begins if it is new, or has another rule: ``now`` at once; ``next`` with the rule's next
@@ -57,7 +59,6 @@ class PutOptions(TypedDict, total=False):
     payload: Mapping[str, Any] | None
     queue: str | None
     priority: int
-    headers: Mapping[str, str] | None
     missed: Literal["skip", "once", "all"]
     overlap: Literal["skip", "allow"]
     after: Literal["due", "end"]
@@ -117,7 +118,6 @@ def _new_put(
 ) -> Put:
     payload, first, until = given.pop("payload", {}), given.pop("first", "now"), given.pop("until", None)
     times, created_by = given.pop("times", None), given.pop("created_by", None)
-    headers = check_new_headers(given.pop("headers", {}))
     rule = _rule(given)
     if times is not None and (not isinstance(times, int) or isinstance(times, bool) or not 1 <= times <= MOST_TIMES):
         raise BadData("times", repr(times), f"a whole number from 1 to {MOST_TIMES}")
@@ -125,12 +125,11 @@ def _new_put(
         raise BadData("created_by", repr(created_by), f"text of 1 to {LONGEST_CREATOR} characters")
     fields = {
         "every": None if rule.every is None else _whole(parse_duration(rule.every)),
-        "payload": _payload(payload, registered),
+        "payload": _payload(payload, registered, rule.retry),
         "occurrence_wanted": registered is not None and registered.definition.takes_occurrence,
         "at_run_time": True,
         "times": times,
         "until": None if until is None else datetime_of(due_ms(until)),
-        "headers": headers,
         "created_by": created_by,
     }
     if first not in ("now", "next"):
@@ -152,13 +151,15 @@ def _rule(given: dict[str, Any]) -> RecurrenceSettings:
     return rule
 
 
-def _payload(given: Mapping[str, Any], registered: RegisteredHandler | None) -> Any:
-    """The arguments in ``given`` as JSON has them; checked, if the handler is registered here."""
+def _payload(given: Mapping[str, Any], registered: RegisteredHandler | None, retry: str | None) -> Any:
+    """The arguments in ``given`` as JSON has them; checked, as is the policy ``retry``, if the handler is registered
+    here."""
     given = dict(given) if isinstance(given, Mapping) else given
     if registered is None or not isinstance(given, dict):  # what is no object is refused as that
         return json.loads(encode_payload(given))
     payload = json.loads(encode_payload(registered.arguments.dumped(given)))
     check_arguments(registered, payload, recurs=True)
+    check_retry(registered, retry)
     return payload
 
 

@@ -10,7 +10,7 @@ import click
 
 from pollconsumer.core import choices
 from pollconsumer.core.errors import shown, suggestion
-from pollconsumer.core.messages.message import MAX_PRIORITY, read_header
+from pollconsumer.core.messages.message import MAX_PRIORITY, MOST_ATTEMPTS, read_header
 from pollconsumer.core.notation.instants import read_instant
 from pollconsumer.core.notation.text import is_text
 from pollconsumer.core.notation.timespan import YEAR, format_duration, parse_duration
@@ -25,6 +25,7 @@ from pollconsumer.interface.settings.model import (
     declared_fields,
 )
 from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, parse_memory
+from pollconsumer.runtime.new_messages import LONGEST_DELAY
 
 if TYPE_CHECKING:
     _ParamType = click.ParamType[Any]
@@ -159,6 +160,13 @@ def priority_option(told: str = "") -> Callable[[Function], Function]:
     return option("--priority", f"Smaller numbers come first.{told}", kind)
 
 
+def message_options(function: Function) -> Function:
+    """A decorator for the options of ``OccurrenceOptions``, which single messages and those of recurrences have."""
+    for declare in reversed(_OF_MESSAGES):
+        function = declare(function)
+    return function
+
+
 def limit_option(default: int = 100, *, most: int | None = None) -> Callable[[Function], Function]:
     """The option ``--limit``, of which ``most`` is the largest value."""
     told, kind = "Show at most this many.", click.IntRange(1, most)
@@ -207,6 +215,30 @@ NAMED_PATH = Value("path", named_path)
 NAMED_FILE = Value("path", lambda text: text if named_path(text) else "")
 """A path as it was written: ``./-`` is a file, ``-`` is standard input or output."""
 CRON, MEMORY_SIZE, QUEUE_NAME = Value("cron", _cron), Value("size", parse_memory), Value("name", _name)
+_OF_MESSAGES = (
+    option("--concurrency-key", "Handle messages with this key one at a time."),
+    option(
+        "--concurrency-limit", "With --concurrency-key: handle this many at a time. Default: 1.", click.IntRange(1, 255)
+    ),
+    option("--order-key", "Handle messages with this key in their order, each when the one before has ended."),
+    option("--rate-key", "Limit the rate of messages with this key."),
+    option(
+        "--rate",
+        "With --rate-key: at most this many per period, as 60/1h. Default: the queue's rate.",
+        metavar="N/PERIOD",
+    ),
+    option(
+        "--expires", "Do not start it later than this after it is due.", Duration(positive=True, most=LONGEST_DELAY)
+    ),
+    header_option("Add a header. Repeatable."),
+    option("--timeout", "How long the handler may run. Default: the handler's timeout.", Duration(positive=True)),
+    option(
+        "--max-attempts",
+        "Attempts before it is a dead letter. Default: the handler's.",
+        click.IntRange(1, MOST_ATTEMPTS),
+    ),
+    option("--retry", "Name of a retry policy. Default: the handler's.", metavar="POLICY"),
+)
 JSON_OBJECT, JSON_ARRAY = json_option("Print one JSON object."), json_option("Print one JSON array.")
 
 

@@ -140,6 +140,27 @@ class RecurrenceSettings(Section):
     """`false`: it is listed, but enqueues nothing."""
     ping: str | None = Field(default=None, repr=False)
     """Monitor URL to ping when an occurrence starts and ends. Keep it secret."""
+    expires: Duration | None = Field(default=None, gt=0, le=YEAR)
+    """Latest start of its messages: how long after its due time a message may still be started."""
+    timeout: Duration | None = Field(default=None, gt=0, le=YEAR)
+    """How long the handler may run for its messages. Default: the handler's timeout."""
+    max_attempts: Whole | None = Field(default=None, ge=1, le=MOST_ATTEMPTS)
+    """After this many failed attempts its message is a dead letter. Default: the handler's."""
+    retry: str | None = None
+    """Name of a retry policy for its messages. Default: the handler's delays."""
+    concurrency_key: str | None = None
+    """Its messages, and all others of the queue with this key, are handled one at a time."""
+    concurrency_limit: Whole | None = None
+    """With `concurrency_key`: how many of them are handled at a time, in place of one."""
+    order_key: str | None = None
+    """Its messages, and all others of the queue with this key, are handled in their order, each when the one before has
+    ended."""
+    rate_key: str | None = None
+    """Key by which the rate of its messages is limited. Default: the handler's."""
+    rate: Rate | None = None
+    """With `rate_key`: at most this many messages per period, as `60/1h`. Default: the handler's or the queue's."""
+    headers: dict[str, Any] = {}
+    """Headers of its messages, a table of text."""
 
 
 class CommandSettings(Section):

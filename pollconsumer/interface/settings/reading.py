@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.choices import After
 from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError, shown, suggestion
-from pollconsumer.core.messages.message import check_handler, check_priority
+from pollconsumer.core.messages.message import NewMessage, check_handler
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.text import HIDDEN, check_address, redacted, site_of
 from pollconsumer.core.notation.timespan import format_duration, parse_duration
@@ -34,12 +34,12 @@ from pollconsumer.interface.settings.model import (
 )
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX, variable
 from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, check_zone
+from pollconsumer.runtime.new_messages import Defaults, OccurrenceOptions, new_message
 from pollconsumer.runtime.system.own_files import EMBEDDED
 from pollconsumer.store.client.address import several_hosts
 
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.runtime.new_messages import Defaults
 
 RETRY = ("first", "factor", "most", "jitter")
 SERVICE_LINK = PREFIX + r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
@@ -47,6 +47,7 @@ SERVICE_LINK = PREFIX + r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|
 ELSEWHERE = "no setting has it; docs/reference/settings.md lists each one's variable"
 OF_HANDLERS = frozenset({"delivery", "fatal", "isolation", "max_attempts", "result_ttl", "retry", "timeout"})
 """Options of handlers that people look for among settings."""
+_OF_MESSAGES = OccurrenceOptions.__annotations__.keys()
 RULES = {"crontab": "cron", "interval": "every", "schedule": "cron"}
 """Words of other queues → the key of a recurrence."""
 
@@ -198,7 +199,6 @@ def check_rule(recurrence: RecurrenceSettings) -> None:
         raise ValueError(f"handler; {error}") from None
     if recurrence.queue is not None and not (isinstance(recurrence.queue, str) and NAME.fullmatch(recurrence.queue)):
         raise ValueError(f"queue; {NAME_RULE}")
-    check_priority(recurrence.priority)
     if not isinstance(recurrence.enabled, bool):
         raise ValueError(f"enabled: {shown(repr(recurrence.enabled))}; true or false")
     _check_when(recurrence)
@@ -209,15 +209,25 @@ def check_rule(recurrence: RecurrenceSettings) -> None:
         except ValueError as error:
             raise ValueError(f"ping: {shown(site_of(str(recurrence.ping)))}; {error}") from None
     _check_payload(recurrence.payload)
+    _message_of(recurrence)
+
+
+def _message_of(rule: RecurrenceSettings) -> NewMessage:
+    """A message with the options of the recurrence's. ValueError for an invalid one."""
+    given: Any = {name: value for name in _OF_MESSAGES if (value := getattr(rule, name)) is not None}
+    return new_message(rule.handler, {}, priority=rule.priority, **given)
 
 
 def recurrence_by(rule: RecurrenceSettings, name: str, namespace: str, defaults: Defaults, **fields: Any) -> Recurrence:
     """The recurrence of checked settings. ``defaults``: those of its occurrences; ``fields``: those that the settings
     do not have."""
     from pollconsumer.core.notation.cron_expression import five_fields, spread
-    from pollconsumer.core.recurrence import Recurrence, offset_of
+    from pollconsumer.core.recurrence import OF_MESSAGES, Recurrence, offset_of
 
-    given = dict(vars(rule))
+    message, given = _message_of(rule), dict(vars(rule))
+    read = {**message._asdict(), "expires": message.lifetime / 1000, "headers": dict(message.headers or {})}
+    given |= {"headers": read["headers"], "rate_key": message.rate_key, "rate": message.rate}
+    given["options"] = {each: read[each] for each in OF_MESSAGES if given.pop(each) is not None}
     if (jitter := given.pop("jitter")) is not None:
         given["offset"] = offset_of(parse_duration(jitter), namespace, name)
     if rule.cron is not None:

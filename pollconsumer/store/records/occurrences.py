@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core import json_values
-from pollconsumer.core.messages.message import ENCODED, NewMessage
+from pollconsumer.core.messages.message import ENCODED
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso_of
 from pollconsumer.store.records import rows
 
@@ -73,7 +73,4 @@ def record_of(recurrence: Recurrence, instant: int) -> bytes:
     if recurrence.occurrence_wanted:
         payload = payload | {"occurrence": datetime_of(instant).isoformat()}
     encoded = json.dumps(payload, ensure_ascii=False).encode()
-    message = NewMessage("", recurrence.queue, recurrence.handler, encoded, recurrence.priority)
-    message = message._replace(headers=recurrence.headers or None, ping=recurrence.ping)
-    message = message._replace(rate_key=recurrence.rate_key, rate=recurrence.rate)
-    return rows.new_record(message._replace(encoded=ENCODED in recurrence.payload))
+    return rows.new_record(recurrence.message(encoded)._replace(encoded=ENCODED in recurrence.payload))

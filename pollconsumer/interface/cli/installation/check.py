@@ -26,7 +26,7 @@ from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
 from pollconsumer.core.window import predict_stop
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.interface.api.slips import check_arguments
+from pollconsumer.interface.api.slips import check_arguments, check_retry
 from pollconsumer.interface.assembly import log_outputs
 from pollconsumer.interface.assembly.handlers import (
     LongHandler,
@@ -300,6 +300,7 @@ def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Ha
         if (known := functions.get(each.handler)) is not None:
             try:
                 check_arguments(known, each.payload, recurs=True)
+                check_retry(known, each.options.get("retry"))
             except BadData as error:
                 raise ConfigurationError(f"recurrences.{each.name}: {error}") from None
 

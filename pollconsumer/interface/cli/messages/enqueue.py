@@ -25,7 +25,7 @@ from pollconsumer.core.errors import (
     suggestion,
 )
 from pollconsumer.core.messages.codec import coded, encoded_json, is_encoded
-from pollconsumer.core.messages.message import MOST_ATTEMPTS, NewMessage
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import datetime_of, given_instant
 from pollconsumer.core.users_code import refusing
@@ -50,8 +50,8 @@ from pollconsumer.interface.cli.types import (
     QUEUE_NAME,
     Duration,
     WordType,
-    header_option,
     json_option,
+    message_options,
     option,
     priority_option,
 )
@@ -107,23 +107,8 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
     "With --replace: due at the latest this long after it was first enqueued, however often it is replaced.",
     Duration(most=LONGEST_DELAY),
 )
-@option("--concurrency-key", "Handle messages with this key one at a time.")
-@option(
-    "--concurrency-limit", "With --concurrency-key: handle this many at a time. Default: 1.", click.IntRange(1, 255)
-)
-@option("--order-key", "Handle messages with this key in their order, each when the one before has ended.")
-@option("--rate-key", "Limit the rate of messages with this key.")
-@option(
-    "--rate", "With --rate-key: at most this many per period, as 60/1h. Default: the queue's rate.", metavar="N/PERIOD"
-)
 @option("--id", "Id of the message. If there is a message with it, enqueue nothing.")
-@option("--expires", "Do not start it after this time.", Duration(positive=True, most=LONGEST_DELAY))
-@header_option("Add a header. Repeatable.")
-@option("--timeout", "How long the handler may run. Default: the handler's timeout.", Duration(positive=True))
-@option(
-    "--max-attempts", "Attempts before it is a dead letter. Default: the handler's.", click.IntRange(1, MOST_ATTEMPTS)
-)
-@option("--retry", "Name of a retry policy. Default: the handler's.", metavar="POLICY")
+@message_options
 @option(
     "--ndjson",
     "Enqueue a message for each line: a JSON object with handler, payload and options.",

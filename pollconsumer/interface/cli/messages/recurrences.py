@@ -38,9 +38,9 @@ from pollconsumer.interface.cli.types import (
     Duration,
     Value,
     WordType,
-    header_option,
     json_option,
     limit_option,
+    message_options,
     option,
     priority_option,
 )
@@ -356,7 +356,7 @@ def _ahead(moment: datetime, now: int) -> str:
 @option("--after", "end: count --every from the end of the last one. Default: due.", WordType(After))
 @option("--queue", "Queue of its messages. Default: the handler's.", QUEUE_NAME)
 @priority_option(" Default: 0.")
-@header_option("Add a header to its messages. Repeatable.")
+@message_options
 @option("--created-by", "Who added it, as shown by 'recurrences list'.")
 @option("--ping", "Monitor URL to call when an occurrence starts and ends.", metavar="URL")
 @click.option(

@@ -9,6 +9,8 @@ local function occur(id, instant, record, now)
   if redis.call('HEXISTS', records, id) + redis.call('HEXISTS', rows, id) + redis.call('SISMEMBER', id_memory, id)
     + redis.call('SISMEMBER', id_memory_before, id) > 0 then return false end  -- GUARD id of the occurrence
   record = sub(record, 1, RECORD_SCHEDULED - 1) .. be6(now) .. sub(record, RECORD_SCHEDULED)
+  -- GUARD an expiry counts from the instant
+  if byte(record, RECORD_FLAGS) >= RECORD_ALONE then record = expiring(record, instant) end
   local row = fresh_row(record)
   redis.call('HSET', records, id, record)
   redis.call('HSET', rows, id, set(row, DUE, be6(instant)))
