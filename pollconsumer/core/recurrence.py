@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import After, Missed, Overlap
-from pollconsumer.core.messages.message import NewMessage, checked, options_of
+from pollconsumer.core.messages.message import LONGEST_CREATOR, NewMessage, checked, options_of
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.cron_expression import Cron
 from pollconsumer.core.notation.digests import sha256
@@ -29,7 +29,6 @@ _LAST = LAST_MILLISECOND - int(DAY * 1000)
 LEAST_PERIOD, MOST_PERIOD = 1.0, 5 * YEAR
 LONGEST_NAME = 100
 """Maximum length of a name that is put at run time: together with an instant, it must make an id."""
-LONGEST_CREATOR = 200
 MOST_TIMES = 10**9
 First = Literal["now", "next"] | int
 """Where a recurrence that is put at run time begins: at once, at its rule's next instant, or at an instant, in epoch

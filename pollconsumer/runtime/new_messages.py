@@ -16,9 +16,11 @@ from pollconsumer.core.messages.message import (
     NewMessage,
     check_concurrency,
     check_handler,
+    check_headers,
     check_key,
     check_new_headers,
     checked,
+    created_header,
     options_of,
     scoped_key,
 )
@@ -152,7 +154,8 @@ class SendOptions(OccurrenceOptions, total=False):
     ``rate`` that of the queue. ``id``: instead of a generated one; used twice, it makes one message; Conflict if it has
     another handler or payload.
 
-    ``headers``: names and text, 4 KiB at most, that travel with the message apart from its payload. ``timeout``,
+    ``headers``: names and text, 4 KiB at most, that travel with the message apart from its payload. ``created_by``: who
+    creates it, 200 characters at most, to be listed; it is the header ``created-by``. ``timeout``,
     ``max_attempts`` and ``retry``, the name of a policy that ``PollConsumer.retry_policy`` registered, take the place
     of its handler's. ``expires``: how long after it was enqueued or, if that is later, due, it may still be begun;
     after that it is not handled, and ends as expired. ``then``, as ``handler.args(…)``: a message that is enqueued when
@@ -170,6 +173,7 @@ class SendOptions(OccurrenceOptions, total=False):
     replace: bool
     at_most: Span | None
     id: str | None
+    created_by: str | None
     then: Sendable | None
     failed: Sendable | None
 
@@ -204,7 +208,7 @@ class Defaults(NamedTuple):
 
 
 _OPTIONS = SendOptions.__annotations__.keys()
-_TRAVELLING = {"expires", *TRAVELLING} & _OPTIONS
+_TRAVELLING = {"expires", "created_by", *TRAVELLING} & _OPTIONS
 
 
 def refuse_unknown(options: SendOptions) -> None:
@@ -308,6 +312,8 @@ def _travelling(message: NewMessage, options: dict[str, Any]) -> NewMessage:
     """``message`` with checked ``options``."""
     if "expires" in options:
         message = message._replace(lifetime=lifetime_ms("expires", options.pop("expires")))
+    if "created_by" in options:
+        options["headers"] = check_headers(options.get("headers", {})) | created_header(options.pop("created_by"))
     if "timeout" in options:
         options["timeout"] = milliseconds("timeout", options["timeout"]) / 1000
     checked_options = options_of(message._replace(**options))

@@ -56,7 +56,7 @@ TokenName = Literal["token", "enqueue_token", "manage_token"]
 """The setting that a request's token is compared with."""
 STATE = ("id", "queue", "handler", "state", "attempts")
 """What the sender of messages is told of one; and what who manages them is told beside that."""
-DETAILS = ("last_error", "result", "progress", "timestamps", "durations")
+DETAILS = ("created_by", "last_error", "result", "progress", "timestamps", "durations")
 WHO = "web"
 """In the audit log, whoever has the token for managing."""
 

@@ -16,6 +16,7 @@ attempts                    whole number              1                         
 generation                  whole number              0                              how often it was redriven
 payload                     object or null            {"to": "ada@example.org"}      null: dropped, or malformed
 headers                     object                    {"trace": "4f2"}
+created_by                  text or null              "ada"                          the header `created-by`
 expires_at                  instant or null           null
 last_error                  text or null              "ValueError: no such address"
 traceback                   text or null              null

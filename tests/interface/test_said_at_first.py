@@ -26,7 +26,7 @@ write '{"to": "ada@example.org", "n": "007"}'""",
     ("enqueue", "record", '{to: "it\'s"}'): """payload is not JSON: {to: "it's"}; write '{"to": "it'"'"'s"}'""",
     ("enqueue", "record", "{at: 10:30}"): "payload is not JSON: {at: 10:30}; Expecting property name enclosed in \
 double quotes, at column 2",
-    ("dead", "redrive"): "no dead letters chosen; give ids or --all, --handler, --header or --queue",
+    ("dead", "redrive"): "no dead letters chosen; give ids, --all, --handler, --header, --created-by or --queue",
     ("dead", "redrive", "a", "--all"): "ids and a selection; give one of the two",
     ("list", "dead"): "unexpected argument: dead; a state is given as --state dead",
     ("list", "failed"): "unexpected argument: failed; a state is given as --state dead",

@@ -36,6 +36,9 @@ MAX_KEY_BYTES = 255
 DIGESTED_BYTES = 33
 """Length of a digested handler's name, with what ends it."""
 MAX_HEADERS_BYTES = 4096
+CREATED_BY = "created-by"
+"""The header that says who created a message."""
+LONGEST_CREATOR = 200
 _HEADER_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 FIRST_OPTIONS = frozenset(("headers", "timeout", "max_attempts", "retry", "ping"))
@@ -259,6 +262,13 @@ def check_policy_name(name: object) -> str:
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= 100:
         raise BadData("retry", repr(name), "the name of a policy, 1 to 100 printable characters")
     return name
+
+
+def created_header(who: object) -> dict[str, str]:
+    """The header that says who created a message. BadData for what is no name."""
+    if not isinstance(who, str) or not who.isprintable() or not 0 < len(who) <= LONGEST_CREATOR:
+        raise BadData("created_by", repr(who), f"1 to {LONGEST_CREATOR} printable characters")
+    return {CREATED_BY: who}
 
 
 def variable_of(header: str) -> str:

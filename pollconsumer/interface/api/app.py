@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 
 from pollconsumer.core.errors import ConfigurationError, unknown_options
 from pollconsumer.core.lifecycle import State, StateName
-from pollconsumer.core.messages.message import Codec, check_headers, check_policy_name
+from pollconsumer.core.messages.message import Codec, check_headers, check_policy_name, created_header
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.app_calls import AppCalls
@@ -348,19 +348,20 @@ class PollConsumer(HookRegistration):
         key: str | None = None,
         older_than: Span | None = None,
         header: Mapping[str, str] | None = None,
+        created_by: str | None = None,
     ) -> Messages:
         """All messages of which everything holds that is given.
 
         ``recurrence``: they are its occurrences. ``key``: they hold this unique key. ``older_than``: how long ago they
         entered their state at least, in seconds, as text such as ``5m`` or as a timedelta. ``header``: they have each
-        of these headers. ValueError for an invalid value.
+        of these headers. ``created_by``: who created them. ValueError for an invalid value.
         """
         from pollconsumer.interface.api.batches import Messages
         from pollconsumer.store.reading.inspector import Selection
 
         chosen = None if state is None else parse_word(State, "state", state)
         age = None if older_than is None else milliseconds("older_than", older_than) / 1000
-        headers = None if header is None else check_headers(header)
+        headers = check_headers(header or {}) | ({} if created_by is None else created_header(created_by))
         return Messages(self._calls, Selection(chosen, queue, handler, recurrence, key, age, headers))
 
 

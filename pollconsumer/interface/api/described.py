@@ -28,6 +28,7 @@ def describe(message: Message) -> dict[str, Any]:
         "generation": row.generation,
         "payload": shown_value(message.payload),
         "headers": dict(message.headers),
+        "created_by": message.created_by,
         "expires_at": None if message.expires_at is None else iso(message.expires_at),
         "last_error": message.last_error,
         "traceback": message.traceback,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.message import CREATED_BY
 from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.interface.cli.output import given_row, json_text, print_quoted, print_table, printed_as_json, span
 
@@ -33,7 +34,8 @@ def print_message(details: dict[str, Any]) -> None:
         *((name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts")),
         *given_row("order key", details["order_key"]),
         ("payload", _json(details["payload"])),
-        *(("header", f"{name}: {value}") for name, value in details["headers"].items()),
+        *(("header", f"{name}: {value}") for name, value in details["headers"].items() if name != CREATED_BY),
+        *given_row("created by", details["created_by"]),
         *given_row("expires", details["expires_at"]),
         *given_row("last error", details["last_error"]),
         *given_row("result", _json(details["result"])),

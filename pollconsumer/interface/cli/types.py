@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from pollconsumer.core import choices
 from pollconsumer.core.errors import shown, suggestion
-from pollconsumer.core.messages.message import MAX_PRIORITY, MOST_ATTEMPTS, read_header
+from pollconsumer.core.messages.message import CREATED_BY, MAX_PRIORITY, MOST_ATTEMPTS, read_header
 from pollconsumer.core.notation.instants import read_instant
 from pollconsumer.core.notation.text import is_text
 from pollconsumer.core.notation.timespan import YEAR, format_duration, parse_duration
@@ -152,6 +153,22 @@ def header_option(told: str) -> Callable[[Function], Function]:
     """The option ``--header NAME=VALUE``, as ``headers``; ``told`` is its help."""
     kind = Value("NAME=VALUE", read_header)
     return click.option("--header", "headers", multiple=True, type=kind, callback=_as_mapping, help=told)
+
+
+def label_options(what: str) -> Callable[[Function], Function]:
+    """The options ``--header`` and ``--created-by``, both as ``headers``; ``what`` they select."""
+
+    def give(command: Function) -> Function:
+        @wraps(command)
+        def call(*args: Any, headers: dict[str, str] | None, created_by: str | None, **others: Any) -> Any:
+            if created_by is not None:
+                headers = {**(headers or {}), CREATED_BY: created_by}
+            return command(*args, headers=headers, **others)
+
+        named = option("--created-by", f"{what} that this person created.")(call)
+        return cast("Function", header_option(f"{what} with this header. Repeatable: all must match.")(named))
+
+    return give
 
 
 def priority_option(told: str = "") -> Callable[[Function], Function]:

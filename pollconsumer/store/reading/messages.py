@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from pollconsumer.core import json_values
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.messages import sequel as sequels
-from pollconsumer.core.messages.message import decoded_options
+from pollconsumer.core.messages.message import CREATED_BY, decoded_options
 from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.notation.instants import datetime_of, moment_of
@@ -60,6 +60,11 @@ class Message(NamedTuple):
     def handler(self) -> str:
         """The name of its handler."""
         return self.row.handler
+
+    @property
+    def created_by(self) -> str | None:
+        """Who created it, as ``created_by`` said; None if that was not given."""
+        return self.headers.get(CREATED_BY)
 
     @property
     def attempts(self) -> int:

@@ -7,11 +7,14 @@ name may have one.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core import json_values
-from pollconsumer.core.messages.message import ENCODED
+from pollconsumer.core.errors import BadData
+from pollconsumer.core.messages.message import ENCODED, check_new_headers, created_header
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso_of
 from pollconsumer.store.records import rows
 
@@ -73,4 +76,13 @@ def record_of(recurrence: Recurrence, instant: int) -> bytes:
     if recurrence.occurrence_wanted:
         payload = payload | {"occurrence": datetime_of(instant).isoformat()}
     encoded = json.dumps(payload, ensure_ascii=False).encode()
-    return rows.new_record(recurrence.message(encoded)._replace(encoded=ENCODED in recurrence.payload))
+    message = recurrence.message(encoded)._replace(headers=_headers_of(recurrence) or None)
+    return rows.new_record(message._replace(encoded=ENCODED in recurrence.payload))
+
+
+def _headers_of(recurrence: Recurrence) -> Mapping[str, str]:
+    """The headers of its occurrences: who put it is one of them, unless that is no header, or makes them too long."""
+    if recurrence.created_by is not None:
+        with suppress(BadData):
+            return check_new_headers(created_header(recurrence.created_by) | recurrence.headers)
+    return recurrence.headers

@@ -25,7 +25,7 @@ from pollconsumer.interface.cli.types import (
     JSON_OBJECT,
     QUEUE_NAME,
     WordType,
-    header_option,
+    label_options,
     limit_option,
     option,
 )
@@ -39,7 +39,7 @@ from pollconsumer.store.store import Store
 
 PAGE = 500
 """Messages in memory at a time."""
-LEAST = ("attempts", "queue", "started", "at")
+LEAST = ("attempts", "queue", "started", "created by", "at")
 """Columns that a narrow terminal does without, in this order."""
 WHY_LEFT = "no dead letter any more, record lost, or another message has the unique key"
 UNREADABLE = click.option(
@@ -56,7 +56,7 @@ SHOWN = 160
 @option("--queue", "Only messages of this queue.", QUEUE_NAME)
 @option("--handler", "Only messages of this handler.")
 @option("--recurrence", "Only occurrences of this recurrence.")
-@header_option("Only messages with this header. Repeatable: all must match.")
+@label_options("Only messages")
 @limit_option()
 @JSON_ARRAY
 def list_(
@@ -82,13 +82,13 @@ def print_messages(messages: Iterator[Message]) -> None:
     if printed_as_json(map(describe, messages)):
         return
     page = [*islice(messages, PAGE)]
-    reported = any(message.progress for message in page)  # most handlers do not tell
-    began = any(_started(message) for message in page)
-    told = [*(["started"] if began else []), *(["progress"] if reported else [])]
+    told = [(title, of) for title, of in TOLD.items() if any(map(of, page))]
     columns: Sequence[int] | None = None
-    head: list[list[object]] = [["id", "queue", "handler", "state", "attempts", "at", *told, "last error"]]
+    head: list[list[object]] = [
+        ["id", "queue", "handler", "state", "attempts", "at", *(title for title, _ in told), "last error"]
+    ]
     while head or page:
-        rows = [*head, *(_row(message, began=began, reported=reported) for message in page)]
+        rows = [*head, *(_row(message, [of(message) for _, of in told]) for message in page)]
         columns = print_table(rows[0], rows[1:], LEAST, columns)
         head, page = [], [*islice(messages, PAGE)]
 
@@ -99,14 +99,21 @@ def _started(message: Message) -> str | None:
     return iso(at) if at is not None and message.state is State.RESERVED else None
 
 
-def _row(message: Message, *, began: bool, reported: bool) -> list[object]:
+TOLD: dict[str, Callable[[Message], object]] = {
+    "started": _started,
+    "progress": lambda message: message.progress,
+    "created by": lambda message: message.created_by,
+}
+"""Columns that are shown if any message of the first page has a value there."""
+
+
+def _row(message: Message, told: list[object]) -> list[object]:
     row = message.row
     times = row.timestamps
     since = times.ended_at or times.reserved_at or times.enqueued_at
     at = since or times.next_attempt_at or times.due_at
     what = [message.id, message.queue, row.handler, message.state.value, row.attempts, at and iso(at)]
-    what += [_started(message)] if began else []
-    return [*what, *([message.progress] if reported else []), message.last_error]
+    return [*what, *told, message.last_error]
 
 
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
@@ -128,7 +135,7 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
     for give in (
         option("--queue", "Only dead letters of this queue.", QUEUE_NAME),
         option("--handler", "Only dead letters of this handler."),
-        header_option("Only dead letters with this header. Repeatable: all must match."),
+        label_options("Only dead letters"),
         click.option("--all", "every", is_flag=True, help="All dead letters."),
         click.argument("ids", metavar="ID...", nargs=-1),
     ):
@@ -144,7 +151,7 @@ def dead() -> None:
 @dead.command(name="list", epilog="pollconsumer dead list --handler mail.send")
 @option("--queue", "Only dead letters of this queue.", QUEUE_NAME)
 @option("--handler", "Only dead letters of this handler.")
-@header_option("Only dead letters with this header. Repeatable: all must match.")
+@label_options("Only dead letters")
 @limit_option()
 @UNREADABLE
 @JSON_ARRAY
@@ -221,7 +228,9 @@ def _chosen(ids: tuple[str, ...], every: bool, selection: Selection) -> Chosen:
     if bool(ids) == (every or narrowed) and (ids or not queue):
         if ids:
             raise UsageError("ids and a selection", None, "give one of the two")
-        raise UsageError("no dead letters chosen", None, "give ids or --all, --handler, --header or --queue")
+        raise UsageError(
+            "no dead letters chosen", None, "give ids, --all, --handler, --header, --created-by or --queue"
+        )
     if not ids:
         return dead_letters(opened().selector, selection)
     inspector = opened().inspector

@@ -109,6 +109,7 @@ pollconsumer enqueue --ndjson rows.ndjson --batch import-42 --then report.send""
 )
 @option("--id", "Id of the message. If there is a message with it, enqueue nothing.")
 @message_options
+@option("--created-by", "Who creates it, as shown by 'list'.")
 @option(
     "--ndjson",
     "Enqueue a message for each line: a JSON object with handler, payload and options.",

@@ -30,8 +30,8 @@ from pollconsumer.interface.cli.types import (
     JSON_OBJECT,
     QUEUE_NAME,
     Duration,
-    header_option,
     json_option,
+    label_options,
     option,
     priority_option,
 )
@@ -44,6 +44,7 @@ from pollconsumer.store.server import known_queues
 
 MANY = 1000
 """A progress bar is shown for more messages than this."""
+SELECTING = "--handler, --key, --recurrence, --header or --created-by"
 WHY_LEFT = "already taken by a launch, or ended"
 QUEUE_OR_ALL = click.argument("name", type=QUEUE_NAME, required=False)
 ALL_QUEUES = click.option("--all", "every", is_flag=True, help="All queues.")
@@ -95,7 +96,7 @@ def would(what: str, count: int, unit: str = "message") -> None:
 @option("--handler", "Messages of this handler.")
 @option("--key", "Messages with this unique key: one of each handler and queue at most.")
 @option("--recurrence", "Occurrences of this recurrence.")
-@header_option("Messages with this header. Repeatable: all must match.")
+@label_options("Messages")
 @click.option(
     "--running", is_flag=True, help="With ids only: also stop running handlers. Ask them, and interrupt them 5s later."
 )
@@ -120,13 +121,13 @@ def cancel(
     """
     if ids:
         if handler or key or recurrence or headers:
-            raise UsageError("ids and a selection", None, "give ids, or --handler, --key, --recurrence and --header")
+            raise UsageError("ids and a selection", None, f"give ids, or {SELECTING}")
         _cancel_each(ids, queue, running=running)
         return
     if running:
         raise UsageError("--running", "no id", "give the ids of the messages to stop")
     if not any((queue, handler, key, recurrence, headers)):
-        raise UsageError("no messages chosen", None, "give ids, or --queue, --handler, --key, --recurrence or --header")
+        raise UsageError("no messages chosen", None, f"give ids, or --queue, {SELECTING}")
     selection = Selection(queue=queue, handler=handler, key=key, recurrence=recurrence, headers=headers)
     store = opened()
     asked = unreserved(store.selector, selection)
