@@ -70,10 +70,20 @@ class Missed(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What becomes of an occurrence that is due while the one before is unfinished: it is skipped or enqueued."""
+    """What becomes of an occurrence that is due while the one before is unfinished."""
 
     SKIP = "skip"
     ALLOW = "allow"
+    """It is enqueued."""
+    QUEUE = "queue"
+    """It is enqueued, and begins when that one has ended; if another waits so already, it is skipped."""
+    REPLACE = "replace"
+    """That one is stopped; when it has ended, this one begins."""
+
+    @property
+    def in_order(self) -> bool:
+        """Whether an occurrence begins when the one before has ended."""
+        return self in (Overlap.QUEUE, Overlap.REPLACE)
 
 
 class After(StrEnum):

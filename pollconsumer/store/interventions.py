@@ -14,7 +14,7 @@ from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED
-from pollconsumer.store.queues.upkeep import offer_parked
+from pollconsumer.store.queues.upkeep import offer_parked, stop_message
 from pollconsumer.store.reading.batch_reader import MALFORMED, BatchReader, BatchStatus
 from pollconsumer.store.reading.ledger import all_names, leases_of
 from pollconsumer.store.reading.messages import Message, by_queue
@@ -24,8 +24,6 @@ from pollconsumer.store.rights import CHANGING, PRODUCER, demand
 from pollconsumer.store.server import known_queues
 
 MAX_PAGE_IDS = 100
-_NEXT = {b"scheduled": "cancel", b"ready": "cancel", b"reserved": "stop"}
-"""The script that stops a message, by the state in which the one before found it."""
 EachPage = Callable[[int, list[str]], object]
 """Called after each page of an act on many messages, with how many it had, and the ids of those that were acted on."""
 
@@ -55,20 +53,7 @@ class Interventions:
         BadData if it has ended, NotFound if there is none.
         """
         self._demand(queue)
-        stored, rows_key = id_bytes(message_id), self._keys.queue(queue, "rows")
-        script, name = self._wire.scripts["stop"], "stop"
-        while True:
-            if name == "stop":
-                fence = rows.fence(self._wire.command("HGET", rows_key, stored) or b"")
-                keys = self._keys.of_script(script, queue)
-                keys[script.keys.index("stop_marker")] += f":{fence}"
-                state = self._wire.call(script, keys, [stored, fence])
-            else:
-                [state] = self._wire.run("cancel", self._keys, queue, [stored])
-            if state not in _NEXT:
-                break
-            name = _NEXT[state]
-        self._refuse("stop", message_id, state)
+        self._refuse("stop", message_id, stop_message(self._wire, self._keys, queue, id_bytes(message_id)))
         note(self._wire, self._keys, "stop", queue, [message_id])
 
     def cancel_all(self, queue: str, ids: Sequence[str], each: EachPage = nobody) -> list[str]:

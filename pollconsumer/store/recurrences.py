@@ -20,7 +20,8 @@ from pollconsumer.core.notation.instants import moment_of
 from pollconsumer.core.recurrence import Recurrence, Replaced, Tick, of_json, tick, tick_after_end
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.records.occurrences import PreviousOccurrence, id_of, read_previous, record_of
+from pollconsumer.store.queues.upkeep import stop_message
+from pollconsumer.store.records.occurrences import PreviousOccurrence, id_of, occurrence_of, read_previous, record_of
 from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.records.rows import ENDING, ended_at, id_bytes, id_text, read_row
 from pollconsumer.store.server import count_of, fields_like, literal, now_ms, readable_queues, unreachable
@@ -357,12 +358,24 @@ class LaunchRecurrences:
                 unreadable += (name, instant)
                 emit(events.RecurrenceUnreadable(id_text(name), queue, str(error)))
                 continue
+            if recurrence.overlap is Overlap.REPLACE and plan.enqueue:
+                plan = Tick(plan.enqueue[-1:], plan.skipped + len(plan.enqueue) - 1, plan.next)
+                self._stop_before(queue, name, plan.enqueue[0])
             commands.append(self._recur(claim, recurrence, (name, instant, definition), plan))
             if plan.skipped:
                 emit(events.OccurrencesSkipped(recurrence.name, plan.skipped))
         if unreadable:
             self._wire.run("set_aside", self._keys, queue, [claim.lineage, claim.fence, *unreadable])
         return sum(max(0, enqueued) for enqueued in self._wire.all(commands)) if commands else 0
+
+    def _stop_before(self, queue: str, name: bytes, instant: int) -> None:
+        """Stop the last occurrence of a recurrence if it is unfinished, and was due before ``instant``: a later one has
+        been enqueued since this recurrence was found due."""
+        key = self._keys.queue(queue, "recurrence_counters")
+        last = self._wire.command("HGET", key, name + b":last") or b""
+        found = occurrence_of(last)
+        if found is not None and found.instant < instant:  # GUARD earlier ones are replaced
+            stop_message(self._wire, self._keys, queue, last)
 
     def _last_ends(self, queue: str, names: Sequence[bytes]) -> dict[bytes, int | None]:
         """When the last occurrence of each recurrence ended, in epoch ms: None while it is unfinished, 0 if there was
@@ -414,9 +427,10 @@ class LaunchRecurrences:
         name, instant, definition = found
         # GUARD none beside an unfinished one
         alone = recurrence.overlap is Overlap.SKIP or recurrence.after is After.END
+        when = 1 if alone else 2 * (recurrence.overlap is Overlap.QUEUE)
         args: list[Any] = [
             claim.lineage, claim.fence, name, instant, "" if plan.next is None else plan.next, plan.skipped,
-            int(alone), "" if recurrence.times is None else recurrence.times, definition,
+            when, "" if recurrence.times is None else recurrence.times, definition,
         ]  # fmt: skip
         for each in plan.enqueue:
             args += (id_of(recurrence.name, each), each, record_of(recurrence, each))

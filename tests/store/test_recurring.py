@@ -19,7 +19,7 @@ from pollconsumer.core.news.events import (
     RecurrenceRemoved,
     RecurrenceUnreadable,
 )
-from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.core.recurrence import Recurrence, Tick
 from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
@@ -236,6 +236,74 @@ def test_none_is_enqueued_while_the_one_before_is_unfinished_where_they_may_not_
 
 
 AFTER_END = replace(HOURLY, after=After.END)
+
+
+IN_ORDER = {"order_key": "recurrence:x"}
+
+
+def test_one_waits_behind_the_one_in_flight_and_no_second_one(act: Acting, look: Looking, store: RedisStore) -> None:
+    act.launch(FIRST, replace(HOURLY, overlap=Overlap.QUEUE, missed=Missed.ALL, options=IN_ORDER))
+    launch = Launch(store)
+    come_due(look, hours=3)
+    assert act.move() == 1
+    come_due(look)
+    assert act.move() == 0
+    first = launch.reserve()
+    assert len(first) == 1
+    come_due(look, hours=3)
+    assert act.move() == 1
+    come_due(look)
+    assert act.move() == 0
+    assert launch.reserve() == []
+    launch.complete(*first)
+    assert [each.id for each in launch.reserve()] == [last_id(look).encode()]
+    come_due(look)
+    assert act.move() == 1
+
+
+REPLACING = replace(HOURLY, overlap=Overlap.REPLACE, missed=Missed.ALL, options=IN_ORDER)
+
+
+def enqueue_one(act: Acting, look: Looking) -> str:
+    """Enqueue an occurrence of five hours ago, and no later one. Returns its id."""
+    act.launch(FIRST, REPLACING)
+    due = int(come_due(look, hours=5))
+    found = b"x", b"%d" % due, REPLACING.as_json().encode()
+    wire = act.recurring._wire  # noqa: SLF001
+    assert wire.all([act.recurring._recur(MOVER, REPLACING, found, Tick((due,), 0, due + HOUR))]) == [1]  # noqa: SLF001
+    return last_id(look)
+
+
+@pytest.mark.parametrize("reserved", [False, True])
+def test_one_that_is_due_cancels_the_one_that_waits_or_stops_the_one_in_flight_and_begins_after_it(
+    act: Acting, look: Looking, store: RedisStore, reserved: bool
+) -> None:
+    replaced, launch = enqueue_one(act, look), Launch(store)
+    in_flight = launch.reserve() if reserved else []
+    assert act.move() == 1
+    assert [*look.hash("stops")] == ([replaced] if reserved else [])
+    assert (look.row(replaced).timestamps.cancelled_at is None) == reserved
+    if reserved:
+        assert launch.reserve() == []
+        launch.complete(*in_flight)
+    assert [each.id for each in launch.reserve()] == [last_id(look).encode()]
+    assert act.recurring.find("x").skipped >= 3
+
+
+def test_one_that_another_launch_has_enqueued_since_the_look_is_not_replaced(
+    act: Acting, look: Looking, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue_one(act, look)
+    stop = AllRecurrences._stop_before  # noqa: SLF001
+
+    def after_another(self: AllRecurrences, queue: str, name: bytes, instant: int) -> None:
+        monkeypatch.undo()
+        assert act.move() == 1
+        stop(self, queue, name, instant)
+
+    monkeypatch.setattr(AllRecurrences, "_stop_before", after_another)
+    assert act.move() == 0
+    assert [each.id for each in Launch(store).reserve()] == [last_id(look).encode()]
 
 
 def test_an_occurrence_may_begin_until_so_long_after_its_instant_however_late_it_is_enqueued(

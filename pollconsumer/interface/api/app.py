@@ -198,7 +198,7 @@ class PollConsumer(HookRegistration):
         timezone: str = "UTC",
         jitter: Span | None = None,
         missed: Literal["skip", "once", "all"] = "once",
-        overlap: Literal["skip", "allow"] = "allow",
+        overlap: Literal["skip", "allow", "queue", "replace"] = "allow",
         after: Literal["due", "end"] = "due",
         enabled: bool = True,
         priority: int = 0,
@@ -215,7 +215,8 @@ class PollConsumer(HookRegistration):
 
         ``H`` in a field of the expression is a value that namespace and name choose; each instant is later by a part of
         ``jitter``, which they choose, too. A parameter ``occurrence: datetime`` receives its due instant. ``missed`` is
-        the policy for missed occurrences; with ``overlap="skip"`` none is enqueued while the last one is unfinished.
+        the policy for missed occurrences; with ``overlap="skip"`` none is enqueued while the last one is unfinished;
+        with ``"queue"`` one waits until that has ended; with ``"replace"`` that one is stopped.
         With ``after="end"`` a period counts from the last one's end: completed, dead, cancelled or expired. With
         ``enabled=False`` it is listed and does not recur. ``ping``: the URL of a monitor that is told how each
         occurrence begins and ends. ``expires``: how long after its instant one may still be begun. ``concurrency_key``,

@@ -60,7 +60,7 @@ class PutOptions(OccurrenceOptions, total=False):
     queue: str | None
     priority: int
     missed: Literal["skip", "once", "all"]
-    overlap: Literal["skip", "allow"]
+    overlap: Literal["skip", "allow", "queue", "replace"]
     after: Literal["due", "end"]
     enabled: bool
     first: Literal["now", "next"] | datetime

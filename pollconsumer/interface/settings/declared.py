@@ -136,7 +136,8 @@ class RecurrenceSettings(Section):
     missed: Missed = Missed.ONCE
     """Occurrences missed while no launch ran: `skip` them, enqueue the last one `once`, or enqueue `all`."""
     overlap: Overlap = Overlap.ALLOW
-    """`skip`: no new message while the last one is unfinished. `allow`: enqueue it anyway."""
+    """While the last message is unfinished: `allow` another one, `skip` it, `queue` one to begin after it, or `replace`
+    the last one, which is stopped."""
     after: After = After.DUE
     """`due`: `every` counts from due time to due time. `end`: it counts from the end of the last message."""
     enabled: Switch = True

@@ -213,12 +213,14 @@ def check_rule(recurrence: RecurrenceSettings) -> None:
         except ValueError as error:
             raise ValueError(f"ping: {shown(site_of(str(recurrence.ping)))}; {error}") from None
     _check_payload(recurrence.payload)
-    _message_of(recurrence)
+    _message_of(recurrence, "")
 
 
-def _message_of(rule: RecurrenceSettings) -> NewMessage:
+def _message_of(rule: RecurrenceSettings, recurrence: str) -> NewMessage:
     """A message with the options of the recurrence's. ValueError for an invalid one."""
     given: Any = {name: value for name in _OF_MESSAGES if (value := getattr(rule, name)) is not None}
+    if rule.overlap.in_order:
+        given.setdefault("order_key", f"recurrence:{recurrence}")
     return new_message(rule.handler, {}, priority=rule.priority, **given)
 
 
@@ -228,7 +230,8 @@ def recurrence_by(rule: RecurrenceSettings, name: str, namespace: str, defaults:
     from pollconsumer.core.notation.cron_expression import five_fields, spread
     from pollconsumer.core.recurrence import OF_MESSAGES, Recurrence, offset_of
 
-    message, given = _message_of(rule), dict(vars(rule))
+    message, given = _message_of(rule, name), dict(vars(rule))
+    given["order_key"] = message.order_key or None
     read = {**message._asdict(), "expires": message.lifetime / 1000, "headers": dict(message.headers or {})}
     given |= {"headers": read["headers"], "rate_key": message.rate_key, "rate": message.rate}
     given["options"] = {each: read[each] for each in OF_MESSAGES if given.pop(each) is not None}
@@ -247,6 +250,8 @@ def _check_when(recurrence: RecurrenceSettings) -> None:
         raise ValueError("no schedule; give cron or every")
     if recurrence.after is After.END and recurrence.every is None:
         raise ValueError("after: end; it needs every, a period, in place of cron")
+    if recurrence.after is After.END and recurrence.overlap.in_order:
+        raise ValueError(f"overlap: {recurrence.overlap}; with after = end none overlaps: leave it out")
     if recurrence.after is After.END and recurrence.jitter is not None:
         raise ValueError("jitter: with after = end; leave it out, ends are spread already")
     rules: tuple[tuple[str, str | None, Callable[[str], object]], ...] = (

@@ -3,7 +3,7 @@
 -- KEYS ready_marker id_memory id_memory_before recurrences_unreadable recurrences_ended results totals
 -- NEEDS fences occurrences recurrences totals
 -- ARGV lineage, fence, name, instant that was due, next instant ('' for none), occurrences skipped,
---   1 when none may be enqueued while the one before is unfinished, most that it yields in all ('' for no limit), the
+--   1 when none may be enqueued while the one before is unfinished, 2 when none while that one waits, most that it yields in all ('' for no limit), the
 --   definition that they follow from; for each: id, instant, record less scheduled
 -- Returns occurrences enqueued; -1 when another instant is due by now, or it is defined otherwise
 -- Refusals: FENCED, FORGOTTEN
@@ -31,6 +31,9 @@ for i = 10, #ARGV, 3 do
   if #occurred >= left then  -- GUARD most occurrences
     break
   elseif ARGV[7] == '1' and unfinished then  -- GUARD overlap
+    skipped = skipped + 1
+  -- GUARD one waits
+  elseif ARGV[7] == '2' and unfinished and (not row or sub(row, ATTEMPTS, ATTEMPTS + 1) == '\0\0') then
     skipped = skipped + 1
   elseif occur(id, instant, ARGV[i + 2], now) then
     last, occurred[#occurred + 1] = id, be6(instant)

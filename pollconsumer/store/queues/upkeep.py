@@ -34,6 +34,8 @@ up."""
 KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000
 DEFAULT = Retention()
+_NEXT = {b"scheduled": "cancel", b"ready": "cancel", b"reserved": "stop"}
+"""The script that stops a message, by the state in which the one before found it."""
 _OF_RECURRENCES = ("next_instants", "recurrences_unreadable")
 
 
@@ -203,3 +205,20 @@ def offer_parked(wire: Wire, keys: Keys, queue: str, names: Collection[str], mos
                 commands.append(wire.script(script, of_script, [each, "+0", "", ""]))
         if commands:
             wire.all(commands)
+
+
+def stop_message(wire: Wire, keys: Keys, queue: str, message_id: bytes) -> Any:
+    """Cancel a message that is not reserved yet, else ask its launch to stop it. Returns '' once that is done, else as
+    the scripts do: its state if it has ended, None if there is none."""
+    script, name = wire.scripts["stop"], "stop"
+    while True:
+        if name == "stop":
+            fence = rows.fence(wire.command("HGET", keys.queue(queue, "rows"), message_id) or b"")
+            its_keys = keys.of_script(script, queue)
+            its_keys[script.keys.index("stop_marker")] += f":{fence}"
+            state = wire.call(script, its_keys, [message_id, fence])
+        else:
+            [state] = wire.run("cancel", keys, queue, [message_id])
+        if state not in _NEXT:
+            return state
+        name = _NEXT[state]

@@ -352,7 +352,11 @@ def _ahead(moment: datetime, now: int) -> str:
 @option("--times", "Stop after this many occurrences.", click.IntRange(1))
 @option("--until", "Enqueue nothing after this time.", Value("time", lambda text: datetime_of(read_instant(text))))
 @option("--missed", "Occurrences that were missed: skip, run the last once, or all. Default: once.", WordType(Missed))
-@option("--overlap", "skip: none while the last one is unfinished. Default: allow.", WordType(Overlap))
+@option(
+    "--overlap",
+    "While the last one is unfinished: allow another, skip it, queue one, or replace the last one. Default: allow.",
+    WordType(Overlap),
+)
 @option("--after", "end: count --every from the end of the last one. Default: due.", WordType(After))
 @option("--queue", "Queue of its messages. Default: the handler's.", QUEUE_NAME)
 @priority_option(" Default: 0.")
