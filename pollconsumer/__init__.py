@@ -50,6 +50,7 @@ __all__ = [
     "BadData",
     "Batch",
     "BulkContext",
+    "ChildFailed",
     "ConfigurationError",
     "Conflict",
     "Context",

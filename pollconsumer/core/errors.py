@@ -178,6 +178,15 @@ class NotCompleted(PollConsumerError):
         super().__init__(f"message {id} is {state}", last_error)
 
 
+class ChildFailed(NotCompleted):
+    """The message ``id`` that a handler called by ``context.call`` ended in ``state`` and not as completed, because of
+    ``last_error``; or it has not ended in time, and ``state`` is empty."""
+
+    def __init__(self, id: str, state: str, last_error: str | None) -> None:  # noqa: A002  its name in messages
+        super().__init__(id, state or "unfinished", last_error)
+        self.state = state
+
+
 class WaitRefused(PollConsumerError, TimeoutError):
     """A handler waited for a message that cannot end before the handler does, or was still waiting when the window of
     its launch ended. Unless the handler catches this error, the attempt fails."""

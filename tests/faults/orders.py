@@ -1,4 +1,4 @@
-"""Orders of five steps, two sleeps and a signal, while launches and the server are killed: ``python -m
+"""Orders of five steps, two sleeps, a signal and a call, while launches and the server are killed: ``python -m
 tests.faults.orders``.
 
 All attempts of an order must be given the same result of a step, and each order must be completed once. The report
@@ -34,7 +34,9 @@ NAMESPACE = "pollconsumer"
 VICTIMS = ("launch", "server")
 MOST_IN_VAIN = 5
 """Launches in a row that complete no order, before the rest is given up."""
-STEPS = ("charge", "pack", "ship", "thank", "remind")
+STEPS = ("charge", "pack", "ship", "bill", "thank", "remind")
+PER_ORDER = 2
+"""Messages: its own, and that of the bill, which it calls."""
 HANDLERS = """
 import secrets
 from pollconsumer import Context
@@ -44,6 +46,10 @@ def do(order, name):
     note(f"body {order} {name} {token}")
     time.sleep(0.15)
     return token
+
+@app.handler(max_attempts=50, retry=Backoff(first="10ms", factor=1, most="10ms"))
+def bill(order: str) -> str:
+    return do(order, "bill")
 
 @app.handler(max_attempts=50, retry=Backoff(first="10ms", factor=1, most="10ms"))
 def order(order: str, context: Context) -> dict:
@@ -59,6 +65,8 @@ def order(order: str, context: Context) -> dict:
     found["approved"] = context.wait_for("approved", timeout="1h")
     note(f"given {order} approved {found['approved']}")
     step("ship")
+    found["bill"] = context.call("bill", {"order": order}, timeout="1h")
+    note(f"given {order} bill {found['bill']}")
     step("thank")
     context.sleep("300ms")
     step("remind")
@@ -134,11 +142,11 @@ class Orders:
             self._site.command("dead", "redrive", "--all")
             self._site.drain("--linger", "2s", "--concurrency", str(self._slots))
             (queue,) = self._site.json("status")["queues"]
-            if queue["completed"] == len(self._ids):
+            if queue["completed"] == PER_ORDER * len(self._ids):
                 return
             in_vain = in_vain + 1 if queue["completed"] == completed else 0
             completed = queue["completed"]
-        yield f"{len(self._ids)} orders, {completed} are completed: {queue}"
+        yield f"{len(self._ids)} orders, {completed} messages are completed: {queue}"
 
     def _wrong(self) -> Iterator[str]:
         given: dict[tuple[str, str], set[str]] = defaultdict(set)

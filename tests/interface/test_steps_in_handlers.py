@@ -472,7 +472,7 @@ def test_each_slice_feeds_the_margin(app: PollConsumer, sandbox: Sandbox, monkey
 
 
 def test_the_guide_says_what_works() -> None:
-    _, handler, enqueueing, testing, _ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    _, handler, enqueueing, testing, _, calling = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     calls: list[str] = []
     names: dict[str, Any] = {
         name: partial(lambda name, _: calls.append(name), name)
@@ -485,6 +485,12 @@ def test_the_guide_says_what_works() -> None:
         assert names["message"].state is State.COMPLETED
     exec(testing, names)
     assert calls == ["charge", "pack", "ship", "remind"] * 2
+    called: dict[str, Any] = {}
+    exec(calling, called)
+    with Sandbox(called["app"]) as own:
+        message = called["ship"].enqueue(parcels=["a", "b"])
+        own.run()
+        assert message.wait() == ["label of a", "label of b"]
 
 
 def test_the_pages_loop_reminds_once_a_day_until_the_signal_comes() -> None:

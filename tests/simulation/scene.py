@@ -219,6 +219,10 @@ class Scene:
             if int(taken) > limits[key]:
                 self.problems.append(f"{int(taken)} places of {key} are taken, {limits[key]} at most")
 
+    def extra_of(self, _reservation: Reservation) -> Extra | None:
+        """What a message leaves that is completed."""
+        return None
+
     def _enqueue(self, store: RedisStore, message: NewMessage) -> None:
         now = self.stage.happens("enqueue", message.id)
         due = int(message.due or 0) or (now // 1000 + message.delay if message.delay else None)
@@ -316,10 +320,11 @@ class Scene:
             child = message(f"{name}-{reservation.fence}-{reservation.attempt}", handler="plain")
             follow_ups = ({"id": child.id, "queue": QUEUE, "handler": "plain", "digest": PAYLOAD},)
             extra = 0, b"", pack([child], at), b""
-        elif self.flow is not None:
+        elif self.flow is not None and reservation.handler == "flow":
             outcome, settlement = self.flow(store, claim, reservation)
         elif reservation.handler == "answers":
             extra = RESULT_LASTS_MS, b'"an answer"', b"", b""
+        extra = extra or self.extra_of(reservation)
         ended = self.stage.happens(who, "ends", name, outcome)
         executions[index] = executions[index]._replace(ended=ended, outcome=outcome, follow_ups=follow_ups)
         if settlement is None:

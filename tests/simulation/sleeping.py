@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, StoreUnreachable
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
+from pollconsumer.core.messages.sequel import Sequel, encoded
 from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.records.steps import Settlement
+from pollconsumer.store.queues.outbox import Answer, pack
+from pollconsumer.store.records.steps import Extra, Settlement
 from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene
 from tests.store.acting import message
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.records.reservations import Claim, Reservation
     from tests.simulation.exploring import Actor, Judge, Stage
 
-WAITS_MS = 100_000
+WAITS_MS, SIGNAL = 100_000, "call#1"
 
 
 class SleepingScene(Scene):
@@ -83,6 +85,57 @@ class SleepingScene(Scene):
         return bool(self.store.wire.command("LLEN", self.store.keys.queue(QUEUE, "cancelled")))
 
 
+class CallingScene(Scene):
+    """Its handler calls another message: enqueues it, records that, and sleeps until the answer is there."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage)
+        self.flow = self._call
+        self._answers: list[Any] = []
+
+    def _call(self, store: RedisStore, claim: Claim, reservation: Reservation) -> tuple[str, Settlement | None]:
+        target = {"queue": QUEUE, "id": "m", "as": SIGNAL}
+        found = store.recorded(reservation)[1] if reservation.has_checkpoint else None
+        known = {step.name: step for step in found.steps} if found else {}
+        call, now_ms = known.get("call"), int(self.stage.clock.now * 1000)
+        if call is None:
+            call = Step("call", 0, None, now_ms + 100 * WAITS_MS)
+            child = message("m:call-1", handler="fails")._replace(sequel=encoded(Sequel(answers=target)))
+            self._enqueue(store, child)
+            store.record(claim, reservation, StepEntry(1, 1, as_recorded(call), SIGNAL))
+        if call.until is not None:
+            sent = [each.value for each in found.signals if each.name == SIGNAL] if found else []
+            if not sent and call.until > now_ms:
+                return "Yield", Settlement.asleep(reservation, wakes_in_ms=call.until - now_ms, took=0)
+            call = Step("call", 0, sent[0] if sent else None)
+            store.record(claim, reservation, StepEntry(1, 1, as_recorded(call)))
+        self._answers.append(call.result)
+        return "ok", None
+
+    def extra_of(self, reservation: Reservation) -> Extra | None:
+        """What a completed child leaves."""
+        if reservation.name != "m:call-1":
+            return None
+        target = {"queue": QUEUE, "id": "m", "as": SIGNAL}
+        return 0, b"", pack([], reservation.reserved_at, [], [Answer.completed(target, reservation.name, b"7")]), b""
+
+    def judge(self) -> list[str]:
+        problems = super().judge()
+        expected = {"id": "m:call-1", "state": "completed", "result": 7}
+        if not self._answers or any(each != expected for each in self._answers):
+            problems.append(f"the caller was given {self._answers}")
+        return problems
+
+
+def a_call_of_another_message(stage: Stage) -> Judge:
+    scene = CallingScene(stage)
+    consumer, mover = scene.announced(1), scene.announced(2, MOVERS)
+    scene.there_is(message("m", handler="flow"))
+    stage.actor("launch", scene.launch(consumer), mortal=True)
+    stage.actor("mover", scene.mover(mover), mortal=True)
+    return scene.judge
+
+
 def a_signal_to_a_message_that_takes_steps(stage: Stage) -> Judge:
     scene = SleepingScene(stage)
     first, second = scene.announced(1), scene.claim(2)
@@ -117,6 +170,7 @@ def a_cancellation_of_a_message_that_sleeps(stage: Stage) -> Judge:
 
 
 SLEEPING = (
+    a_call_of_another_message,
     a_signal_to_a_message_that_takes_steps,
     a_signal_to_a_message_that_sleeps,
     a_cancellation_of_a_message_that_sleeps,

@@ -259,6 +259,12 @@ GOOD = {"id": "i", "queue": "q", "handler": "h", "payload": "{}"}
                 {"delay": 5},
                 {"concurrency_key": "c", "concurrency_limit": 999},
                 {"concurrency_key": 7},
+                {"answers": {"queue": "}:r", "id": "a", "name": "n", "value": {"id": "b", "state": "completed"}}},
+                {"answers": {"queue": "q", "id": 7, "name": "n", "value": {"id": "b", "state": "completed"}}},
+                {"answers": {"queue": "q", "id": "a", "name": "n", "value": {"id": "b"}}},
+                {"answers": {"queue": "q", "id": "a", "name": "n", "value": "b"}},
+                {"ended": {"as": "d", "ids": "a", "sequel": {"answers": {"queue": "q", "id": "b"}}}},
+                {"ended": {"as": "d", "ids": "a", "sequel": {"answers": {"queue": "q", "id": "b", "as": 7}}}},
             )
         ),
     ],

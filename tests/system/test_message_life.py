@@ -81,6 +81,19 @@ def deep() -> None:
     inner()
 """
 
+CALLING = """
+from pollconsumer import Context
+
+@app.handler
+def charge(amount: int) -> dict:
+    note(f"charged {{amount}}")
+    return {{"paid": amount}}
+
+@app.handler(isolation="{isolation}")
+def order(context: Context) -> dict:
+    return context.call("charge", {{"amount": 7}}, timeout="1h")
+"""
+
 
 @pytest.fixture
 def site() -> Iterator[Site]:
@@ -386,3 +399,14 @@ def test_what_is_wrong_with_a_life_of_messages_is_said_in_a_line(site: Site, kee
     assert (refused.returncode, refused.stderr.count("\n")) == (78, 1)
     assert "queues.default" in refused.stderr
     assert "keep_dead" in refused.stderr
+
+
+@pytest.mark.parametrize("isolation", ["none", "process"])
+def test_a_handler_in_whatever_process_calls_another_message(site: Site, isolation: str) -> None:
+    with (site.directory / "handlers.py").open("a") as handlers:
+        handlers.write(CALLING.format(isolation=isolation))
+    message = site.enqueue("order")
+    site.drain("--linger", "2s")
+    found = site.json("status", message)
+    assert (found["state"], found["result"], found["attempts"]) == ("completed", {"paid": 7}, 1)
+    assert site.notes().count("charged 7") == 1

@@ -65,12 +65,13 @@ class Recorded(NamedTuple):
 
 class StepEntry(NamedTuple):
     """A step as it is stored: its number, from 1, how many steps the message then has, its JSON, and the name of the
-    signal that the message awaits, "" for none."""
+    signal that the message awaits, "" for none. ``called``: a NewMessage each, enqueued before it is recorded."""
 
     number: int
     total: int
     json: str
     awaited: str = ""
+    called: Sequence[Any] = ()
 
     def fields(self, message_id: bytes) -> tuple[bytes, bytes, bytes, bytes]:
         """The fields of the store's hash that say the same, each before its value."""

@@ -98,7 +98,8 @@ class Sequel(NamedTuple):
 
     ``then`` is enqueued if it is completed, ``failed`` if it ends otherwise, and the first of ``links``, which has the
     others, if it is completed. ``batch``: the home of the batch that it is a member of. Of a callback of a batch
-    ``called_by``: its home; of other callbacks and of links ``previous``: the message before.
+    ``called_by``: its home; of other callbacks and of links ``previous``: the message before. ``answers``: ``queue``
+    and ``id`` of the message whose handler called this one, and the name ``as`` which it awaits the answer.
     """
 
     batch: str = ""
@@ -107,6 +108,7 @@ class Sequel(NamedTuple):
     failed: Packed | None = None
     links: list[Packed] = []  # noqa: RUF012  it is never changed
     previous: Packed | None = None
+    answers: Packed | None = None
 
     def following(self, message_id: str, queue: str, state: State, at: int, result: Any = None) -> list[NewMessage]:
         """The messages to enqueue at the end, at an instant in epoch ms, of the message that has this sequel."""
@@ -154,6 +156,11 @@ def sequel_of(given: dict[str, Any]) -> tuple[Sequel, bool]:
             raise TypeError(name)
     for home in filter(None, (sequel.batch, sequel.called_by)):
         check_queue(home)
+    if sequel.answers is not None:
+        check_queue(sequel.answers["queue"])
+        for name in ("id", "as"):
+            if not isinstance(sequel.answers[name], str):
+                raise TypeError(f"answers: {name}")
     for message in (sequel.then, sequel.failed, *sequel.links):
         if message is not None:
             unpacked(message)

@@ -28,7 +28,7 @@ from pollconsumer.store.queues.producer import Producer
 if TYPE_CHECKING:
     from pollconsumer.runtime.handling.bulk import BulkArguments
 
-_STEPPING = frozenset({"step", "step_async", "sleep", "wait_for"})
+_STEPPING = frozenset({"step", "step_async", "sleep", "wait_for", "call", "call_many"})
 Retrying = RetryPolicy | ErrorPolicy | Sequence[Span]
 """What the delays between attempts are given as."""
 MOST_BULK = 500

@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.messages.message_steps import Progress
+from pollconsumer.core.messages.message_steps import Progress, StepEntry
 from pollconsumer.core.users_code import OURS, whose
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.log_outputs import direct_log
@@ -182,7 +182,7 @@ class _ChildServer:
             lambda name: Defaults(*self._defaults.get(name, ())),
             report=reports.report,
             before_enqueue=hooks_before_enqueue(handler),
-            record=None if handler.at_most_once else lambda _, entry: self._asked({"step": entry}),
+            record=None if handler.at_most_once else self._record,
             ask_batch=lambda *question: self._asked({"batch": question}),
             codec=handler.codec,
         )
@@ -194,6 +194,9 @@ class _ChildServer:
         ended = {"enqueued": encode_messages(context.enqueued), "last": reports.take(), "added": context.added}
         ended |= {"opened": [batch._asdict() for batch in context.batches()], "unasked": [*(context.unasked or ())]}
         return encode_outcome(outcome, handler.fatal) | ended
+
+    def _record(self, _message: object, entry: StepEntry) -> None:
+        self._asked({"step": entry._replace(called=()), "called": encode_messages(entry.called)})
 
     def _asked(self, frame: dict[str, Any]) -> Any:
         """The launch's answer, or what it raised."""

@@ -381,7 +381,8 @@ def answer_to(frame: dict[str, Any], message: InHand, context: LaunchContext) ->
     if "checkpoint" in frame:
         return _answered(context.checkpoint, frame["checkpoint"])
     if "step" in frame:
-        return _answered(context.record, StepEntry(*frame["step"]))
+        entry = StepEntry(*frame["step"])._replace(called=decode_messages(frame["called"]))
+        return _answered(context.record, entry)
     if "waits" in frame:
         # A wait begins, ends, asks whether it is stuck, or ends if it is: it counts among those of the launch.
         (what, *awaited), waits, stuck = frame["waits"], slot_waits(), False

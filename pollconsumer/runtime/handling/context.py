@@ -9,7 +9,7 @@ from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast
 
-from pollconsumer.core.errors import BadData, UsageError
+from pollconsumer.core.errors import BadData, ChildFailed, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.codec import Undecodable, coded, decoded_object, decoded_value, encoded_json, is_encoded
 from pollconsumer.core.messages.message import NewMessage
@@ -19,7 +19,14 @@ from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.runtime.handling.delivery import Delivery, Previous, Situation
 from pollconsumer.runtime.handling.shield import Shield
-from pollconsumer.runtime.new_messages import Sendable, SendOptions, drafted, new_message
+from pollconsumer.runtime.new_messages import (
+    Sendable,
+    SendOptions,
+    drafted,
+    message_of,
+    new_message,
+    refuse_own_identity,
+)
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.handling.batch_in_hand import Batch
@@ -281,6 +288,40 @@ class Context:
         `step`.
         """
         return self._journal("context.wait_for").wait_for(signal, timeout)
+
+    def call(
+        self, message: str | Sendable, payload: Mapping[str, Any] | None = None, *, timeout: Span | None = None
+    ) -> Any:
+        """The result of another message, which is enqueued at once, recorded as a step: later attempts get it without
+        another message. ``message``: a handler's name, with its ``payload``, or ``handler.args(…)``.
+
+        Meanwhile the place is given back, as by `sleep`. ChildFailed if it ends otherwise than completed, or has not
+        ended within ``timeout``, seconds, text such as ``1h`` or a timedelta, counted from the first call; it then goes
+        on. A result is at most 64 KiB of JSON. UsageError for a message with an id, a key or callbacks of its own, or
+        with this message's order key, and otherwise as of `step`.
+        """
+        if not isinstance(message, str):
+            return self.call_many([message], timeout=timeout)[0]
+        defaults = self._situation.defaults_of(message)
+        made = new_message(message, {} if payload is None else payload, queue=defaults.queue)
+        return self._call([defaults.rated(made)], timeout)[0]
+
+    def call_many(self, messages: Sequence[Sendable], *, timeout: Span | None = None) -> list[Any]:
+        """The results of several messages, ``handler.args(…)`` each, in their order: see `call`. They are enqueued
+        together; ChildFailed of the first that failed is raised once all have ended."""
+        return self._call([message_of(each, "context.call") for each in messages], timeout)
+
+    def _call(self, messages: Sequence[NewMessage], timeout: Span | None) -> list[Any]:
+        journal = self._journal("context.call")
+        for each in messages:
+            refuse_own_identity(each, "context.call")
+            if each.sequel:
+                raise UsageError("context.call", "of a message with callbacks, or of a chain", "call one message")
+        answers = journal.call([self._drafted(each) for each in messages], (self.queue, self.id), timeout)
+        for answer in answers:
+            if answer["state"] != State.COMPLETED:
+                raise ChildFailed(answer["id"], answer["state"], answer["error"])
+        return [self._decoded(answer["result"]) for answer in answers]
 
     def _record(self, entry: StepEntry) -> None:
         """Record a step, whose result may be encoded already: by the handler's own process."""

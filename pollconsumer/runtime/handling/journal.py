@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from inspect import isawaitable, iscoroutine
@@ -11,8 +11,10 @@ from threading import Lock
 from typing import Any
 
 from pollconsumer.core.errors import BadData, UsageError
+from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import (
     MOST_BYTES,
+    MOST_NAME,
     MOST_STEPS,
     Recorded,
     Step,
@@ -21,6 +23,7 @@ from pollconsumer.core.messages.message_steps import (
     as_recorded,
     check_step_name,
 )
+from pollconsumer.core.messages.sequel import Packed, Sequel, encoded, following_id
 from pollconsumer.core.notation.timespan import YEAR, Span, parse_duration
 from pollconsumer.core.retry import Asleep
 from pollconsumer.runtime.handling.shield import Shield
@@ -97,6 +100,35 @@ class Journal:
             self._record(Step(name, now, None, until), awaited=signal)
         raise Asleep(until)
 
+    def call(self, messages: Sequence[NewMessage], caller: tuple[str, str], timeout: Span | None) -> list[Packed]:
+        """The answers of ``messages``, once all are there. ``caller``: queue and id of the message in hand."""
+        ends_in = _milliseconds("context.call", LONGEST_WAIT if timeout is None else timeout)
+        awaited, signals = self._awaited, list[str]()
+        answers, waiting = list[Packed](), list[tuple[Step, str, NewMessage]]()
+        for message in messages:
+            name, known = self._ask(f"call {message.handler}".replace("#", "_")[:MOST_NAME])
+            signal, now = name if "#" in name else f"{name}#1", self._now()  # nobody else can send a signal with #
+            signals.append(signal)
+            if known is None:  # GUARD a call counts from its first attempt
+                known = self._record(Step(name, now, None, now + ends_in))
+            child = _child(message, caller, signal, self._numbers[name][0])
+            if known.until is not None and signal in self._signals:  # GUARD an answer that is there
+                known = self._record(Step(name, now, self._signals[signal]))
+            elif known.until is not None and known.until <= now:  # GUARD a call ends
+                known = self._record(Step(name, now, {"id": child.id, "state": "", "error": "it took too long"}))
+            if known.until is None:
+                answers.append(known.result)
+            else:
+                waiting.append((known, signal, child))
+        if not waiting:
+            return answers
+        first, signal, _ = waiting[0]
+        # Whoever awaits an answer has enqueued all; else their ids make it harmless to enqueue some again.
+        called = [] if awaited in signals else [message for _, _, message in waiting]
+        if awaited != signal or self._awaited != awaited:
+            self._record(first, signal, called)
+        raise Asleep(min(step.until or 0 for step, _, _ in waiting))
+
     def _ask(self, name: str, what: str = "step name") -> tuple[str, Step | None]:
         """The step's name, with the number of its repetition, and what is recorded of the step. ``what``: how an error
         calls the name."""
@@ -115,7 +147,7 @@ class Journal:
         text = as_json(result, f"result of step {name}")
         return self._record(Step(name, self._now(), loads(text))).result
 
-    def _record(self, step: Step, awaited: str = "") -> Step:
+    def _record(self, step: Step, awaited: str = "", called: Sequence[NewMessage] = ()) -> Step:
         entry = as_recorded(step)
         with Shield(), self._lock:
             number, _ = self._numbers.get(step.name, (self._count + 1, None))
@@ -124,7 +156,7 @@ class Journal:
                 rule = f"the steps of a message have at most {MOST_BYTES} bytes; store results elsewhere"
                 raise BadData("step", f"{step.name}, {size} bytes in all", rule)
             self._count = max(self._count, number)  # even if it is unknown whether the store has it
-            self._store(StepEntry(number, self._count, entry, awaited))
+            self._store(StepEntry(number, self._count, entry, awaited, called))
             self._numbers[step.name] = number, step
             self._size, self._awaited = size, awaited
         return step
@@ -137,6 +169,13 @@ def _calling(step: str) -> Iterator[None]:
         yield
     finally:
         _STEP.reset(token)
+
+
+def _child(message: NewMessage, caller: tuple[str, str], signal: str, number: int) -> NewMessage:
+    """``message`` as the one that step ``number`` of ``caller`` calls, which it answers by ``signal``."""
+    queue, name = caller
+    sequel = encoded(Sequel(answers={"queue": queue, "id": name, "as": signal}))
+    return message._replace(id=following_id(name, f":call-{number}"), sequel=sequel)
 
 
 def _milliseconds(what: str, duration: Span) -> int:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
+from pollconsumer.core.errors import PollConsumerError, StoreUnreachable, UsageError
 from pollconsumer.core.messages.message import NewMessage, decoded_options
 from pollconsumer.core.messages.message_steps import Progress, StepEntry
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
@@ -228,6 +228,9 @@ class Deliveries:
 
     def _record(self, reservation: Reservation, entry: StepEntry) -> None:
         with self._store_of_handlers() as store, self._reporting.carried() as reports:
+            if entry.called:
+                _refuse_own_order_key(reservation, entry.called)
+                store.enqueue(entry.called)
             store.record(self._launch.claim, reservation, entry, reports)
 
     def _send(self, message: NewMessage) -> str:
@@ -248,6 +251,15 @@ class Deliveries:
 
     def _defaults_of(self, handler: str) -> Defaults:
         return self._handlers[handler].defaults if handler in self._handlers else Defaults()
+
+
+def _refuse_own_order_key(reservation: Reservation, called: Iterable[NewMessage]) -> None:
+    """Raise UsageError for a called message with the order key of ``reservation``."""
+    _, _, order_key = reservation.concurrency_key.partition(b"\0")
+    for each in called:
+        if order_key and (each.queue, each.order_key.encode()) == (reservation.queue, order_key):
+            rule = "it would wait for this message, and this one for it: leave out one of both keys"
+            raise UsageError("context.call", f"{each.handler} with this message's order_key {each.order_key}", rule)
 
 
 class _Shared(NamedTuple):

@@ -69,9 +69,10 @@ def full_extra(
     """What the completion leaves, ``at`` an instant of the server, in epoch ms, of a message that may bring about
     others: its encoded ``result``, what is enqueued next, and what its batch is told."""
     from pollconsumer.core.messages.sequel import decoded  # few messages bring about others
-    from pollconsumer.store.queues.outbox import pack, told_of_member
+    from pollconsumer.store.queues.outbox import Answer, pack, told_of_member
 
     following: list[NewMessage] = []
+    answers: list[Answer] = []
     opened: list[NewBatch] = []
     added, told = 0, b""
     if context is not None:
@@ -80,12 +81,14 @@ def full_extra(
         sequel, _ = decoded(stored)
         told_next = json.loads(result) if result else None
         following += sequel.following(reservation.name, reservation.queue, State.COMPLETED, at, told_next)
+        if sequel.answers is not None:
+            answers.append(Answer.completed(sequel.answers, reservation.name, result))
         if sequel.ends_member(State.COMPLETED):
             told = told_of_member(sequel.batch, added)
             kept_for_ms = kept_for_ms and max(kept_for_ms, RESULTS_KEPT_MS)  # GUARD results of members are kept
         elif sequel.batch:  # its id is the member's: its result would be taken for that of the chain
             kept_for_ms = 0
-    outgoing = pack(following, at, opened) if following or opened else b""
+    outgoing = pack(following, at, opened, answers) if following or opened or answers else b""
     kept = result if kept_for_ms else b""
     return (kept_for_ms, kept, outgoing, told) if kept or outgoing or told else None
 

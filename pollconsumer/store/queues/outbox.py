@@ -11,12 +11,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages import sequel as sequels
 from pollconsumer.core.messages.message import NewMessage, check_id, check_queue
+from pollconsumer.core.messages.message_steps import MOST_BYTES
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.queues.batches import CALLBACKS, Batches, Ends, NewBatch
 from pollconsumer.store.queues.producer import Origin, Producer
@@ -30,6 +31,7 @@ MOST_SAID = 160
 _NUMBERED = rb"(\d{1,16})\n"
 _STATES = {"c": State.COMPLETED, "d": State.DEAD, "x": State.CANCELLED, "e": State.EXPIRED}
 """The states by their letters in rows."""
+_FAILED = {str(state) for state in (State.DEAD, State.CANCELLED, State.EXPIRED)}
 _ENDED = {"as", "ids", "sequel", "home", "added"}
 """What is told of ends: see ``lua/parts/outbox.lua``."""
 PAGE_ENTRIES = 20
@@ -45,6 +47,26 @@ _Outgoing = tuple[Origin | None, Sequence[NewMessage]]
 """Messages of an entry, and where it comes from: None if it must not count as received."""
 
 
+class Answer(NamedTuple):
+    """What the end of a message that a handler called tells the handler's message: ``id`` in ``queue``, which awaits
+    the signal ``name``. ``value``: the ended one's id and state, its result or its error."""
+
+    queue: str
+    id: str
+    name: str
+    value: sequels.Packed
+
+    @classmethod
+    def of(cls, target: sequels.Packed, value: sequels.Packed) -> Self:
+        return cls(check_queue(target["queue"]), target["id"], target["as"], value)
+
+    @classmethod
+    def completed(cls, target: sequels.Packed, message_id: str, result: bytes) -> Self:
+        """The answer of a completed message. ``result``: encoded, empty for none."""
+        kept = json.loads(result) if result else None
+        return cls.of(target, {"id": message_id, "state": str(State.COMPLETED), "result": kept})
+
+
 class Entry(NamedTuple):
     """What an entry of the outbox of ``queue`` has; its ``number`` is 0 if it has none. A corrupt one has a
     ``problem`` alone."""
@@ -54,15 +76,19 @@ class Entry(NamedTuple):
     messages: Sequence[NewMessage] = ()
     ends: Sequence[Ends] = ()
     opened: Sequence[NewBatch] = ()
+    answers: Sequence[Answer] = ()
     problem: str = ""
 
 
-def pack(messages: Sequence[NewMessage], now_ms: int, opened: Sequence[NewBatch] = ()) -> bytes:
-    """``messages`` as one entry of the outbox, and batches to be opened before them; delays count from ``now_ms``, the
-    server's."""
+def pack(
+    messages: Sequence[NewMessage], now_ms: int, opened: Sequence[NewBatch] = (), answers: Sequence[Answer] = ()
+) -> bytes:
+    """``messages`` as one entry of the outbox, batches to be opened before them, and answers; delays count from
+    ``now_ms``, the server's."""
     # Versions before leave a note beside messages: it looks like a message with a field that they do not know.
     noted: sequels.Packed = dict.fromkeys(sequels.FIRST) | dict.fromkeys(sequels.REQUIRED, "")
     entries = [noted | {"opens": batch._asdict()} for batch in opened]
+    entries += [noted | {"answers": answer._asdict()} for answer in answers]
     for message in messages:
         due = message.due if message.delay is None else now_ms + message.delay
         entries.append(sequels.packed(message._replace(due=due, delay=None)))
@@ -84,17 +110,20 @@ def read_entry(queue: str, entry: bytes) -> Entry | None:
             raise TypeError("it is no list")
         if _is_newer(given):  # GUARD entries of a newer version
             return None
-        messages, ends, opened = list[NewMessage](), list[Ends](), list[NewBatch]()
+        messages, ends, opened, answers = list[NewMessage](), list[Ends](), list[NewBatch](), list[Answer]()
         for each in given:
             if "ended" in each:
-                more, end = _ended(queue, number, each["ended"])
+                more, end, answer = _ended(queue, number, each["ended"])
                 messages += more
                 ends += end
+                answers += answer
+            elif "answers" in each:
+                answers.append(_answer_in(each["answers"]))
             elif "opens" in each:
                 opened.append(_opened(each["opens"]))
             else:
                 messages.append(_message(each, number))
-        return Entry(queue, number, messages, ends, opened)
+        return Entry(queue, number, messages, ends, opened, answers)
     except sequels.UNPACKABLE as error:
         return Entry(queue, number, problem=f"{type(error).__name__}: {error}"[:MOST_SAID])
 
@@ -103,25 +132,28 @@ def _is_newer(given: list[sequels.Packed]) -> bool:
     """Whether anything in an entry is not known to this version."""
     if not all(each.keys() >= set(sequels.REQUIRED) for each in given):
         return False
-    known = {*NewMessage._fields, "ended", "opens"}
+    known = {*NewMessage._fields, "ended", "opens", "answers"}
     return any(
         each.keys() - known
         or each.get("ended", {}).keys() - _ENDED
         or each.get("opens", {}).keys() - set(NewBatch._fields)
+        or each.get("answers", {}).keys() - set(Answer._fields)
         or sequels.sequel_of(each.get("ended", {}).get("sequel", {}))[1]
         for each in given
     )
 
 
-def _ended(queue: str, number: int, told: sequels.Packed) -> tuple[list[NewMessage], list[Ends]]:
-    """The messages to enqueue for messages that have ended, and what their batches are told."""
+def _ended(queue: str, number: int, told: sequels.Packed) -> tuple[list[NewMessage], list[Ends], list[Answer]]:
+    """The messages to enqueue for messages that have ended, what their batches are told, and whoever has called
+    them."""
     letter, ids = told["as"], told["ids"].split(" ")
     state = _STATES[letter]
     if "sequel" not in told:
-        return [], _ends(told["home"], letter, ids, sequels.whole(told["added"]))
+        return [], _ends(told["home"], letter, ids, sequels.whole(told["added"])), []
     sequel = sequels.sequel_of(told["sequel"])[0]
     messages = sequel.following(ids[0], queue, state, number // 1000)
-    return messages, _ends(sequel.batch, letter, ids) if sequel.ends_member(state) else []
+    answers = [] if sequel.answers is None else [Answer.of(sequel.answers, {"id": ids[0], "state": str(state)})]
+    return messages, _ends(sequel.batch, letter, ids) if sequel.ends_member(state) else [], answers
 
 
 def _ends(home: str, letter: str, ids: Sequence[str], added: int = 0) -> list[Ends]:
@@ -146,6 +178,15 @@ def _opened(given: sequels.Packed) -> NewBatch:
     if type(batch.spares_cancelled) is not bool:
         raise TypeError(f"spares_cancelled is {batch.spares_cancelled!r}")
     return batch
+
+
+def _answer_in(given: sequels.Packed) -> Answer:
+    answer = Answer(**given)
+    check_queue(answer.queue)
+    for text in (answer.id, answer.name, answer.value["id"], answer.value["state"]):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is no text")
+    return answer
 
 
 def _message(given: dict[str, Any], number: int) -> NewMessage:
@@ -218,7 +259,11 @@ def _quarantining(store: RedisStore, queue: str, entries: Sequence[bytes]) -> li
 def _keeping(store: RedisStore, queue: str, page: Sequence[Entry], stored: Sequence[bytes]) -> list[Command]:
     """The commands that keep what homes of batches were told by ``page``, where they have another node than ``queue``:
     see `tell_again`."""
-    kept = [each for entry, each in zip(page, stored, strict=True) if any(end.home != queue for end in entry.ends)]
+    kept = [
+        each
+        for entry, each in zip(page, stored, strict=True)
+        if any(end.home != queue for end in entry.ends) or any(answer.queue != queue for answer in entry.answers)
+    ]
     if not kept or not store.wire.of_cluster:
         return []
     told = store.keys.queue(queue, "told")
@@ -236,6 +281,8 @@ def tell_again(store: RedisStore, queue: str) -> None:
         old = {each: entry for each, entry in entries.items() if entry.number <= until}  # GUARD after a failover
         if old:
             Batches(store.producer).take_in([], [end for entry in old.values() for end in entry.ends])
+            for entry in old.values():
+                _answer(store, entry)
             store.wire.all([("LREM", told, 1, each) for each in old])  # GUARD told again before it is forgotten
         if len(old) < PAGE_ENTRIES:
             return
@@ -254,6 +301,8 @@ def _send(
     if opened or ends:
         # GUARD grown before its members are there
         queues += [home for home in Batches(store.producer).take_in(opened, ends) if home not in queues[-1:]]
+    for entry in page:
+        _answer(store, entry)
     outgoing = [
         (Origin(entry.queue, entry.number, 0) if entry.number else None, entry.messages)
         for entry in page
@@ -262,6 +311,17 @@ def _send(
     if known := _send_messages(store, outgoing, conflicting):
         queues += _end_others(store, known, conflicting, others)
     return sum(len(messages) for _, messages in outgoing)
+
+
+def _answer(store: RedisStore, entry: Entry) -> None:
+    """Tell messages whose handlers called others of their ends: by a signal, of which the first counts."""
+    for each in entry.answers:
+        value = each.value
+        if value["state"] in _FAILED:
+            error = store.wire.command("HGET", store.keys.queue(entry.queue, "errors"), value["id"])
+            value = value | {"error": (error or b"").decode("utf-8", "replace").partition("\0")[0] or value["state"]}
+        line = f"\n{each.name}\t".encode(), json.dumps(value).encode()
+        store.wire.run("signal", store.keys, each.queue, [each.id, *line, MOST_BYTES])
 
 
 def _send_messages(
