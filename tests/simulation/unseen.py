@@ -198,6 +198,14 @@ UNSEEN: dict[str, str] = {
     "runtime/session/bulk_calls: options of its own": "outside: no message has a timeout or a monitor of its own",
     "runtime/session/attempts: a call with others goes on": "outside: nobody stops what is in hand",
     "core/retry: deferred for a week at most": "outside: no story lasts a week",
+    "redrive: generation compare": "harmless there: a repeated call has the answer of the first",
+    "undefine: removed by another": "unseen: nobody asks whether a removal has found anything",
+    "withdraw: owner compare": "unseen: a launch whose call for the lease is lost begins with the next occasion",
+    "queues/outbox: a member that is another message": "outside: no member's id is taken",
+    "queues/producer: an id of what follows": "outside: no id of what follows is taken",
+    "queues/redis_store: what the next lost reply reserved is given back": (
+        "seldom: the replies to a step and to its repetition are both lost"
+    ),
     "replace: the key lasts anew": "outside: no key has a lifetime",
     "change: the next attempt is due then": "outside: nobody looks at the next attempt",
     "queues/producer: none behind one that replaces": _ALONE,
