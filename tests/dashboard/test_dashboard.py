@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer.core.choices import Overlap
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.recurrence import Recurrence
@@ -134,6 +135,25 @@ def test_a_link_to_a_handler_that_has_not_run_leads_to_a_page(scene: Scene, wire
     RedisStore(wire, NAMESPACE).enqueue([message("a")])
     scene.recurrences("mail", nightly={"handler": "never.run", "every": 86400.0})
     assert "No message of this handler" in crawled(browser(wire))["handler?name=never.run"].text
+
+
+def test_the_page_of_a_recurrence_shows_the_options_of_its_messages_and_its_offset(scene: Scene, wire: Wire) -> None:
+    RedisStore(wire, NAMESPACE).enqueue([message("a")])
+    options = {"expires": 600.0, "max_attempts": 2, "order_key": "recurrence:x"}
+    given = {"offset": 3000, "options": options, "headers": {"team": "ops"}, "overlap": Overlap.QUEUE}
+    scene.recurrences("mail", x={"handler": "never.run", "every": 86400.0, **given})
+    text = seen(browser(wire), "/recurrence?name=x").text
+    for shown in (
+        "every 1d, 3s later",
+        "expires",
+        "10m",
+        "max attempts",
+        "recurrence:x",
+        "header team",
+        "ops",
+        "queue",
+    ):
+        assert shown in text
 
 
 def attack(wire: Wire) -> None:

@@ -179,9 +179,16 @@ def test_options_are_configured_added_listed_and_reach_the_handler(site: Site) -
     refused = site.command("recurrences", "add", "bad", "work", "--every", "1h", "--retry", "nope")
     assert (refused.returncode, refused.stderr.count("\n")) == (65, 1)
     (site.directory / "config.toml").write_text(CONFIGURATION.replace("max_attempts = 2", 'retry = "nope"'))
+    program = "handlers = ['work']\n[commands.prog]\ncommand = ['true']\n"
     checked = site.command("check")
     assert (checked.returncode, checked.stderr) == (
         78,
         "pollconsumer: error: config.toml: recurrences.nightly: retry: 'nope'; register it: "
         "app.retry_policy(name, policy)\n",
     )
+    recurrence = "[recurrences.r]\nhandler = 'prog'\nevery = '1h'\nretry = 'nope'\n"
+    (site.directory / "config.toml").write_text(program + recurrence)
+    for command in (("check",), ("recurrences", "add", "p", "prog", "--every", "1h", "--retry", "nope")):
+        refused = site.command(*command)
+        assert (refused.returncode, refused.stderr.count("\n")) == (78 if command == ("check",) else 65, 1)
+        assert "retry: 'nope'; a program has no named policies: set retry in its table" in refused.stderr

@@ -44,6 +44,7 @@ PARTS = {
     "write_at_end": "pollconsumer.dashboard.at_end",
 }
 """Function → its module."""
+NO_POLICIES = "a program has no named policies: set retry in its table"
 NEAR = 0.9
 """The share of a window from which on a measured duration is near it."""
 
@@ -176,7 +177,7 @@ class OwnDefaults:
             check_arguments(known, payload)
             check_retry(known, retry)
         elif retry is not None and handler in self._settings.commands:
-            raise BadData("retry", repr(retry), "a program has no named policies: set retry in its table")
+            raise BadData("retry", repr(retry), NO_POLICIES)
 
     def function(self, handler: str, fix: str = BY_QUEUE) -> RegisteredHandler | None:
         """``handler`` as it is registered; None for a program, or if the configuration names neither handlers nor

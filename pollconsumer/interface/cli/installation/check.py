@@ -29,6 +29,7 @@ from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.api.slips import check_arguments, check_retry
 from pollconsumer.interface.assembly import log_outputs
 from pollconsumer.interface.assembly.handlers import (
+    NO_POLICIES,
     LongHandler,
     beyond_requests,
     load_handlers,
@@ -303,6 +304,8 @@ def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Ha
                 check_retry(known, each.options.get("retry"))
             except BadData as error:
                 raise ConfigurationError(f"recurrences.{each.name}: {error}") from None
+        elif retry := each.options.get("retry"):
+            raise ConfigurationError(f"recurrences.{each.name}: retry", repr(retry), NO_POLICIES)
 
 
 def _not_served(queue: str, service: QueueService, handlers: Mapping[str, Handler], commands: Mapping[str, Any]) -> str:

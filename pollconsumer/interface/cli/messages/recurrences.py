@@ -380,6 +380,8 @@ def add(name: str, handler: str, payload: str | None, disabled: bool, **options:
     registered, defaults = None, Defaults()
     if options["queue"] is None:
         registered, defaults = own_defaults.function(handler), own_defaults.of(handler)
+        if registered is None:
+            own_defaults.checked(handler, {}, options["retry"])
     options |= {"handler": handler, "payload": payload_of(payload), "enabled": not disabled}
     try:
         put = new_put(name, registered, defaults, settings.namespace, **options)
