@@ -45,7 +45,7 @@ ID_MEMORY_MS = 600_000
 """Minimum time for which ids of forgotten messages are remembered: see ``lua/parts/id_memory.lua``."""
 MOST_REMEMBERED = 3_000_000
 """Ids in each of two generations: if more are forgotten in that time, they are kept for less."""
-_WITHOUT, _WITH_OUTBOX, _WITH_ANSWER = -5, -4, -3
+_WITHOUT, _WITH_OUTBOX, _WITH_ANSWER = -6, -5, -4
 """Where the keys of `enqueue.lua` end for most messages, for those from an outbox, and where the answer is kept."""
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
 """How long after the first call we may repeat an enqueue: ids are remembered for longer."""
