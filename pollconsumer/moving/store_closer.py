@@ -30,7 +30,7 @@ NO_LEASE_FOR_MS = 30_000
 stops no launch for long."""
 CONTROL = (
     "store-id", "fences", "leases", "launches", "ledger", "queues", "queues_marker", "totals", "histograms", "seen",
-    "recurring", "audit", "interventions", "paused_handlers",
+    "recurring", "audit", "interventions", "paused_handlers", "findings",
 )  # fmt: skip
 """Keys of the namespace that a closed store has notes for, whether they were there or not."""
 _PASSING = (
@@ -38,6 +38,7 @@ _PASSING = (
     "next:",
     "baton:",
     "wanted:",
+    "telling",
     *(f"{CONTROL_SUFFIXES[word]}:" for word in ("successor_waits", "answered")),
 )
 _OF_CALLS = ("successor_waits", "stop_marker", "answered", "last_answer")

@@ -2,50 +2,25 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import click
 
-from pollconsumer.core.notation.text import counted
-from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_lines, wants_json
 from pollconsumer.interface.cli.types import JSON_OBJECT
-from pollconsumer.interface.configured_store import spool_of
-from pollconsumer.interface.logs.logs import write_line
+from pollconsumer.interface.logs.logs import log, write_line
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.settings.owners import REMEDY, OwnStore, own_store
-from pollconsumer.watching.examiner import Examiner, expected_of
-from pollconsumer.watching.facts import Expected, Finding
-from pollconsumer.watching.findings import findings_of, unserved_times
+from pollconsumer.interface.settings.owners import own_store
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.watching.alarms import FindingTeller
+from pollconsumer.watching.examiner import look
+from pollconsumer.watching.facts import Facts, Finding
+from pollconsumer.watching.findings import unserved_times
 
-SPOOLED_AT_MOST = 180.0
-"""Seconds for which a file may wait, and twice the time between launches."""
-
-
-def _of_owner(own: OwnStore | None) -> Iterator[Finding]:
-    """Yield the finding about a configuration of another user, who has another store."""
-    if own is not None and own.of_another:
-        what = f"{own.config.name} is {own.owner}'s, but you are {own.user} and use a server of your own"
-        yield Finding("owner", None, what, str(own.directory), f"{own.owner}'s launches never read it; {REMEDY}")
-
-
-def _of_spool(settings: Settings, expected: Expected) -> Iterator[Finding]:
-    """Yield findings about spooled messages that no launch has taken in, or could not."""
-    if settings.spool is None:
-        return
-    state, place = spool_of(settings).state(), str(settings.spool_directory())
-    age = 0.0 if state.oldest is None else time.time() - state.oldest / 1000
-    if age > max(SPOOLED_AT_MOST, 2 * (expected.period or 0.0)):
-        value = f"{counted(state.waiting, 'file')} in {place}, the oldest for {format_duration(age)}"
-        fix = "check that launches run on this host, and reach the store"
-        yield Finding("spool_waits", None, "messages in the spool are not enqueued yet", value, fix)
-    if state.refused:
-        fix = "'pollconsumer dead list --unreadable' shows why; rename a file without .refused to try it again"
-        value = f"{counted(state.refused, 'file')} in {place}"
-        yield Finding("spool_refused", None, "messages in the spool cannot be enqueued", value, fix)
+TOLD_WITHIN = 10.0
+"""Seconds for which `doctor` goes on to tell of findings once it has printed them."""
 
 
 @click.command(epilog="pollconsumer doctor\npollconsumer doctor --quiet")
@@ -56,12 +31,18 @@ def doctor(quiet: bool) -> int:
 
     In an hourly crontab line, 'pollconsumer doctor --quiet' makes cron send a mail when there is a problem.
     """
-    settings = current_settings()
-    examiner = Examiner(opened(warn=lambda _: None))  # doctor looks for such problems itself
-    own = own_store(settings)
-    expected = expected_of(settings)._replace(alone=own.user if own else "")
-    facts = examiner.facts(expected, settings.data_directory() if settings.is_embedded else None)
-    found = [*_of_owner(own), *_of_spool(settings, expected), *findings_of(facts)]
+    settings, store = current_settings(), opened(warn=lambda _: None)  # doctor looks for such problems itself
+    teller = FindingTeller(settings, store)
+    with teller.turn() as is_ours:
+        facts, found = look(settings, store)
+        _print(settings, facts, found, quiet=quiet)
+        for problem in teller.tell(found, facts.now, Budget(TOLD_WITHIN).left) if is_ours else ():
+            log.warning("%s", problem)
+    return 1 if found else 0
+
+
+def _print(settings: Settings, facts: Facts, found: Sequence[Finding], *, quiet: bool) -> None:
+    """Print what was ``found``: as JSON, as warnings if ``quiet``, else as lines."""
     if wants_json():
         if found or not quiet:
             findings = [finding._asdict() for finding in found]
@@ -74,6 +55,6 @@ def doctor(quiet: bool) -> int:
         for line in unserved_times(facts):
             write_line("warning", line)
         server = ", ".join(filter(None, (facts.server.version, facts.server.program)))
+        own = own_store(settings)
         whose = "" if own is None or own.of_another else f"; the store is {own.user}'s alone"
         print_lines(found or [f"all is well: {server}{whose}"])
-    return 1 if found else 0

@@ -8,12 +8,19 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from pollconsumer.core import json_values
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.notation.instants import epoch_ms
+from pollconsumer.core.notation.text import counted
+from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.interface.configured_store import spool_of
 from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.owners import REMEDY, OwnStore, own_store
+from pollconsumer.interface.settings.values import duration_alarms
 from pollconsumer.runtime.launch.next_launches import next_launches
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.reading.batch_reader import BatchReader
@@ -23,7 +30,8 @@ from pollconsumer.store.records import rows
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import TIME, count_of, info_fields, to_ms
 from pollconsumer.store.store import Store
-from pollconsumer.watching.facts import BatchFacts, Expected, Facts, QueueFacts, RecurrenceFacts, ServerFacts
+from pollconsumer.watching.facts import BatchFacts, Expected, Facts, Finding, QueueFacts, RecurrenceFacts, ServerFacts
+from pollconsumer.watching.findings import findings_of
 
 LAUNCHES_READ = 1000
 PARKED_LOOKED_AT = 200
@@ -33,6 +41,8 @@ BATCHES_LOOKED_AT = 50
 OLDEST, MEMBERS = 10, 20
 """How many closed batches of a queue, the oldest, are asked for the queues of outstanding members; and for how many
 members each."""
+SPOOLED_AT_MOST = 180.0
+"""Seconds for which a file may wait, and twice the time between launches."""
 CUTTING_OFF = ("CLIENT|ID", "CLIENT|KILL")
 _LAG = re.compile(r"state=online,.*lag=(\d+)")
 _STATE = re.compile(r"ip=(?P<host>[^,]*),port=(?P<port>\d+),state=(?P<state>\w+)")
@@ -78,7 +88,17 @@ class Examiner:
             unreachable=overview.unreachable,
             paused_handlers=overview.paused_handlers and all_names(self._wire, self._keys, overview.paused_handlers),
             batches=batch_facts(self._store.batches, [counts.name for counts in overview.queues], now),
+            outliers=dict(self._outliers(expected, now)),
         )
+
+    def _outliers(self, expected: Expected, now: int) -> Iterator[tuple[tuple[str, str], tuple[float, str, float]]]:
+        """The outliers that launches have noted, but for corrupt ones."""
+        for handler, limits in expected.duration_alarms.items():
+            for limit in limits:
+                noted = self._wire.command("HGET", self._keys.control("findings"), f"{limit}\n{handler}")
+                with suppress(ValueError, TypeError):
+                    at, took, message_id = json_values.parse(noted or b"[]")
+                    yield (limit, handler), (float(took), str(message_id), max(0, now - at) / 1000)
 
     def _server(self, wire: Wire, data: Path | None) -> tuple[int, ServerFacts]:
         """The time by the server's clock, and what the server says of itself."""
@@ -192,4 +212,37 @@ def expected_of(settings: Settings) -> Expected:
         settings.doctor.recent,
         program=str(program or ""),
         handoff=consumer.handoff,
+        wait_alarms={name: each.wait_alarm for name, each in settings.queues.items() if each.wait_alarm is not None},
+        duration_alarms=duration_alarms(settings.alarms.handlers),
     )
+
+
+def look(settings: Settings, store: Store) -> tuple[Facts, list[Finding]]:
+    """The facts of a running system, and what is wrong with it. Errors as of every read."""
+    own = own_store(settings)
+    expected = expected_of(settings)._replace(alone=own.user if own else "")
+    facts = Examiner(store).facts(expected, settings.data_directory() if settings.is_embedded else None)
+    return facts, [*_of_owner(own), *_of_spool(settings, expected), *findings_of(facts)]
+
+
+def _of_owner(own: OwnStore | None) -> Iterator[Finding]:
+    """Yield the finding about a configuration of another user, who has another store."""
+    if own is not None and own.of_another:
+        what = f"{own.config.name} is {own.owner}'s, but you are {own.user} and use a server of your own"
+        yield Finding("owner", None, what, str(own.directory), f"{own.owner}'s launches never read it; {REMEDY}")
+
+
+def _of_spool(settings: Settings, expected: Expected) -> Iterator[Finding]:
+    """Yield findings about spooled messages that no launch has taken in, or could not."""
+    if settings.spool is None:
+        return
+    state, place = spool_of(settings).state(), str(settings.spool_directory())
+    age = 0.0 if state.oldest is None else time.time() - state.oldest / 1000
+    if age > max(SPOOLED_AT_MOST, 2 * (expected.period or 0.0)):
+        value = f"{counted(state.waiting, 'file')} in {place}, the oldest for {format_duration(age)}"
+        fix = "check that launches run on this host, and reach the store"
+        yield Finding("spool_waits", None, "messages in the spool are not enqueued yet", value, fix)
+    if state.refused:
+        fix = "'pollconsumer dead list --unreadable' shows why; rename a file without .refused to try it again"
+        value = f"{counted(state.refused, 'file')} in {place}"
+        yield Finding("spool_refused", None, "messages in the spool cannot be enqueued", value, fix)

@@ -120,7 +120,8 @@ class Expected(NamedTuple):
     between launches by ``consumer.schedule``. ``window``: that of a launch. ``replicas``: how many producers wait for,
     None for none. ``recent``: for how long dead letters and skipped occurrences are findings. ``program``: what the
     embedded server is to run, empty for any. ``alone``: the user whose embedded store this is, where other users of the
-    configuration have their own; empty otherwise. ``handoff``: the setting."""
+    configuration have their own; empty otherwise. ``handoff``: the setting. ``wait_alarms``: seconds for which a ready
+    message may wait, by queue. ``duration_alarms``: seconds by handler, and by ``slower_than`` or ``faster_than``."""
 
     queues: tuple[str, ...]
     period: float | None
@@ -132,6 +133,8 @@ class Expected(NamedTuple):
     program: str = ""
     alone: str = ""
     handoff: HandOff = HandOff.DEADLINE
+    wait_alarms: Mapping[str, float] = {}
+    duration_alarms: Mapping[str, Mapping[str, float]] = {}
 
     def concerns(self, role: str, queues: Sequence[str]) -> bool:
         """Whether the settings are those of launches of this role that serve these queues."""
@@ -143,7 +146,8 @@ class Facts(NamedTuple):
     launches define, and some of those that launches could not read. ``launches``: the ledger's entries, newest first.
     ``server``: the one with the leases. ``others``: the other nodes of a cluster that answer. ``lost``: the addresses
     of those that do not. ``unreachable``: the queues of the lost ones. ``batches``: some that have not ended.
-    ``paused_handlers``: all names of those that a person paused."""
+    ``paused_handlers``: all names of those that a person paused. ``outliers``: of a message that took longer, or less
+    time, than an alarm allows, by that and its handler: how long, its id, and how long ago."""
 
     now: int
     server: ServerFacts
@@ -156,6 +160,7 @@ class Facts(NamedTuple):
     unreachable: Sequence[str] = ()
     batches: Sequence[BatchFacts] = ()
     paused_handlers: Collection[str] = ()
+    outliers: Mapping[tuple[str, str], tuple[float, str, float]] = {}
 
 
 class LaunchGroup(NamedTuple):

@@ -41,7 +41,8 @@ LAGGING = 10.0
 """Seconds: a replica reports once a second."""
 INSTALL = "'pollconsumer init cron --install'"
 LONG_WAIT = 600.0
-"""Seconds: a ready message that waits longer waits too long, unless launches come more rarely."""
+"""Seconds: a ready message that waits longer waits too long, unless launches come more rarely, or the queue has an
+alarm of its own."""
 BATCH_LATE, BATCH_LONG = 600.0, 3600.0
 """Seconds for which a batch may be overdue, and after which a closed one should not wait for launches."""
 JUDGED = 100
@@ -87,7 +88,7 @@ def findings_of(facts: Facts) -> list[Finding]:
     for server in (facts.server, *facts.others):
         place = f" at {server.place}" if server.place else ""
         found += [each._replace(what=each.what + place) for each in of_server(server, facts.expected)]
-    found += [*of_queues(facts, groups), *of_batches(facts, groups), *of_launches(facts, groups)]
+    found += [*of_queues(facts, groups), *of_handlers(facts), *of_batches(facts, groups), *of_launches(facts, groups)]
     if facts.server.lacking and all(group.absent for group in groups):
         lacking = " ".join(each.lower() for each in facts.server.lacking)
         fix = "grant them (docs/reference/rights.md): launches with this login cannot start"
@@ -196,9 +197,10 @@ def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
         yield _unserved(missed[None], facts.expected, what, f"{INSTALL} has cron start one each minute")
     for queue in facts.queues:
         serving = [group for group in consumers if queue.name in group.queues]
-        if any(not group.absent for group in serving):
-            yield from _of_served(queue, serving)
-        elif queue in missed[None] and consumers:
+        alarm = facts.expected.wait_alarms.get(queue.name)
+        if alarm is not None or any(not group.absent for group in serving):
+            yield from _of_waiting(queue, serving, alarm)
+        if queue in missed[None] and consumers:
             fix = f"start 'pollconsumer run --queue {queue.name}' too"
             if queue.name not in (facts.expected.queues or ("default",)):
                 fix += ", or name it in consumer.queues with the others"
@@ -315,9 +317,10 @@ def _of_bad_ends(queue: QueueFacts, recent: float) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _of_served(queue: QueueFacts, serving: Sequence[LaunchGroup]) -> Iterator[Finding]:
-    longest = max(LONG_WAIT, min(group.allowed for group in serving))
-    if queue.oldest_ready is not None and queue.oldest_ready > longest and not queue.paused:
+def _of_waiting(queue: QueueFacts, serving: Sequence[LaunchGroup], alarm: float | None) -> Iterator[Finding]:
+    longest = max(LONG_WAIT, min((group.allowed for group in serving), default=0.0))
+    waits_at_most = longest if alarm is None else alarm
+    if queue.oldest_ready is not None and queue.oldest_ready > waits_at_most and not queue.paused:
         yield Finding(
             "oldest_ready", queue.name, f"queue {queue.name} is behind",
             f"its oldest ready message has waited {format_duration(queue.oldest_ready)}, {queue.ready} are ready",
@@ -327,7 +330,7 @@ def _of_served(queue: QueueFacts, serving: Sequence[LaunchGroup]) -> Iterator[Fi
         yield Finding(
             "overdue", queue.name, f"messages of queue {queue.name} are overdue",
             f"{counted(queue.overdue, 'message')}, the oldest for {format_duration(queue.overdue_by)}",
-            "launches run, but do not get to them: see the log of one (run -v)",
+            "launches do not get to them: see the log of one (run -v)",
         )  # fmt: skip
 
 
@@ -366,6 +369,25 @@ def _counts(queues: Sequence[QueueFacts]) -> str:
 def _seen_ago(group: LaunchGroup) -> str:
     rate = "" if group.period is None else f", before that every {format_duration(group.period)}"
     return f"the last one {format_duration(group.seen)} ago{rate}"
+
+
+def of_handlers(facts: Facts) -> Iterator[Finding]:
+    """Findings about messages that took longer, or less time, than an alarm of their handler allows."""
+    at_work = {each.handler: each for launch in facts.launches for each in launch.get("working_on", ())}
+    for handler, limits in facts.expected.duration_alarms.items():
+        for limit, seconds in limits.items():
+            took, message_id, ago = facts.outliers.get((limit, handler), (seconds, "", 0.0))
+            value = f"message {message_id} took {format_duration(took)}, {format_duration(ago)} ago"
+            is_slow, is_recent = limit == "slower_than", ago < facts.expected.recent
+            if is_slow and (work := at_work.get(handler)) and (since := (facts.now - work.since) / 1000) > seconds:
+                value, is_recent, took = f"message {work.id} is handled since {format_duration(since)}", True, since
+            if is_recent and (took > seconds if is_slow else took < seconds):
+                than = f"{'longer' if is_slow else 'less'} than {format_duration(seconds)}"
+                yield Finding(
+                    "handler_slow" if is_slow else "handler_fast", handler, f"handler {handler} takes {than}", value,
+                    f"look {'what it waits for' if is_slow else 'whether it does its work'}, or change "
+                    f"alarms.handlers.{handler}.{limit}",
+                )  # fmt: skip
 
 
 def of_batches(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:

@@ -48,6 +48,13 @@ def test_entries_of_other_groups_are_passed_over() -> None:
     assert learned([*others, entry(1.0, 0.2, f"{MAIL}:1")] * 2, MAIL) == Punctuality(1.0, 0.2)
 
 
+def test_where_ticks_are_dropped_an_exit_has_the_least_time_at_least() -> None:
+    past = past_launches([entry(1.0, 0.2)], MAIL)
+    for rule in LauncherRule.PARALLEL, LauncherRule.QUEUE:
+        assert learned_of(past, rule, least_exit=1.5).exit == 0.2
+    assert [learned_of(past, LauncherRule.DROP, least_exit=each).exit for each in (0.0, 0.1, 1.5)] == [0.2, 0.2, 1.5]
+
+
 @pytest.mark.parametrize(
     "corrupt",
     [b"", b"{", b"[]", b"3", entry("1", [2]), entry(1e9, -1e9), entry(True, True), b'{"lineage": 7}'],

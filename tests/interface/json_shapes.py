@@ -287,6 +287,7 @@ store                       text                      "embedded"                
 primary                     text or null              null                           by Sentinels
 namespace                   text                      "pollconsumer"
 pings                       text or null              null
+alarms                      list of text              []                             who is told of findings
 data                        text or null              "/home/ada/.local/share/pollconsumer"
 spool                       text or null              null
 server                      text or null              "/usr/bin/valkey-server"       of the embedded server's start

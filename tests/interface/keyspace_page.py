@@ -45,6 +45,13 @@ CONTROL_KEYS = {
     "durations": ("hash", "by group: handler → durations of its last messages, for the margin"),
     "durations_before": ("hash", "by group: what `durations` held before; together they hold 8,000 to 16,000"),
     "paused_handlers": ("hash", "handler that a person paused → since when"),
+    "findings": (
+        "hash",
+        "name and words of a finding → the finding, as JSON, when it was told and found last, who found it, when its "
+        "end was told; `looks` → looks since something was told; alarm and handler → instant, seconds and id of a "
+        "message beyond the alarm",
+    ),
+    "telling": ("string", "for 15 s at most: somebody looks for findings and tells of them"),
     "wanted": (
         "string",
         "with on_demand, by the queues of the configuration: present for a while after a producer had a launch started",

@@ -78,6 +78,8 @@ def further() -> str:
         "Without it a ready message that is put off keeps its turn.",
         f"A database other than 0 in the URL: `{added('SELECT')}`.",
         f'`durability = "strict"`: {wait}; with `strict.aof` {wait_for_file}.',
+        "A launch that tells of findings (`doctor.url`, `doctor.mail`), or writes pages (`dashboard.static`): the "
+        f"launch's, and `{added('ZCOUNT', 'ZMSCORE')}`.",
         f"`store backup`: the keeper's, and `{added('CLIENT|INFO', 'REPLCONF', 'SYNC')}`, as a replica has them.",
         f"Sentinel: `{added('ROLE')}`; on the Sentinels `{added('SENTINEL|GET-MASTER-ADDR-BY-NAME')}`.",
     ]

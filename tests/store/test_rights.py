@@ -70,8 +70,8 @@ PLAIN = {
         "SMEMBERS", "TIME", "TYPE", "ZADD",
     },
     "operator": {
-        "EXISTS", "HGET", "HGETALL", "HMGET", "HSCAN", "LLEN", "LRANGE", "PEXPIRE", "RPUSH", "SCARD",
-        "SISMEMBER", "SRANDMEMBER", "TIME", "ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE",
+        "DEL", "EXISTS", "HDEL", "HGET", "HGETALL", "HINCRBY", "HMGET", "HSCAN", "LLEN", "LRANGE", "PEXPIRE", "RPUSH",
+        "SCARD", "SISMEMBER", "SRANDMEMBER", "TIME", "ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE",
     },
     "keeper": {
         "EVALSHA", "SCRIPT|LOAD", "DEL", "EXISTS", "GET", "HGETALL", "HLEN", "HSCAN", "HSET", "INFO", "LLEN", "LRANGE",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.site import Site
+from tests.system.monitor import Monitor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,3 +108,23 @@ def test_a_right_that_is_missing_ends_a_command_with_77_and_is_named(
     assert done.stderr == (
         f"pollconsumer: error: rights missing: +{right}; the store's user needs them: see docs/reference/rights.md\n"
     )
+
+
+def test_a_launch_that_is_to_tell_of_findings_needs_two_rights_more_and_ends_well_without_them(
+    site: Site, users: Users
+) -> None:
+    monitor = Monitor()
+    try:
+        site.environment["POLLCONSUMER_DOCTOR__URL"] = monitor.url
+        site.command("enqueue", "fatal", POLLCONSUMER_STORE=users.store("producer"))
+        done = site.command("run", "--until-empty", POLLCONSUMER_STORE=users.store("launch"))
+        assert done.returncode == 0
+        assert "pollconsumer: warning: alarms: rights missing: +zcount; the store's user needs them" in done.stderr
+        assert monitor.told == []
+        for right in "+zcount", "+zmscore":
+            users.change("launch", right)
+        done = site.command("run", "--until-empty", POLLCONSUMER_STORE=users.store("launch"))
+        assert done.returncode == 0
+        assert any("dead letters" in body for _, _, body in monitor.told)
+    finally:
+        monitor.close()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.choices import HandOff
+from pollconsumer.core.launcher.coverage import WorkBeyond
 from pollconsumer.watching.facts import Expected, Facts, Finding, QueueFacts, RecurrenceFacts, ServerFacts, groups_of
 from pollconsumer.watching.findings import findings_of, unserved_times
 from tests.as_set import expected_as_set
@@ -370,6 +371,50 @@ def test_a_queue_that_is_behind_is_found_unless_it_is_paused() -> None:
     assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=610, paused=True)])) == []
     hourly = launches(every=HOUR)
     assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=HOUR)], ledger=hourly)) == []
+
+
+def test_a_queue_with_an_alarm_of_its_own_is_behind_by_that_whether_launches_come_or_not() -> None:
+    expected = expected_as_set(period=MINUTE, wait_alarms={"mail": 120.0})
+    behind = [QueueFacts("mail", ready=1, oldest_ready=121)]
+    assert names(facts(queues=behind, expected=expected)) == ["oldest_ready"]
+    assert names(facts(queues=[behind[0]._replace(oldest_ready=119)], expected=expected)) == []
+    assert names(facts(queues=[behind[0]._replace(paused=True)], expected=expected)) == []
+    assert names(facts(queues=behind, expected=expected, ledger=launches(ago=HOUR))) == [
+        "oldest_ready",
+        "launch_absent",
+    ]
+    longer = expected._replace(wait_alarms={"mail": HOUR})
+    assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=1200)], expected=longer)) == []
+
+
+def test_a_handler_beyond_its_alarms_is_found_for_as_long_as_a_dead_letter() -> None:
+    alarms = {"render": {"slower_than": 600.0, "faster_than": 1.0}}
+    expected = expected_as_set(period=MINUTE, duration_alarms=alarms, recent=HOUR)
+    slow, fast = ("slower_than", "render"), ("faster_than", "render")
+
+    def found(outliers: Mapping[tuple[str, str], tuple[float, str, float]], alarms: Expected = expected) -> list[str]:
+        return names(facts(expected=alarms)._replace(outliers=outliers))
+
+    assert found({}) == []
+    assert found({slow: (601.0, "m", 5.0)}) == ["handler_slow"]
+    assert found({slow: (601.0, "m", 5.0), fast: (0.9, "n", 5.0)}) == ["handler_slow", "handler_fast"]
+    assert found({slow: (601.0, "m", HOUR + 1)}) == []
+    assert found({slow: (599.0, "m", 5.0), fast: (1.1, "n", 5.0)}) == []  # the limits have changed since
+    assert found({slow: (601.0, "m", 5.0)}, expected._replace(duration_alarms={})) == []
+    (finding,) = findings_of(facts(expected=expected)._replace(outliers={slow: (601.0, "m1", 5.0)}))
+    assert (finding.subject, finding.what) == ("render", "handler render takes longer than 10m")
+    assert finding.value == "message m1 took 10m 1s, 5s ago"
+
+
+def test_a_message_that_is_handled_for_longer_than_an_alarm_is_found_before_its_end() -> None:
+    expected = expected_as_set(period=MINUTE, duration_alarms={"render": {"slower_than": 600.0}}, recent=0.0)
+
+    def found(seconds: float) -> list[str]:
+        work = WorkBeyond("render", "mail", "m1", round(NOW - seconds * 1000), NOW + 1000)
+        at_work = launches(count=1, stop_reason=None, working_on=[work])
+        return names(facts(ledger=[*at_work, *launches()], expected=expected))
+
+    assert (found(599), found(601)) == ([], ["handler_slow"])
 
 
 def test_overdue_messages_that_launches_do_not_promote_are_found() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.watching import doctor_command, findings
+from pollconsumer.watching import examiner, findings
 from pollconsumer.watching.findings import ENDS
 from pollconsumer.watching.metrics import metrics_of
 from tests.conftest import NAMESPACE
@@ -31,10 +31,11 @@ def listed(page: str) -> set[str]:
 def made() -> Iterator[str]:
     """What the code names its findings, at the calls that make them; those of ends by force stand in a table."""
     yield from (name for name, *_ in ENDS.values())
-    for module in (findings, doctor_command):
+    for module in (findings, examiner):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
-                yield from (str(each.value) for each in node.args[:1] if isinstance(each, ast.Constant))
+                named = (each for argument in node.args[:1] for each in ast.walk(argument))
+                yield from (str(each.value) for each in named if isinstance(each, ast.Constant))
 
 
 def test_every_finding_has_a_row() -> None:

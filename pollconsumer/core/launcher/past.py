@@ -164,8 +164,9 @@ def punctuality_of(offsets: Collection[float], exits: Collection[float], own: fl
     return Punctuality(least if own is None else min(least, own), max(exits, default=UNLEARNED_EXIT))
 
 
-def learned(past: Sequence[Past], rule: LauncherRule, own: float | None = None) -> Punctuality:
-    """The punctuality by earlier launches, newest first, and by the ``own`` offset of this one.
+def learned(past: Sequence[Past], rule: LauncherRule, own: float | None = None, least_exit: float = 0.0) -> Punctuality:
+    """The punctuality by earlier launches, newest first, and by the ``own`` offset of this one. ``least_exit``: the
+    seconds that are kept for an exit at least where ticks are dropped, since an exit is cut off there.
 
     Under ``queue`` a launch that waited for the one before is left out. It started late because of the wait: if it
     counted, each launch would end later than the one before.
@@ -174,7 +175,8 @@ def learned(past: Sequence[Past], rule: LauncherRule, own: float | None = None) 
     counting = prompt if rule is LauncherRule.QUEUE else past
     offsets = [each.offset for each in counting if each.offset is not None][:LAUNCHES]
     exits = [each.exit for each in past if each.exit is not None][:LAUNCHES]
-    return punctuality_of(offsets, exits, own)
+    found = punctuality_of(offsets, exits, own)
+    return found._replace(exit=max(found.exit, least_exit)) if rule is LauncherRule.DROP else found
 
 
 def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) -> tuple[float, float]:

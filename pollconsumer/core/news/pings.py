@@ -13,11 +13,13 @@ from pollconsumer.core.window import why_stopped
 
 
 class Ping(NamedTuple):
-    """An HTTP request: a POST if it has a body, else a GET. ``token``: its bearer token, if any."""
+    """An HTTP request: a POST if it has a body, else a GET. ``token``: its bearer token, if any. ``content``: the type
+    of its body."""
 
     url: str
     body: bytes | None = None
     token: str = ""
+    content: str = "text/plain; charset=utf-8"
 
 
 class RunEnd(NamedTuple):
@@ -51,11 +53,11 @@ def first(url: str, dialect: Dialect, run: str) -> Ping | None:
     """The request that says that a run begins; None if the dialect has none. ``run``: the UUID of the run."""
     match dialect:
         case Dialect.HEALTHCHECKS:
-            return Ping(_extended(url, {"rid": run}, "/start"))
+            return Ping(extended(url, {"rid": run}, "/start"))
         case Dialect.CRONITOR:
-            return Ping(_extended(url, {"state": "run", "series": run}))
+            return Ping(extended(url, {"state": "run", "series": run}))
         case Dialect.SENTRY:
-            return Ping(_extended(url, {"check_in_id": run, "status": "in_progress"}))
+            return Ping(extended(url, {"check_in_id": run, "status": "in_progress"}))
         case Dialect.SNITCH:
             return None
     return Ping(url)
@@ -66,17 +68,17 @@ def last(url: str, dialect: Dialect, run: str, end: RunEnd) -> Ping:
     code, line, well = end.code, end.line, end.code == 0
     match dialect:
         case Dialect.HEALTHCHECKS:
-            return Ping(_extended(url, {"rid": run}, f"/{code & 255}"), line.encode())
+            return Ping(extended(url, {"rid": run}, f"/{code & 255}"), line.encode())
         case Dialect.CRONITOR:
             query = [("state", "complete" if well else "fail"), ("series", run), ("status_code", str(code))]
             counts = {**end.counts, "duration": f"{end.seconds:.3f}"}
             query += [("metric", f"{name}:{value}") for name, value in counts.items()]
-            return Ping(_extended(url, [*query, ("message", line)]))
+            return Ping(extended(url, [*query, ("message", line)]))
         case Dialect.SENTRY:
             status, seconds = "ok" if well else "error", f"{end.seconds:.3f}"
-            return Ping(_extended(url, {"check_in_id": run, "status": status, "duration": seconds}))
+            return Ping(extended(url, {"check_in_id": run, "status": status, "duration": seconds}))
         case Dialect.SNITCH:
-            return Ping(_extended(url, {"s": str(code), "m": line}))
+            return Ping(extended(url, {"s": str(code), "m": line}))
     return Ping(url, line.encode())
 
 
@@ -88,7 +90,7 @@ def ending_of(end: LaunchEnded, code: int) -> RunEnd:
     return RunEnd(code, line, end.running_seconds, {"count": end.handled, "error_count": end.failed})
 
 
-def _extended(url: str, query: Mapping[str, str] | Sequence[tuple[str, str]], path: str = "") -> str:
+def extended(url: str, query: Mapping[str, str] | Sequence[tuple[str, str]], path: str = "") -> str:
     """``url`` with ``path`` at the end of its own, and ``query`` after its own."""
     parts = urlsplit(url)
     extended = parts.path.rstrip("/") + path if path else parts.path

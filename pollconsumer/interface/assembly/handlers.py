@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.children.notes import Programs
 
 PARTS = {
+    "LaunchAlarms": "pollconsumer.watching.alarms",
     "closing_connections": "pollconsumer.django.connections",
+    "form_of": "pollconsumer.watching.alarms",
     "import_site": "pollconsumer.django.site",
     "installed_queues": "pollconsumer.platform_files.crontabs",
     "installed_schedule": "pollconsumer.platform_files.crontabs",

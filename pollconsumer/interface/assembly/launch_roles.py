@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGET_OF_BUDGETS, OVERRUN_TARGETS
 from pollconsumer.core.launcher.detection import Found, find_launcher, given_launcher, run_id
-from pollconsumer.core.launcher.past import FLOOR, Punctuality
+from pollconsumer.core.launcher.past import FLOOR, UNLEARNED_EXIT, Punctuality
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.spans import parse_quota, parse_rate
 from pollconsumer.core.window import StopReason
@@ -140,7 +140,7 @@ def launch_consumer(
 
         pinger = Pinger(settings.pings.url, settings.pings.dialect)
     plan = plan_of(settings, settings.consumer)._replace(
-        reports_completed=reports_completed,
+        reports_completed=reports_completed or bool(settings.alarms.handlers),
         if_free=if_free,
         handler_limit=settings.consumer.handler_limit,
         window_is_budget=OUTCOME_VARIABLE in os.environ,  # a request waits for the launch
@@ -153,25 +153,36 @@ def launch_consumer(
     listen = listener(lambda: role.handlers)
     if OUTCOME_VARIABLE in os.environ:
         listen = wing_part("telling_outcome")(listen)  # the request that has started the launch is told, too
+    alarms = None
+    if settings.tells_of_findings or settings.alarms.handlers:
+        alarms = wing_part("LaunchAlarms")(settings, listen, shows_completed=reports_completed)
+        listen = alarms.listen
     warn_of_another_store(settings)
     on_death = None if programs is None else programs.clear
     run_launch(plan, opener_of(settings), listen, role.prepare, on_death, pinger=pinger)
     if role.held and settings.dashboard.static is not None:
         before_exit(wing_part("write_at_end")(settings, settings.dashboard.static))
+    if role.held and alarms is not None:
+        before_exit(alarms.tell)
 
 
 def launch_mover(settings: Settings) -> None:
     """Run one launch of the mover."""
     from pollconsumer.runtime.mover import Mover  # a consumer needs none
 
-    options = mover_options(settings)
+    options, held = mover_options(settings), False
 
     def work(launch: Launch) -> StopReason:
+        nonlocal held
+        held = True
         identify(launch.id, launch.plan.run_id)
         with taking_in(settings, launch):
             return Mover(launch, options).run()
 
-    run_launch(plan_of(settings, settings.mover), opener_of(settings), listener(), lambda: (MOVER, work))
+    listen = listener()
+    run_launch(plan_of(settings, settings.mover), opener_of(settings), listen, lambda: (MOVER, work))
+    if held and settings.tells_of_findings:
+        before_exit(wing_part("LaunchAlarms")(settings, listen, shows_completed=False).tell)
 
 
 def mover_options(settings: Settings) -> MoverOptions:
@@ -241,6 +252,7 @@ def plan_of(settings: Settings, chosen: ConsumerSettings | MoverSettings) -> Lau
         min_margin=chosen.min_margin,
         run_id=run_id(os.environ),
         config=_place_of(settings),
+        least_exit=UNLEARNED_EXIT if settings.tells_of_findings else 0.0,
     )
 
 

@@ -59,6 +59,7 @@ Keep = Annotated[str, checked(values.parse_keep)]
 Place = Annotated[str, checked(values.check_directory)]
 Token = Annotated[str, checked(values.check_token)]
 MonitorUrl = Annotated[str, checked(check_address)]
+MailAddress = Annotated[str, checked(values.check_mail)]
 Linger = Annotated[str, _READ_PERIOD, checked(values.check_linger)]
 """A period as text, or the word for all the time that there is."""
 OnDemand = Annotated[str, checked(values.check_on_demand)]
@@ -107,6 +108,8 @@ class QueueSettings(Section):
     """How long completed, cancelled and expired messages are kept, how many of each, or both. Default: `1d/10000`."""
     keep_dead: Keep | None = None
     """How long, or how many, dead letters are kept. Default: until a person redrives or purges them."""
+    wait_alarm: Duration | None = Field(default=None, gt=0, le=YEAR)
+    """`doctor` reports a message that is ready for longer. Default: `10m`, longer where launches come more rarely."""
 
 
 class RecurrenceSettings(Section):
@@ -291,6 +294,8 @@ class WebSettings(Section):
 class DashboardSettings(Section):
     """Web pages about the installation."""
 
+    url: MonitorUrl | None = None
+    """Address at which people find the pages. Alarms name it."""
     static: Place | None = None
     """Directory into which each launch writes the pages at its end, relative to the configuration file."""
     token: Token | None = Field(default=None, repr=False)
@@ -298,10 +303,23 @@ class DashboardSettings(Section):
 
 
 class DoctorSettings(Section):
-    """What ``doctor`` reports."""
+    """What ``doctor`` reports, and whom it and launches tell."""
 
     recent: Duration = Field(default=3600.0, ge=0, le=YEAR)
-    """How long `doctor` reports a dead letter or a skipped occurrence. 0: never."""
+    """How long `doctor` reports a dead letter, a skipped occurrence, or a handler beyond its alarms. 0: never."""
+    url: MonitorUrl | None = Field(default=None, repr=False)
+    """URL to which `doctor` and launches send each finding when it begins and when it ends. Keep it secret. The form
+    follows the host: Slack, Discord, Teams, ntfy, else JSON."""
+    mail: MailAddress | None = None
+    """Address to which they mail the same, by the program `sendmail`."""
+
+
+class AlarmsSettings(Section):
+    """Limits beyond which ``doctor`` reports."""
+
+    handlers: dict[str, Any] = {}
+    """By handler, a table: `slower_than` and `faster_than`. `doctor` reports messages that took longer, or completed in
+    less time: `{ render = { slower_than = "10m", faster_than = "1s" } }`."""
 
 
 class PingsSettings(Section):
@@ -363,6 +381,7 @@ class Settings(BaseSettings, Placed):
     web: WebSettings = WebSettings()
     dashboard: DashboardSettings = DashboardSettings()
     doctor: DoctorSettings = DoctorSettings()
+    alarms: AlarmsSettings = AlarmsSettings()
     pings: PingsSettings = PingsSettings()
     logs: LogsSettings = LogsSettings()
     queues: dict[str, QueueSettings] = {}

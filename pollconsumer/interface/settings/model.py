@@ -231,7 +231,8 @@ def _class(section: str, name: str) -> Any:
 
 
 SECTIONS = {
-    name: _class(name, name) for name in ("consumer", "mover", "strict", "web", "dashboard", "doctor", "pings", "logs")
+    name: _class(name, name)
+    for name in ("consumer", "mover", "strict", "web", "dashboard", "doctor", "alarms", "pings", "logs")
 }
 TABLES = {name: _class(name, name.removesuffix("s")) for name in ("queues", "recurrences", "commands")}
 """Sections whose keys are chosen by the user."""

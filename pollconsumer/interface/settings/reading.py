@@ -33,7 +33,7 @@ from pollconsumer.interface.settings.model import (
     declared_fields,
 )
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX, variable
-from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, check_zone
+from pollconsumer.interface.settings.values import NAME, NAME_RULE, check_cron, check_zone, duration_alarms
 from pollconsumer.runtime.new_messages import Defaults, OccurrenceOptions, new_message
 from pollconsumer.runtime.system.own_files import EMBEDDED
 from pollconsumer.store.client.address import several_hosts
@@ -72,6 +72,10 @@ def check_together(settings: Settings, flags: Collection[str] = (), *, of_tables
     of `check_given`."""
     for section in ("consumer", "mover"):
         _check_margin(settings, section, flags)
+    try:
+        duration_alarms(settings.alarms.handlers)
+    except ValueError as error:
+        raise ConfigurationError(f"alarms.handlers.{error}") from None
     if not of_tables:
         return
     for table, check in (("queues", _check_queue), ("recurrences", _check_recurrence), ("commands", _check_command)):
@@ -156,7 +160,7 @@ def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) ->
         text = HIDDEN
     elif path.endswith(".environment"):
         text = text.partition("=")[0]
-    elif path == "pings.url" or path.endswith(".ping"):
+    elif path in ("pings.url", "doctor.url") or path.endswith(".ping"):
         text = site_of(text)
     elif path == "store" or "://" in text:
         text = redacted(text)

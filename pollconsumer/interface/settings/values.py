@@ -6,7 +6,7 @@ Each check raises a ValueError with the broken rule.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pollconsumer.core.errors import ConfigurationError, shown, suggestion
+from pollconsumer.core.messages.message import check_handler
 from pollconsumer.core.notation.text import check_address, redacted
 from pollconsumer.core.notation.timespan import YEAR, Span, parse_duration
 from pollconsumer.interface.named_files import other_than_directory
@@ -45,6 +46,7 @@ BUDGET = "budget"
 """All the time that a request has left, as ``linger``."""
 BESIDE_WINDOW = 4.0
 """Seconds of a request's budget beside the launch's window: for the launch's end, and for the answer."""
+DURATION_ALARMS = ("slower_than", "faster_than")
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven")
 _MEMORY = r"(?i)(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)"
 
@@ -178,6 +180,30 @@ def check_linger(linger: str) -> None:
 def check_log_target(target: str) -> None:
     if not target or "\0" in target:
         raise ValueError("write stderr, syslog, or a file's path")
+
+
+def check_mail(address: str) -> None:
+    """Raise ValueError for what no header of a mail has as one address; one without a host is of a local user."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+@-]*", address):
+        raise ValueError("write one address, as in ops@example.org")
+
+
+def duration_alarms(handlers: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """The table ``alarms.handlers``: limits in seconds, by handler and key. ValueError names the invalid key."""
+    found = dict[str, dict[str, float]]()
+    for name, given in handlers.items():
+        check_handler(name)
+        if not isinstance(given, dict):
+            raise ValueError(f'{name}: {shown(repr(given))}; write a table, as in {{ slower_than = "10m" }}')
+        found[name] = {}
+        for key, value in given.items():
+            if key not in DURATION_ALARMS:
+                raise ValueError(f"{name}.{shown(key)}: unknown key; {suggestion(key, DURATION_ALARMS)}")
+            try:
+                found[name][key] = parse_timeout(value)
+            except (TypeError, ValueError):
+                raise ValueError(f"{name}.{key}: {shown(repr(value))}; write a duration, as in 500ms or 10m") from None
+    return found
 
 
 def check_argument(word: str) -> None:
@@ -358,6 +384,11 @@ class Placed:
     def is_embedded(self: Any) -> bool:
         """Whether the store is the server that pollconsumer starts."""
         return self.store == EMBEDDED and self.client is None
+
+    @property
+    def tells_of_findings(self: Any) -> bool:
+        """Whether `doctor` and launches tell people of findings."""
+        return self.doctor.url is not None or self.doctor.mail is not None
 
     @property
     def shown_store(self: Any) -> str:

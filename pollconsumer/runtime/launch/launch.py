@@ -65,7 +65,7 @@ class LaunchPlan(NamedTuple):
     ``min_margin`` is None to learn it. ``reports_completed``: the log shows each completed message.
     ``config``: the path of its configuration. ``if_free``: it leaves where the lease is held. ``handler_limit``: how
     long a message may be handled whose handler has no timeout. ``window_is_budget``: the platform ends the launch at
-    the end of its window."""
+    the end of its window. ``least_exit``: see `learned`."""
 
     timeout: float
     grace: float
@@ -81,6 +81,7 @@ class LaunchPlan(NamedTuple):
     if_free: bool = False
     handler_limit: float = HANDLER_LIMIT
     window_is_budget: bool = False
+    least_exit: float = 0.0
 
 
 class Attendance:
@@ -273,7 +274,7 @@ class Launch:
             seen = observed(past[0] if past else None, started, self._offset, least)
             rule = seen.decides
             facts |= {"launcher": rule, "observed": seen}
-        self._learn(learned(past, rule, self._offset), rule)
+        self._learn(learned(past, rule, self._offset, self.plan.least_exit), rule)
         self.claim, self.attendance = claim, Attendance(claim.at, asked_at)
         self.progress.waited, self.progress.since = began - self.window.start, boot_now - (now - began)
         self._asked = asked

@@ -219,7 +219,7 @@ def _answered(ping: Ping, within: float, connections: list[HTTPConnection]) -> F
             """Follow no redirection: the address is a secret, and a POST would become a GET without the launch's
             line."""
 
-    headers = {"User-Agent": USER_AGENT, "Content-Type": "text/plain; charset=utf-8"}
+    headers = {"User-Agent": USER_AGENT, "Content-Type": ping.content}
     if ping.token:
         headers["Authorization"] = f"Bearer {ping.token}"
     try:

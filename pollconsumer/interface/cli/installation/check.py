@@ -103,6 +103,8 @@ def check(compat: bool, schema: bool) -> int:
     store = _reached(settings, files)
     queues = served_queues(settings, handlers)
     _check_handlers(recurrences, handlers)
+    for name in settings.alarms.handlers.keys() - handlers:
+        log.warning("alarms.handlers.%s: %s", name, suggestion(name, handlers, "no handler has this name"))
     unserved = _unserved(store, queues, handlers, recurrences)
     past: list[dict[str, Any]] = []
     if store is not None:
@@ -225,13 +227,15 @@ def _places_of(settings: Settings, store: Store | None, state: Path | None) -> d
         spool_of(settings).check()
     modules = [found for name in settings.handlers if (found := sys.modules.get(name)) is not None and found.__file__]
     run = [settings.config, settings.directory, program, *(Path(str(module.__file__)) for module in modules)]
-    monitor = settings.pings.url
+    monitor, doctor = settings.pings.url, settings.doctor
+    told = [doctor.url and f"{site_of(doctor.url)}, {wing_part('form_of')(doctor.url)}", doctor.mail]
     return {
         "config": settings.config and str(settings.config),
         "store": settings.shown_store,
         "primary": store.wire.place if store is not None and settings.store.startswith("redis+sentinel:") else None,
         "namespace": settings.namespace,
         "pings": monitor and f"{site_of(monitor)}, {dialect_of(monitor, settings.pings.dialect)}",  # its path is secret
+        "alarms": [each for each in told if each],
         "data": data and str(data),
         "spool": (spool := settings.spool_directory()) and str(spool),
         "server": program_to_start(settings),
@@ -373,6 +377,7 @@ def _print(
         ("handlers", ", ".join(report["handlers"]) or "none: messages are kept until a launch has their handler"),
         *((f"alias {alias}", f"handled by {name}") for alias, name in report["aliases"].items()),
         *given_row("pings", report["pings"]),
+        *(("alarms", each) for each in report["alarms"]),
         *given_row("data", report["data"]),
         *given_row("whose store", None if own is None or own.of_another else str(own)),
         *given_row("spool", report["spool"]),

@@ -1,0 +1,265 @@
+"""Tells people of findings, by a request and by mail: of each once when it begins, and once when it ends.
+
+The store has a field for each finding that was told. So `doctor` and the launches of all hosts tell each once between
+them; they look and tell one after the other. A finding of one configuration, or of one machine, may be none of
+another's: it ends when the one that found it last finds it no more, or has not come for an hour.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import quopri
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
+from typing import Any, NamedTuple
+
+from pollconsumer.core import json_values
+from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.launcher.past import UNLEARNED_EXIT
+from pollconsumer.core.news.events import Event, MessageCompleted
+from pollconsumer.core.news.pings import Ping, extended
+from pollconsumer.core.notation.instants import LAST_MILLISECOND, iso
+from pollconsumer.core.notation.text import printable
+from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.interface.configured_store import opener_of
+from pollconsumer.interface.logs.logs import STANDING, about, log
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.interface.settings.names import PREFIX
+from pollconsumer.interface.settings.values import duration_alarms
+from pollconsumer.runtime.launch.pings import ANSWER_WITHIN, delivered, host_of
+from pollconsumer.store.client.patience import Budget
+from pollconsumer.store.store import Store
+from pollconsumer.watching.examiner import look
+from pollconsumer.watching.facts import Finding
+
+ONE_AT_A_TIME_MS = 15_000
+"""Milliseconds after which another may look and tell, should the one that does so be killed."""
+LEAST, TO_RECORD = 0.2, 0.1
+"""Seconds that must be left for another request; those after it, in which its outcome is stored."""
+AGAIN_AFTER_MS = 300_000
+"""Milliseconds after its end from which on the same finding is told again: one that comes and goes with each launch is
+no news."""
+LAPSED_AFTER_MS = 3_600_000
+"""Milliseconds after which a finding ends that the one which found it last has not confirmed."""
+RAREST = 64
+"""After failures the second, fourth, eighth … look tries again, and each of so many: a request that nobody answered in
+time may have been read by people."""
+OF_A_MACHINE = ("clock_skew", "owner", "spool_waits", "spool_refused")
+MOST_CHARACTERS, MOST_IN_A_TITLE = 1500, 200
+"""Discord takes 2,000 characters, ntfy 4,096 bytes."""
+MIME = "MIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: quoted-printable"
+CARD = "application/vnd.microsoft.card.adaptive"
+
+
+class Told(NamedTuple):
+    """A finding that was told. In epoch ms of the server's clock: when it was told, when it was found last, and when
+    its end was told, 0 while it lasts. ``by``: who found it last."""
+
+    finding: Finding
+    since: int
+    seen: int
+    by: str
+    ended: int = 0
+
+    @classmethod
+    def read(cls, stored: bytes) -> Told | None:
+        """What was stored as a list; None for what is corrupt."""
+        with suppress(ValueError, TypeError):
+            *finding, since, seen, by, ended = json_values.parse(stored)
+            if 0 <= since <= LAST_MILLISECOND:
+                return cls(Finding(*finding), since, int(seen), by, int(ended))
+        return None
+
+    def said(self, now: int, namespace: str, page: str | None) -> dict[str, str | None]:
+        """What people and programs are told ``now``. ``page``: the address of the dashboard, if it is known."""
+        what, fields = self.finding.what, self.finding._asdict()
+        line = f"{namespace}: {self.finding}"
+        if self.ended:
+            line = f"{namespace}: resolved: {what} (for {format_duration(max(0, now - self.since) / 1000)})"
+            what, fields = f"resolved: {what}", fields | {"value": None, "fix": None}
+        text = printable(line)[:MOST_CHARACTERS] + (f"\n{page}" if page else "")
+        of_instant = {"state": "ended" if self.ended else "began", "since": iso(self.since), "page": page}
+        title = printable(f"{namespace}: {what}")[:MOST_IN_A_TITLE]
+        return {"title": title, "text": text, "namespace": namespace, **of_instant, **fields}
+
+
+def form_of(url: str) -> str:
+    """The form that the host of ``url`` takes."""
+    host = f".{host_of(url)}"
+    if host.startswith(".ntfy."):
+        return "ntfy"
+    if host.endswith((".hooks.slack.com", ".hooks.slack-gov.com")):
+        return "slack"
+    if host.endswith((".discord.com", ".discordapp.com")):
+        return "discord"
+    teams = (".webhook.office.com", ".logic.azure.com", ".powerplatform.com", ".powerautomate.com")
+    return "teams" if host.endswith(teams) else "json"
+
+
+def request_of(url: str, said: Mapping[str, str | None]) -> Ping:
+    """The request to ``url`` that says what `Told.said` says, in the form that its host takes."""
+    text, body = said["text"] or "", dict[str, Any](said)
+    match form_of(url):
+        case "ntfy":
+            given = {"title": said["title"], "click": said["page"]}
+            return Ping(extended(url, {name: value for name, value in given.items() if value}), text.encode())
+        case "slack":  # which reads <!channel> and the like
+            body = {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
+        case "discord":
+            body = {"content": text, "allowed_mentions": {"parse": []}}
+        case "teams":
+            block = {"type": "TextBlock", "text": text.replace("\n", "\n\n"), "wrap": True}
+            card = {"type": "AdaptiveCard", "version": "1.4", "body": [block]}
+            body = {"type": "message", "attachments": [{"contentType": CARD, "contentUrl": None, "content": card}]}
+    return Ping(url, json.dumps(body).encode(), content="application/json")
+
+
+def send_request(url: str, said: Mapping[str, str | None], within: float) -> str | None:
+    """Send the request. Returns why it was not delivered, without any part of ``url`` but its host."""
+    failed = delivered(request_of(url, said), within)
+    return failed and f"{host_of(url)}: {failed.reason}"
+
+
+def send_mail(address: str, said: Mapping[str, str | None], within: float) -> str | None:
+    """Hand a mail to ``sendmail``. One that takes longer than ``within`` goes on by itself. Returns why it failed."""
+    program = shutil.which("sendmail", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/lib")
+    if program is None:
+        return "mail: no program sendmail is here: install one, or unset doctor.mail"
+    title = (said["title"] or "").encode("ascii", "backslashreplace").decode()
+    head = f"To: {address}\nSubject: {title}\nAuto-Submitted: auto-generated\n{MIME}\n\n"
+    mail = head.encode() + quopri.encodestring(f"{said['text']}\n".encode())
+    given = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}  # secrets among them
+    words = [program, "-i", "-t"]
+    try:
+        process = Popen(words, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, env=given, start_new_session=True)
+        process.communicate(mail, within)
+    except TimeoutExpired:
+        return None
+    except OSError as error:
+        return f"mail: {program}: {error.strerror}"
+    return f"mail: {program} ended with {process.returncode}" if process.returncode else None
+
+
+def changes(
+    found: Mapping[str, Finding], told: Mapping[str, Told], looker: Callable[[Finding], str], now: int
+) -> Iterator[tuple[str, Told | None, bool]]:
+    """What is to be stored, by name, now that ``looker`` has ``found`` these; None for what is to be forgotten; and
+    whether people are to be told first."""
+    for name, finding in found.items():
+        known, by = told.get(name), looker(finding)
+        if known is not None and not known.ended:
+            yield name, known._replace(seen=now, by=by), False
+        elif known is None or not 0 <= now - known.ended < AGAIN_AFTER_MS:  # GUARD a finding that comes and goes
+            yield name, Told(finding, now, now, by), True
+    for name, known in ((name, known) for name, known in told.items() if name not in found):
+        if known.ended:
+            if not 0 <= now - known.ended < AGAIN_AFTER_MS:
+                yield name, None, False
+        # GUARD what another configuration finds
+        elif known.by == looker(known.finding) or not 0 <= now - known.seen < LAPSED_AFTER_MS:
+            yield name, known._replace(ended=now), True
+
+
+class FindingTeller:
+    def __init__(self, settings: Settings, store: Store) -> None:
+        self._settings, self._wire, self._key = settings, store.wire, store.keys.control("findings")
+        self._turn = store.keys.control("telling")
+        self._who = f"{settings.config or settings.directory} {','.join(settings.consumer.queues)}".rstrip()
+
+    @contextmanager
+    def turn(self) -> Iterator[bool]:
+        """Yield whether the settings say how to tell, and nobody else does so until the block ends. It begins before
+        the look: what was looked for before others told is no news."""
+        turn = "SET", self._turn, "1", "NX", "PX", ONE_AT_A_TIME_MS
+        is_ours = self._settings.tells_of_findings and self._wire.command(*turn) is not None
+        try:
+            yield is_ours
+        finally:
+            if is_ours:
+                self._wire.command("DEL", self._turn)
+
+    def tell(
+        self, findings: Sequence[Finding], now: int, left: Callable[[], float], begun_by: float = math.inf
+    ) -> list[str]:
+        """Tell what is new in ``findings``, looked for at ``now``, for ``left()`` seconds, and begin nothing after
+        ``begun_by``, on the monotonic clock: the next look tells what does not fit. Returns what was not delivered."""
+        fields = iter(self._wire.command("HGETALL", self._key))
+        stored = {name.decode("utf-8", "replace"): Told.read(text) for name, text in zip(fields, fields, strict=True)}
+        told = {name: each for name, each in stored.items() if each is not None}
+        found = {f"{each.name}\n{printable(each.what)}": each for each in findings}
+        looks, is_over, problems = 0, False, list[str]()
+        for name, each, is_news in changes(found, told, self._looker, now):
+            if each is None:
+                self._wire.command("HDEL", self._key, name)
+                continue
+            if is_news:
+                if is_over or left() < LEAST + TO_RECORD or time.monotonic() > begun_by:
+                    continue
+                looks = looks or self._wire.command("HINCRBY", self._key, "looks", 1)
+                # GUARD ways that fail are not tried at each look
+                is_put_off = looks & (looks - 1) and looks % RAREST
+                failures = [] if is_put_off else [*self._deliver(each, now, left)]
+                problems += filter(None, failures)
+                if is_over := None not in failures:
+                    continue
+            self._wire.command("HSET", self._key, name, json.dumps([*each.finding, *each[1:]]))
+            if is_news:
+                self._wire.command("HDEL", self._key, "looks")
+        return [f"alarms: {problem}" for problem in dict.fromkeys(problems)]
+
+    def _deliver(self, told: Told, now: int, left: Callable[[], float]) -> Iterator[str | None]:
+        """Send in each way. Yields why it was not delivered, None for a way that took it."""
+        doctor, said = self._settings.doctor, told.said(now, self._settings.namespace, self._settings.dashboard.url)
+        for address, send in ((doctor.url, send_request), (doctor.mail, send_mail)):
+            within = min(ANSWER_WITHIN, left() - TO_RECORD)
+            if address is not None and within >= LEAST:
+                log.info("telling: %s", said["title"])
+                yield send(address, said, within)
+
+    def _looker(self, finding: Finding) -> str:
+        return f"{self._who} {socket.gethostname()}" if finding.name in OF_A_MACHINE else self._who
+
+
+class LaunchAlarms:
+    """What a launch does for alarms: it notes durations beyond those of its handlers, and tells of findings."""
+
+    def __init__(self, settings: Settings, emit: Callable[[Event], None], *, shows_completed: bool) -> None:
+        """``shows_completed``: ``emit`` is to have completed messages."""
+        self._settings, self._emit, self._shows_completed = settings, emit, shows_completed
+        self._limits = duration_alarms(settings.alarms.handlers)
+        self._outliers: dict[str, tuple[float, str]] = {}
+        """By alarm and handler: the last duration beyond, and the id of its message."""
+
+    def listen(self, event: Event) -> None:
+        if isinstance(event, MessageCompleted):
+            for limit, seconds in self._limits.get(event.handler, {}).items():
+                if event.took > seconds if limit == "slower_than" else event.took < seconds:
+                    self._outliers[f"{limit}\n{event.handler}"] = event.took, event.id
+        if self._shows_completed or not isinstance(event, MessageCompleted):
+            self._emit(event)
+
+    def tell(self, left: Callable[[], float]) -> None:
+        """Tell at the exit, in the time that is ``left()``; requests begin in that which any launch allows for it."""
+        begun_by, problems = time.monotonic() + UNLEARNED_EXIT, list[str]()
+        try:
+            with closing(opener_of(self._settings, warn=lambda _: None).bare_wire(lambda: Budget(left()))) as wire:
+                wire.skips_lost = True
+                store = Store(wire, self._settings.namespace)
+                for name, (took, message_id) in self._outliers.items():
+                    noted = json.dumps([store.inspector.now(), took, message_id])
+                    wire.command("HSET", store.keys.control("findings"), name, noted)
+                teller = FindingTeller(self._settings, store)
+                with teller.turn() as is_ours:
+                    if is_ours:
+                        facts, found = look(self._settings, store)
+                        problems = teller.tell(found, facts.now, left, begun_by)
+        except Exception as error:  # a bug of ours changes no exit code; its text may have a secret
+            problems = [f"alarms: {error if isinstance(error, PollConsumerError) else type(error).__name__}"]
+        for problem in problems:
+            log.warning("%s", problem, extra=about(problem, kind=STANDING))
