@@ -52,7 +52,7 @@ SCRIPTS = {
         "acquire", "announce", "arrive", "begin", "checkpoint", "define", "due", "expire", "learn", "nudge", "offer",
         "number_members", "progress",
         "promote", "recover", "recur", "release", "renew", "repair", "retire", "reserve_one", "set_aside",
-        "step", "trim", "unreserve", "withdraw",
+        "step", "trim", "unreserve", "withdraw", "cancel", "stop",
     },
     "operator": {
         "break", "cancel", "change", "hold", "note", "pause", "pause_handler", "purge", "put", "redrive", "stop",
