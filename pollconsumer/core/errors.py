@@ -9,6 +9,7 @@
     ├── NotFound                    66   no such message, queue, recurrence, batch, lease
     ├── NotCompleted                1    waited for a message that became a dead letter, was cancelled, or expired
     ├── WaitRefused                 1    a handler waited for a message that its launch could not handle meanwhile
+    ├── QueueFull                   69   it has as many messages ready as max_ready allows
     ├── StoreUnreachable            69   for the whole budget of the call
     │   ├── NodeLost                69   of a cluster; other nodes answer
     │   └── OutcomeUnknown          69   sent, but the reply was lost: repeat it with the same id
@@ -193,6 +194,14 @@ class WaitRefused(PollConsumerError, TimeoutError):
 
     def __init__(self, id: str, queue: str, state: str, fix: str) -> None:  # noqa: A002  its name in messages
         super().__init__("cannot wait for message", f"{id} of queue {queue}, which is {state}", fix)
+
+
+class QueueFull(PollConsumerError):
+    """The queue has as many messages ready as its setting ``max_ready`` allows. ``accepted``: ids enqueued before it by
+    the same call."""
+
+    exit_code = 69
+    accepted: list[str] = []  # noqa: RUF012  replaced, never changed
 
 
 class StoreUnreachable(PollConsumerError):

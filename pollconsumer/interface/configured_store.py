@@ -78,18 +78,25 @@ def program_to_start(settings: Settings) -> str | None:
 
 
 def producer_of(settings: Settings, wire: Wire) -> Producer:
-    """A producer that waits for replicas, and has launches started, if the settings say so."""
+    """A producer that waits for replicas, has launches started, and minds the limits of queues, if the settings say
+    so."""
     strict = strict_of(settings)
     if strict is None:
         producer = Producer(wire, settings.namespace)
     else:
         producer = StrictProducer(wire, settings.namespace, strict)
+    producer.most_ready = most_ready(settings)
     if settings.consumer.on_demand is not None:
         from pollconsumer.interface.on_demand import start_launch
         from pollconsumer.store.queues.demand import LaunchDemand
 
         producer.demand = LaunchDemand(producer.keys, settings.consumer.queues, partial(start_launch, settings))
     return producer
+
+
+def most_ready(settings: Settings) -> dict[str, int]:
+    """How many messages may be ready, of each queue of which that is limited."""
+    return {name: each.max_ready for name, each in settings.queues.items() if each.max_ready is not None}
 
 
 def _refuse_odd_files(store: str) -> None:

@@ -30,6 +30,7 @@ from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.handlers import load_handlers, load_recurrences
 from pollconsumer.interface.assembly.launch_roles import MOVER, consumer_options, mover_options, served_queues
+from pollconsumer.interface.configured_store import most_ready
 from pollconsumer.interface.logs.event_log import listener
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
@@ -343,6 +344,7 @@ class Sandbox:
         producer = self._producers.get(id(app))
         if producer is None:
             producer = self._producers[id(app)] = self._opener.store().producer
+            producer.most_ready = most_ready(self._settings)
         return producer
 
     def pause(self, _: float) -> None:

@@ -14,6 +14,7 @@ from pollconsumer.core.errors import (
     NotFound,
     PayloadTooLarge,
     PollConsumerError,
+    QueueFull,
     StoreUnreachable,
     UsageError,
 )
@@ -31,6 +32,7 @@ from pollconsumer.store.store import Store
 from pollconsumer.web.launch_starter import LaunchStarter
 from pollconsumer.web.received import enqueue_received, received_put
 from pollconsumer.web.web_exchange import (
+    RETRY_AFTER,
     AsgiApplication,
     WebAnswer,
     WebRequest,
@@ -49,6 +51,7 @@ STATUS: dict[type[PollConsumerError], int] = {
     BadData: 400,
     UsageError: 400,
     NotFound: 404,
+    QueueFull: 429,
     StoreUnreachable: 503,
 }
 SCHEME = "bearer "
@@ -146,7 +149,8 @@ class LaunchEndpoint:
         except PollConsumerError as error:
             status = status_of(error, STATUS, 500)
             if status < 500:
-                return refusal(status, str(error))
+                again = [("Retry-After", str(RETRY_AFTER))] if status == 429 else []
+                return refusal(status, str(error), *again)
             log.warning("web: %s", error)  # it may name a host or a path, which are not told
             away = "the store does not answer; repeat the request, with the same id"
             return failure(status, error=away if status == 503 else "refused by the configuration; see the log")

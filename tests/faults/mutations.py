@@ -131,6 +131,7 @@ NEAREST = {
     "spool": ["runtime/test_spool", "runtime/test_spool_machine"],
     "producer": [
         "wire",
+        "longest_queue",
         "id_memory",
         "rights",
         "replacing",

@@ -24,6 +24,8 @@ CONFIG = f"""
 token = "{TOKEN}"
 enqueue_token = "{ENQUEUE_TOKEN}"
 manage_token = "{MANAGE_TOKEN}"
+[queues.short]
+max_ready = 1
 [commands.backup]
 command = ["backup"]
 """

@@ -39,6 +39,7 @@ ERRORS = {
     408: "The body did not arrive.",
     409: "It cannot be done as things are.",
     413: "The body is longer than 1 MiB.",
+    429: "The queue is full: repeat the request later.",
     500: "The configuration, or the store, is refused.",
     503: "The store does not answer: repeat the request.",
 }
@@ -68,7 +69,7 @@ def openapi() -> dict[str, Any]:
         "/messages": {
             "post": _operation(
                 "Enqueue a message", ["enqueue_token"], {202: ("It is accepted.", "Accepted")},
-                {400, 401, 403, 408, 409, 413, 500, 503}, "NewMessage",
+                {400, 401, 403, 408, 409, 413, 429, 500, 503}, "NewMessage",
             ),
         },
         "/messages/{id}": message | {

@@ -115,6 +115,8 @@ def test_each_documented_answer_is_given_and_fits_its_schema(
     asker.ask(sending("POST", one, ENQUEUE_TOKEN, {"handler": "backup", "id": "a", "at": 1893456000}), one, 202)
     asker.ask(sending("POST", one, ENQUEUE_TOKEN, {"handler": "backup", "id": "a", "payload": {"b": 1}}), one, 409)
     asker.ask(sending("POST", one, ENQUEUE_TOKEN, {"handler": "none"}), one, 400)
+    for status in (202, 429):
+        asker.ask(sending("POST", one, ENQUEUE_TOKEN, {"handler": "backup", "queue": "short"}), one, status)
     for token in (ENQUEUE_TOKEN, MANAGE_TOKEN):
         asker.ask(request_of("GET", "/messages/a", token), item, 200)
     asker.ask(request_of("DELETE", "/messages/a", MANAGE_TOKEN), item, 200)

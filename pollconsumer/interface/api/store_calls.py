@@ -28,6 +28,7 @@ from pollconsumer.core.errors import (
     NotFound,
     NotReplicated,
     PollConsumerError,
+    QueueFull,
     StoreUnreachable,
 )
 from pollconsumer.core.messages.codec import coded, readable_value
@@ -506,7 +507,7 @@ def _after(handles: Sequence[Handle[Any]]) -> Iterator[None]:
     messages."""
     try:
         yield
-    except (StoreUnreachable, CannotCreate, Conflict) as error:
+    except (StoreUnreachable, CannotCreate, Conflict, QueueFull) as error:
         error.accepted = [*(handle.id for handle in handles), *error.accepted]
         if isinstance(error, Conflict):
             error.at += len(handles)

@@ -225,7 +225,9 @@ def taking_in(settings: Settings, launch: Launch) -> Iterator[None]:
     from pollconsumer.runtime.spool import Intake
 
     wire = opener_of(settings, warn=lambda _: None).wire(lambda: Budget(INTAKE_BUDGET))
-    intake = Intake(spool_of(settings), producer_of(settings, wire), launch.emit)
+    producer = producer_of(settings, wire)
+    producer.most_ready = {}  # what is spooled was accepted
+    intake = Intake(spool_of(settings), producer, launch.emit)
     intake.begin()
     try:
         yield

@@ -102,6 +102,9 @@ class QueueSettings(Section):
     )
     max_in_flight: Whole | None = Field(default=None, ge=1, le=1_000_000)
     """How many messages may be in flight at the same time, over all launches."""
+    max_ready: Whole | None = Field(default=None, ge=1, le=1_000_000_000)
+    """How many messages may be ready, to be handled now. Beyond that, enqueueing another one is refused: `QueueFull`.
+    Default: no limit."""
     weight: Whole | None = Field(default=None, ge=1, le=1000)
     """Share of this queue if several have messages. Without weights, the order of `consumer.queues` decides."""
     keep_completed: Keep | None = None

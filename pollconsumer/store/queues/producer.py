@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, compress, groupby, islice, repeat
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import (
@@ -15,6 +16,7 @@ from pollconsumer.core.errors import (
     NodeLost,
     NotReplicated,
     OutcomeUnknown,
+    QueueFull,
     StoreUnreachable,
     UsageError,
 )
@@ -26,7 +28,7 @@ from pollconsumer.store.client.wire import Strict, Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records import rows
 from pollconsumer.store.rights import PRODUCER, REPLACING, demand
-from pollconsumer.store.server import TIME, to_ms
+from pollconsumer.store.server import TIME, count_of, to_ms
 
 if TYPE_CHECKING:
     from pollconsumer.store.queues.demand import LaunchDemand
@@ -77,6 +79,8 @@ class Producer:
     rights = PRODUCER
     demand: LaunchDemand | None = None
     """What has a launch started where nobody serves a queue; None if nothing does."""
+    most_ready: Mapping[str, int] = MappingProxyType({})
+    """How many messages may be ready, of each queue of which that is limited."""
 
     def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         self.wire, self._clocks = wire, clocks
@@ -94,7 +98,7 @@ class Producer:
         The first message of a queue goes the general way, which keeps a few small records from becoming a list that
         each look searches. So does every repetition, which may find the id.
         """
-        if message[OPTIONS] != NO_OPTIONS or message.queue not in self._registered:
+        if message[OPTIONS] != NO_OPTIONS or message.queue not in self._registered or message.queue in self.most_ready:
             self.refuse_followed([message])
             return self.enqueue([message])[0]
         trip, arguments = [[message]], (rows.plain_record(message), message.id)
@@ -120,7 +124,7 @@ class Producer:
         try:
             for accepted in self.enqueue_pages(messages, origin):
                 results += accepted
-        except (StoreUnreachable, CannotCreate, Conflict) as error:
+        except (StoreUnreachable, CannotCreate, Conflict, QueueFull) as error:
             error.accepted = [entry.id for entry in results]
             raise
         return results
@@ -131,7 +135,8 @@ class Producer:
         Accepting is idempotent, so it is repeated after a lost reply. OutcomeUnknown has the ids of a round trip that
         was not answered within the budget; StoreUnreachable if nothing was sent; NotReplicated if they are accepted,
         but too few replicas confirmed in time. Conflict if an id belongs to a message with another handler or payload:
-        its page, and later ones, are not accepted.
+        its page, and later ones, are not accepted. QueueFull if a queue would have too many messages ready:
+        its round trip, and later ones, are not accepted.
         """
         done = 0
         for trip in _round_trips(messages):
@@ -143,10 +148,28 @@ class Producer:
                     if len(self._replacing) >= MOST_QUEUES:
                         self._replacing.clear()
                     self._replacing.add(queue)
+            if self.most_ready and not origin:
+                self._refuse_full(trip)
             answers = self._send(trip, origin, done)
             for page, held in zip(trip, answers, strict=True):
                 yield self._held(trip, page, held, done)
                 done += len(page)
+
+    def _refuse_full(self, trip: Trip) -> None:
+        """Raise QueueFull if a queue would have more messages ready than it may. What others enqueue after this look is
+        not seen, so that a few more may come to be there."""
+        for queue in self.most_ready.keys() & {page[0].queue for page in trip}:
+            pages = [page for page in trip if page[0].queue == queue]
+            coming = sum(each.due is None and not each.delay for page in pages for each in page)
+            if not coming:
+                continue
+            lists = (("LLEN", "ready"), ("ZCARD", "ready_by_priority"), ("ZCARD", "waiting_for_place"))
+            looks = [(command, self.keys.queue(queue, name)) for command, name in lists]
+            *found, left_over = self.wire.all([*looks, ("HGET", self.keys.queue(queue, "counters"), "left over")])
+            ready, most = max(0, sum(found) - count_of(left_over)), self.most_ready[queue]
+            if ready + coming > most:  # GUARD the longest a queue may be
+                fix = f"max_ready is {most}: try again later"
+                raise QueueFull("queue is full", f"{queue}, {ready} ready, {coming} more", fix)
 
     def enqueue_sent_on(self, entries: Iterable[tuple[Origin, Sequence[NewMessage]]]) -> list[NewMessage]:
         """Accept the messages of entries of an outbox, in order, in one round trip. None of them may conflict. Returns

@@ -20,6 +20,7 @@ from pollconsumer.core.errors import (
     ConfigurationError,
     Conflict,
     OutcomeUnknown,
+    QueueFull,
     StoreUnreachable,
     UsageError,
     suggestion,
@@ -256,6 +257,9 @@ def _enqueue_page(store: Producer, messages: list[NewMessage], lines: list[int],
         for enqueued in store.enqueue_pages(messages[report.accepted - before : error.at]):
             report.show(enqueued)
         raise _refused(error, lines[error.at], report.accepted) from None
+    except QueueFull as error:
+        on = f"{report.accepted} accepted before that: go on with --skip {report.unanswered[0] - 1}"
+        raise QueueFull(f"{error}; {on}") from None
     except StoreUnreachable as error:
         raise _cut_off(error, report.unanswered, report.accepted) from None
 
@@ -471,8 +475,9 @@ def enqueue_batch(source: str, batch_id: str, callbacks: Mapping[str, str | None
             with batch:
                 for message in () if batch.duplicate else _members(file, batch_id, own_defaults):
                     batch.add(_Prepared(message))
-        except StoreUnreachable as error:
-            raise StoreUnreachable(f"{error}; batch {batch_id} is not closed: {GO_ON}") from None
+        except (StoreUnreachable, QueueFull) as error:
+            kind = QueueFull if isinstance(error, QueueFull) else StoreUnreachable
+            raise kind(f"{error}; batch {batch_id} is not closed: {GO_ON}") from None
     return Enqueued(batch_id, batch.duplicate)
 
 
