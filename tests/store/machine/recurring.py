@@ -12,6 +12,7 @@ from hypothesis.stateful import invariant, precondition, rule
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.message import created_header
 from pollconsumer.core.news.events import Event, OccurrencesSkipped, RecurrenceRemoved
 from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.core.recurrence import Recurrence, Replaced, tick
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pollconsumer.core.recurrence import First
 
 OWNER = "consumer"
+OVERLAPS = {Overlap.ALLOW: 0, Overlap.SKIP: 1, Overlap.QUEUE: 2}
+"""What `recur.lua` is told for each; what is replaced is stopped before."""
 PUT = ["p", "p@q"]
 """Names of those that are put at run time."""
 
@@ -69,7 +72,7 @@ class Recurring(Base):
     @rule(
         keep=st.booleans(),
         missed=st.sampled_from(Missed),
-        overlap=st.sampled_from(Overlap),
+        overlap=st.sampled_from([*OVERLAPS]),
         hours=st.integers(1, 2),
         late=st.integers(0, 4),
         priority=st.sampled_from([0, 0, 1]),
@@ -117,7 +120,7 @@ class Recurring(Base):
         first=st.sampled_from(["now", "next"]),
         times=st.sampled_from([None, None, 1, 3]),
         enabled=st.sampled_from([True, True, True, False]),
-        overlap=st.sampled_from(Overlap),
+        overlap=st.sampled_from([*OVERLAPS]),
         created_by=st.sampled_from(["ada", "ben"]),
         late=st.integers(0, 3),
     )
@@ -267,7 +270,7 @@ class Recurring(Base):
         following = recurrence.next_after(due, due) or 0
         times = "" if recurrence.times is None else recurrence.times
         definition = self.look.hash("recurrences")[name]
-        args: list[Any] = [name, due, following, 0, int(recurrence.overlap is Overlap.SKIP), times, definition]
+        args: list[Any] = [name, due, following, 0, OVERLAPS[recurrence.overlap], times, definition]
         args += [id_of(name, due), due, record_of(recurrence, due)]
         script = self.wire.scripts["recur"]
         keys = self.store.keys.of_script(script, QUEUE)
@@ -287,7 +290,8 @@ class Recurring(Base):
                 break
             last = self.model.messages.get(standing.last or "")
             unfinished = last is not None and not last.state.has_ended
-            if recurrence.overlap is Overlap.SKIP and unfinished:
+            waits = last is not None and unfinished and last.attempts == 0
+            if (recurrence.overlap is Overlap.SKIP and unfinished) or (recurrence.overlap is Overlap.QUEUE and waits):
                 skipped += 1
                 continue
             occurrence = id_of(name, instant)
@@ -311,6 +315,8 @@ class Recurring(Base):
         standing.instants.append(occurrence.instant)
         self.model.drop_result(message_id)
         held = self.model.messages[message_id] = Held(message_id, State.READY, standing.recurrence.priority)
+        if (who := standing.recurrence.created_by) is not None:
+            held.headers = created_header(who)
         self.model.make_ready(held)
 
     def occurrence_completed(self, message_id: str, result: Any) -> None:
