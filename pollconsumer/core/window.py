@@ -26,8 +26,8 @@ class StopReason(StrEnum):
     EMPTY = "empty"
     """Nothing is left to handle, which ends a launch with ``until_empty``."""
     HELD_BACK = "held_back"
-    """Messages are ready, but a limit, a pause or a concurrency key holds them back. This ends a launch with
-    ``until_empty``."""
+    """Messages are ready, but a limit, a pause, a concurrency key or an order key holds them back. This ends a launch
+    with ``until_empty``."""
     MAX_MESSAGES = "max_messages"
     """The launch has begun as many messages as ``max_messages`` allows."""
     MEMORY = "memory"

@@ -151,7 +151,10 @@ CHANGES: dict[str, tuple[str, str]] = {
     "results: runs in which a dropped result is left": (" + 1", ""),
     "retire: owner compare": TRUE,
     "records: flags of a newer version": ("> SEQUEL + ORDER", "> 255"),
-    "redrive: a redriven message is the next of its key": (", true", ""),
+    "redrive: redriven ones are the next of their key, in the order in which they were accepted": (
+        "floor(number6(record, RECORD_SCHEDULED) / 2)",
+        "FIRST_NUMBER - count_up('stood in line', 1)",
+    ),
     "set_aside: instant compare": TRUE,
     "settle: a repeated completion is not stale": TRUE,
     "settle: row compare, completed": ("== row ", ""),

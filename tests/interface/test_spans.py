@@ -157,6 +157,39 @@ def put(_: Sandbox, app: PollConsumer, span: Any) -> float:
     return rule.every
 
 
+def of_put(name: str) -> Callable[[Sandbox, PollConsumer, Any], float]:
+    def seconds(_: Sandbox, app: PollConsumer, span: Any) -> float:
+        options: Any = {name: span}
+        app.recurrences.put("r", every="1d", handler="tick", **options)
+        rule = app.recurrences.get("r").recurrence
+        assert rule is not None
+        if name == "jitter":  # how much of it the recurrence has, its name says
+            assert rule.offset < 1000 * SECONDS
+            return SECONDS
+        return float(rule.options[name])
+
+    return seconds
+
+
+def of_every(name: str) -> Callable[[Sandbox, PollConsumer, Any], float]:
+    def seconds(_: Sandbox, app: PollConsumer, span: Any) -> float:
+        options: Any = {name: span}
+        app.every("1d", **options)(tick)
+        return parse_duration(getattr(calls_of(app).recurring["tick"], name) or 0)
+
+    return seconds
+
+
+class _Later:
+    """What sends a message that is due long after."""
+
+    def args(self) -> Any:
+        return PollConsumer().handler("later")(tick).args().using(in_="30d")
+
+
+LATER = _Later()
+
+
 def rescheduled(sandbox: Sandbox, app: PollConsumer, call: Callable[[Any], object]) -> float:
     handle = app.handler("look")(lambda: None).using(in_="1d").enqueue()
     call(handle)
@@ -228,6 +261,8 @@ CALLS: dict[str, Callable[[Sandbox, PollConsumer, Any], float]] = {
     "RetryIn, delay": lambda _, __, span: RetryIn(span).seconds,
     "Context.sleep, duration": in_handler(lambda context, span: context.sleep(span)),
     "Context.wait_for, timeout": in_handler(lambda context, span: context.wait_for("s", timeout=span)),
+    "Context.call, timeout": in_handler(lambda context, span: context.call(LATER.args(), timeout=span)),
+    "Context.call_many, timeout": in_handler(lambda context, span: context.call_many([LATER.args()], timeout=span)),
     "Context.start_batch, expires": start_batch,
     "Handle.reschedule, in_": lambda box, app, span: rescheduled(box, app, lambda each: each.reschedule(in_=span)),
     "Handle.reschedule_async, in_": lambda box, app, span: rescheduled(
@@ -244,6 +279,8 @@ CALLS: dict[str, Callable[[Sandbox, PollConsumer, Any], float]] = {
         box, app, lambda each: asyncio.run(each.wait_async(span)), batch=True
     ),
     "app.recurrences.put: options, every": put,
+    **{f"app.recurrences.put: options, {name}": of_put(name) for name in ("jitter", "expires", "timeout")},
+    **{f"PollConsumer.every, {name}": of_every(name) for name in ("jitter", "expires")},
     "testing.Sandbox.advance, span": lambda box, _, span: elapsed(box, lambda: box.advance(span)),
     "testing.Sandbox.run_for, span": lambda box, _, span: elapsed(box, lambda: box.run_for(span)),
     "testing.Sandbox.run_for, every": run_for_every,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 GROUP = Group("consumer", (QUEUE,), 1)
 server = pytest.fixture(empty_server, params=["valkey", long("fakeredis")], name="server")
 """No sandbox is moved: the one in memory shows what the real one does."""
-PASSING = {"lease", "next", "baton", "wanted", "successor_waits", "answered", "closing", "imported"}
+PASSING = {"lease", "next", "baton", "wanted", "successor_waits", "answered", "closing", "imported", "telling"}
 """Keys of the namespace that mean nothing elsewhere."""
 LASTING = [f"{word}:consumer:mail" if word in BY_GROUP else word for word in CONTROL_KEYS if word not in PASSING]
 WRITE = {"hash": "HSET", "list": "RPUSH", "set": "SADD", "zset": "ZADD", "string": "SET"}

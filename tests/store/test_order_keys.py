@@ -349,3 +349,86 @@ def test_messages_wait_for_their_own_queue_alone(store: RedisStore) -> None:
     store.enqueue([*ordered("a"), message("b", order="k", queue="other")])
     assert names(Launch(store).reserve(9)) == ["a"]
     assert names(Launch(store, queue="other").reserve(9)) == ["b"]
+
+
+@pytest.mark.parametrize("behind", [[], ["c"]])
+def test_several_that_are_redriven_keep_their_order(
+    store: RedisStore, person: Interventions, look: Looking, behind: list[str]
+) -> None:
+    ids = ["a3", "a1", "a2"]
+    for number, name in enumerate(ids):
+        store.enqueue(ordered(name))
+        record = store.wire.command("HGET", look.key("records"), name)
+        accepted = (10**12 + 10 * number).to_bytes(6, "big")
+        store.wire.command("HSET", look.key("records"), name, record[:4] + accepted + record[10:])
+    launch = Launch(store)
+    for _ in ids:
+        launch.settle(die(launch.reserve(9)[0]))
+    store.enqueue(ordered(*behind))
+    head = launch.reserve(9)
+    assert person.redrive(QUEUE, ["a2"]) == ["a2"]
+    assert person.redrive(QUEUE, ["a3", "a1"]) == ["a3", "a1"]
+    launch.complete(*head)
+    expected = ids if head else ["a2", "a3", "a1"]  # the first one that is redriven is at once the head
+    assert all_in_turn(launch) == expected
+
+
+def test_messages_of_one_call_that_are_due_together_keep_their_order(store: RedisStore) -> None:
+    store.enqueue(ordered("m3", "m1", "m2", delay=1))
+    launch = Launch(store)
+    while not store.promote(launch.claim, QUEUE, 100).moved:
+        pass
+    assert all_in_turn(launch) == ["m3", "m1", "m2"]
+
+
+@pytest.mark.parametrize("retries", [True, False])
+def test_a_head_that_is_replaced_by_one_that_is_due_later_gives_its_place_up(store: RedisStore, retries: bool) -> None:
+    store.enqueue([message("b", key="u", order="k"), *ordered("c")])
+    launch = Launch(store)
+    (b,) = launch.reserve(9)
+    launch.settle(retry(b, 1000) if retries else release(b))
+    store.enqueue([message("d", key="u", order="k", delay=HOUR)._replace(key_rule="r0")])
+    assert names(launch.reserve(9)) == ["c"]
+
+
+def test_a_head_that_is_due_sooner_keeps_its_place(store: RedisStore, person: Interventions) -> None:
+    store.enqueue(ordered("a", "b"))
+    launch = Launch(store)
+    launch.settle(retry(launch.reserve(9)[0], HOUR))
+    assert launch.reserve(9) == []
+    person.change(QUEUE, "a", delay=HOUR // 2)
+    assert launch.reserve(9) == []
+
+
+@pytest.mark.parametrize("garbage", [None, b"garbage"])
+def test_those_behind_a_head_whose_record_is_lost_go_on_once_it_is_dead(
+    store: RedisStore, look: Looking, garbage: bytes | None
+) -> None:
+    store.enqueue(ordered("a", "b"))
+    launch = Launch(store)
+    launch.settle(retry(launch.reserve(9)[0]))
+    assert launch.reserve(9) == []
+    if garbage is None:
+        store.wire.command("HDEL", look.key("records"), "a")
+    else:
+        store.wire.command("HSET", look.key("records"), "a", garbage)
+    promote(launch)
+    assert launch.reserve(9) == []
+    assert look.ranked("dead_letters") == ["a"]
+    store.upkeep.offer_places(QUEUE)
+    assert names(launch.reserve(9)) == ["b"]
+
+
+def test_one_that_is_popped_together_with_a_malformed_head_is_not_lost(store: RedisStore, look: Looking) -> None:
+    store.enqueue(ordered("a", "b"))
+    launch = Launch(store)
+    launch.settle(release(launch.reserve(1)[0]))
+    store.wire.command("RPOPLPUSH", look.key("ready"), look.key("ready"))  # b, then a
+    store.wire.command("HSET", look.key("rows"), "a", "garbage")
+    assert names(launch.reserve(9)) == ["b"]
+
+
+def test_a_person_sees_what_a_message_waits_for_before_its_turn(store: RedisStore, inspector: Inspector) -> None:
+    store.enqueue(ordered("a", "b"))
+    Launch(store).reserve(1)
+    assert inspector.message("b").waits_for == "a"

@@ -237,7 +237,7 @@ _OF_MESSAGES = (
     option(
         "--concurrency-limit", "With --concurrency-key: handle this many at a time. Default: 1.", click.IntRange(1, 255)
     ),
-    option("--order-key", "Handle messages with this key in their order, each when the one before has ended."),
+    option("--order-key", "Begin it when the queue's earlier messages with this key have ended, retries included."),
     option("--rate-key", "Limit the rate of messages with this key."),
     option(
         "--rate",

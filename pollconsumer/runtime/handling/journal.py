@@ -102,7 +102,7 @@ class Journal:
 
     def call(self, messages: Sequence[NewMessage], caller: tuple[str, str], timeout: Span | None) -> list[Packed]:
         """The answers of ``messages``, once all are there. ``caller``: queue and id of the message in hand."""
-        ends_in = _milliseconds("context.call", LONGEST_WAIT if timeout is None else timeout)
+        ends_in = _milliseconds("timeout of context.call", LONGEST_WAIT if timeout is None else timeout)
         awaited, signals = self._awaited, list[str]()
         answers, waiting = list[Packed](), list[tuple[Step, str, NewMessage]]()
         for message in messages:

@@ -10,8 +10,7 @@ local id, when, priority, payload = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local row, state, record = message_of(id)
 if state ~= 'scheduled' and state ~= 'ready' then return state end  -- GUARD state
 if payload ~= '' and not record then return nil end
-local ordered = order_key(record)
-if ordered and priority ~= '' then return 'ordered' end  -- GUARD no priority in an order
+if priority ~= '' and order_key(record) then return 'ordered' end  -- GUARD no priority in an order
 local exactly = exactly_now()
 local due = when ~= '' and tonumber(sub(when, 2)) or nil
 if sub(when, 1, 1) == '+' then due = exactly + due end
@@ -32,8 +31,6 @@ if due then
   -- GUARD the next attempt is due then
   if six(changed, NEXT_ATTEMPT) ~= NEVER then changed = set(changed, NEXT_ATTEMPT, six(changed, DUE)) end
   wait_anew(id, row, changed, record, state, due, exactly)
-  -- GUARD another due time gives the place up
-  if ordered and due > exactly and pass_on(ordered, id) > 0 then wake(ready_marker) end
 elseif state == 'ready' and priority_of(changed) ~= priority_of(row) then  -- GUARD the new priority counts
   wait_anew(id, row, changed, record, state, exactly, exactly)
 elseif redis.call('HEXISTS', rows, id) == 1 then

@@ -1,6 +1,6 @@
 -- Forget dead letters, except their ids.
 -- KEYS records rows dead_letters errors checkpoints progress counters id_memory id_memory_before
--- KEYS id_digests id_digests_before ready ready_by_priority ready_marker places_taken waiting_for_place order_heads answered
+-- KEYS id_digests id_digests_before ready ready_by_priority ready_marker waiting_for_place order_heads answered
 -- NEEDS id_memory message_steps places once
 -- ARGV ms to remember ids at least, most ids per generation; ids
 -- Returns ids that this call has forgotten

@@ -1,13 +1,13 @@
 -- Return dead letters to their queue, in a new generation with all attempts again.
 -- KEYS records rows ready ready_by_priority dead_letters unique_keys counters ready_marker checkpoints
--- KEYS places_taken waiting_for_place order_heads answered
+-- KEYS waiting_for_place order_heads answered
 -- NEEDS places unique_keys message_steps once
 -- ARGV 1 if they begin from the start, without checkpoints, steps and signals, else 0; for each: id, generation it was in
 --   when this was asked for
 -- Returns ids that this call has redriven. Skipped: ids that are no dead letters, were redriven since then, have lost
 --   their record, or whose unique key another message holds by now
 
-local now, returned = now_ms(), {}
+local now, returned, in_order = now_ms(), {}, {}
 -- EXPECT ready ready_marker ready_by_priority counters waiting_for_place order_heads
 for i = 2, #ARGV, 2 do
   local id, row = ARGV[i], well_formed(redis.call('HGET', rows, ARGV[i]))
@@ -30,16 +30,19 @@ for i = 2, #ARGV, 2 do
       ATTEMPTS, '\0\0', CRASHES, '\0', GENERATION, char(math.min(byte(row, GENERATION) + 1, 255)),
       RESERVED, NEVER, STARTED, NEVER, ENDED, NEVER, DUE, be6(now), ENQUEUED, be6(now), NEXT_ATTEMPT, NEVER)
     local ordered = order_key(record)
-    local head = ordered and redis.call('HGET', order_heads, ordered)
-    if head and head ~= id then
-      stand_in_line(id, row, IN_ORDER .. ordered, true)  -- GUARD a redriven message is the next of its key
+    if ordered and redis.call('HGET', order_heads, ordered) ~= id then
+      -- GUARD redriven ones are the next of their key, in the order in which they were accepted
+      row = set(row, NUMBER_IN_LINE, be6(floor(number6(record, RECORD_SCHEDULED) / 2)))
+      stand_in_line(id, row, IN_ORDER .. ordered)
+      in_order[#in_order + 1] = ordered
     else
       redis.call('HSET', rows, id, row)
-      if ordered then redis.call('HSET', order_heads, ordered, id) end  -- GUARD a redriven message is the head
       make_ready(id, priority_of(row), now)
     end
     returned[#returned + 1] = id
   end
 end
+-- GUARD the first of the redriven is the head where there is none
+for i = 1, #in_order do pass_on(in_order[i], false) end
 if #returned > 0 then wake(ready_marker) end
 return returned

@@ -3,7 +3,7 @@
 -- KEYS records rows completed cancelled expired dead_letters errors checkpoints progress results result_runs result_ends
 -- KEYS counters id_memory id_memory_before id_digests id_digests_before stops uncounted totals
 -- KEYS batches batch_members batch_callbacks batch_instants outbox schedule_marker
--- KEYS ready ready_by_priority ready_marker places_taken waiting_for_place order_heads
+-- KEYS ready ready_by_priority ready_marker waiting_for_place order_heads
 -- NEEDS id_memory totals batches message_steps places
 -- ARGV most of each kind to forget now, ms to remember their ids at least, most ids per generation; messages to keep at most
 --   of each kind, ms to keep them at most; the same of dead ones (each '' for no limit)

@@ -51,8 +51,9 @@ class Message(NamedTuple):
     links: int = 0
     """How many links follow it in its chain."""
     order_key: str | None = None
+    """The key with which it has its place in an order, in its queue."""
     waits_for: str | None = None
-    """The id of the message with the same order key that it waits for."""
+    """The id of the message with the same order key that it waits for, while it is ready."""
     batch: tuple[str, str] | None = None
     """Home and id of the batch that it is a member or a callback of; None for none, or if its record was dropped."""
 
@@ -110,22 +111,20 @@ def read_messages(
         return
     found = wire.all([("HMGET", keys.queue(queue, name), *ids) for name in _Parts._fields])
     in_hand: Callable[[], InHand] = dict if for_producer else cache(partial(in_hand_of, wire, keys))
-    look = partial(wire.command, "HGET", keys.queue(queue, "order_heads"))
-    head_of: Callable[[bytes], bytes | None] = _unseen if for_producer else cache(look)
+    order_keys = sorted({rows.order_key(record) for record in found[1] if record is not None} - {b""})
+    heads = dict[bytes, bytes | None]()
+    if order_keys and not for_producer:
+        heads = dict(zip(order_keys, wire.command("HMGET", keys.queue(queue, "order_heads"), *order_keys), strict=True))
     for stored_id, *each in zip(ids, *found, strict=True):
         parts = _Parts(*each)
         if parts.records is not None and rows.is_newer(parts.records):
             yield _newer(wire, keys, queue, stored_id, parts.rows or rows.BLANK, index)
         elif parts.records is not None or parts.rows is not None:
-            yield _message(queue, id_text(stored_id), parts, in_hand, head_of)
+            yield _message(queue, id_text(stored_id), parts, in_hand, heads)
         elif index not in (None, State.READY):
             yield Message(
                 id_text(stored_id), queue, rows.read_row(rows.BLANK), None, "nothing is stored of it", found=index
             )
-
-
-def _unseen(_order_key: bytes) -> None:
-    """What a producer may see of the heads of order keys."""
 
 
 def by_queue(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
@@ -158,7 +157,7 @@ def _message(
     message_id: str,
     parts: _Parts,
     in_hand: Callable[[], InHand],
-    head_of: Callable[[bytes], bytes | None],
+    heads: Mapping[bytes, bytes | None],
 ) -> Message:
     sent = _Sent() if parts.records is None else _sent(parts.records)
     read = _row(queue, message_id, parts, in_hand)
@@ -171,7 +170,7 @@ def _message(
     if read.timestamps.completed_at and problem.startswith(rows.WHY_PARKED):
         problem = ""  # what it failed of before it was parked is not kept
     order_key = b"" if parts.records is None else rows.order_key(parts.records)
-    head = head_of(order_key) if order_key and read.waiting else None
+    head = heads.get(order_key) if state_of(read.timestamps) is State.READY else None
     head_id = None if head is None else id_text(head)
     member = sequels.member_of(message_id) if sent.batch else None
     batch_id = member[0] if member else message_id.rpartition(":")[0]

@@ -80,8 +80,6 @@ class Intervening(Handling):
         self.person.change(QUEUE, held.name, due=due)
         self.model.script()
         self.model.wait_anew(held, due, self.soon)
-        if due > self.soon:
-            self.model.pass_on(held)
 
     @precondition(lambda self: self.model.messages)
     @rule(data=st.data(), priority=st.sampled_from([None, 0, 5, -5]), payload=st.sampled_from([b"", b'{"n":2}']))
@@ -122,11 +120,15 @@ class Intervening(Handling):
             held.generation += 1
             if held.key:
                 self.model.keys[held.key] = (name, float("inf"))
-            if held.order and self.model.wait_in_order(held):
+            if held.order and self.model.heads.get(held.order) != name:
                 held.state, held.ready_ms = State.READY, self.stamp(name)
-                self.model.behind.setdefault(held.order, []).insert(0, name)
+                record = self.wire.command("HGET", self.look.key("records"), name)
+                self.model.wait_behind(held, int.from_bytes(record[4:10], "big"))
                 continue
             self.model.make_ready(held)
+        self.model.script()
+        for name in returned:
+            self.model.name_head(self.model.messages[name].order)
         assert returned == expected
 
     @precondition(lambda self: self.model.having(State.DEAD))

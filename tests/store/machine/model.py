@@ -52,6 +52,8 @@ class Held:
     progress: Progress | None = None
     to_stop: bool = False
     reservation: Reservation | None = None
+    rank: tuple[int, int, str] = (0, 0, "")
+    """Where it stands among those behind the head of its order key."""
     turn: int = 0
     """Its number among all that were ever reserved, where it is."""
     digest: str = ""
@@ -218,9 +220,12 @@ class Model:
     def wait_anew(self, held: Held, due: float | None, soon: float) -> None:
         """One that is not reserved has another due time."""
         if due and due > soon:
+            later = held.state is State.READY or due > held.due
             if held.state is State.READY:
                 self.lose_turn(held)
             held.state, held.due, held.booked = State.SCHEDULED, due, False
+            if later:
+                self.pass_on(held)
         elif held.state is State.SCHEDULED:
             held.booked = False
             self.make_ready(held)
@@ -253,22 +258,28 @@ class Model:
         self.lines[held.concurrency].setdefault(held.name, (held.ready_ms + held.priority * HOUR, number))
         held.waiting = True
 
-    def wait_in_order(self, held: Held) -> bool:
-        """Whether a message whose turn has come must wait for the head of its order key; else it is the head."""
-        if self.heads.setdefault(held.order, held.name) == held.name:
-            return False
+    def wait_behind(self, held: Held, accepted: int | None = None) -> None:
+        """Wait for the head of its order key; before the others, if it is redriven, in the order of acceptance."""
+        self._number += 1
+        held.rank = (1, self._number, "") if accepted is None else (0, accepted // 2, held.name)
         held.waiting = True
-        return True
+        behind = self.behind.setdefault(held.order, [])
+        behind.append(held.name)
+        behind.sort(key=lambda name: self.messages[name].rank)
 
     def pass_on(self, held: Held) -> None:
         """The next one of its order key is the head, if ``held`` was."""
-        if not held.order or self.heads.get(held.order) != held.name:
-            return
-        if not (behind := self.behind.get(held.order)):
+        if held.order and self.heads.get(held.order) == held.name:
             del self.heads[held.order]
+            self.name_head(held.order)
+
+    def name_head(self, order: str) -> None:
+        """Make the first of those that wait the head of an order key, if that has none."""
+        behind = self.behind.get(order)
+        if order in self.heads or not behind:
             return
-        self.heads[held.order] = behind.pop(0)
-        head = self.messages[self.heads[held.order]]
+        self.heads[order] = behind.pop(0)
+        head = self.messages[self.heads[order]]
         head.waiting = False
         self.put_back(head)
 
@@ -312,8 +323,8 @@ class Model:
             if held is None or not self.can_be_popped(name):
                 continue
             held.parked = False
-            if held.order and self.wait_in_order(held):
-                self.behind.setdefault(held.order, []).append(name)
+            if held.order and self.heads.setdefault(held.order, name) != name:
+                self.wait_behind(held)
                 continue
             key, rate = held.concurrency, self.ledgers.get(held.rate_key)
             slot = rate.slot(now, waited=held.booked) if rate else None

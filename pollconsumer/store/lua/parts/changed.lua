@@ -10,7 +10,7 @@ local function with_payload(row, record, payload)
 end
 
 -- Take a message from where it waits, and have it wait anew: ready if it is due, else in the schedule. `row` is its new row,
--- `before` the one that it had.
+-- `before` the one that it had. The head of an order key that is due later than before gives its place up.
 local function wait_anew(id, before, row, record, state, due, exactly)
   -- Left in the list it would be handed out before its turn, and be listed twice. In a list of a million that takes 60 ms
   -- at most. It is left where the right is missing: another due time does not need it.
@@ -19,6 +19,7 @@ local function wait_anew(id, before, row, record, state, due, exactly)
   if may_be_listed and redis.call('LREM', ready, 1, id) == 1 then  -- GUARD its turn
     count_up(DUPLICATES, -1)
   end
+  local was_due = state == 'scheduled' and tonumber(redis.call('ZSCORE', schedule, id) or 0) / 1000 or exactly
   remove(id, before, record, state)
   -- GUARD booked no longer
   row = set(row, FLAGS, char(without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED)), NUMBER_IN_LINE, NEVER)
@@ -29,5 +30,7 @@ local function wait_anew(id, before, row, record, state, due, exactly)
   else
     redis.call('HSET', rows, id, set(row, ENQUEUED, NEVER))
     put_in_schedule(id, due)
+    local ordered = due > was_due and order_key(record)
+    if ordered and pass_on(ordered, id) > 0 then wake(ready_marker) end  -- GUARD a later due time gives the place up
   end
 end

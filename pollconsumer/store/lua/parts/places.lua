@@ -86,8 +86,8 @@ local function offer_places(key)
   if sub(key, 1, 1) == IN_ORDER then
     key = sub(key, 2)
     local head = redis.call('HGET', order_heads, key)
-    local _, state = message_of(head or '')
-    local is_over = not state or state == 'completed' or state == 'cancelled' or state == 'expired'
+    local _, state, record = message_of(head or '')
+    local is_over = state ~= 'newer' and not record or state == 'completed' or state == 'cancelled' or state == 'expired'
     return is_over and pass_on(key, head) or 0  -- GUARD heads that have not ended
   end
   local from, to = '[' .. key .. '\0', '(' .. key .. '\1'

@@ -94,7 +94,7 @@ local function reserve(id, found_row, found_record)
     local head = redis.call('HGET', order_heads, ordered)
     if head and head ~= id then  -- GUARD the head of an order key alone
       stand_in_line(id, row, IN_ORDER .. ordered)
-      return false
+      return false, true
     end
     if not head then redis.call('HSET', order_heads, ordered, id) end
   end
@@ -142,8 +142,11 @@ while more and looked < MOST_LOOKED_AT do
   local found_rows = #ids > 0 and redis.call('HMGET', rows, unpack(ids))
   local found_records = #ids > 0 and redis.call('HMGET', records, unpack(ids))
   for i = 1, #ids do
-    more = not reserve(ids[i], found_rows[i], found_records[i]) or more
-    seen[ids[i]] = true
+    local handed, stood = reserve(ids[i], found_rows[i], found_records[i])
+    more, seen[ids[i]] = not handed or more, stood and ids or true
+  end
+  for i = 1, #ids do
+    if seen[ids[i]] == ids then seen[ids[i]] = nil end  -- its row is read anew
   end
 end
 if count > 0 then
