@@ -17,7 +17,7 @@ from tests.faults.handlers_known import (
     SIGNAL,
     UNCHARGED,
 )
-from tests.faults.history import ENDED
+from tests.faults.history import ENDED, in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -281,7 +281,7 @@ def checkpoints_are_kept(history: History) -> Iterator[str]:
     begun_anew = history.replacements()
     for key, executions in history.of_message().items():
         kept = generation = 0
-        for each in executions:
+        for each in in_turn(executions):
             if key in begun_anew and each.generation > generation:
                 kept, generation = 0, each.generation
             if each.found < kept:

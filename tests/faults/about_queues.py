@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.lifecycle import State
 from tests.faults.handlers_known import BULK
-from tests.faults.history import ENDED
+from tests.faults.history import ENDED, in_turn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from tests.faults.history import Execution, History, Operation
 
@@ -112,7 +112,7 @@ def messages_of_an_order_key_begin_one_after_the_other(history: History) -> Iter
     lines: dict[tuple[str, str], list[Execution]] = {}
     for message, calls in history.of_message().items():
         if (operation := asked.get(message)) is not None:
-            lines.setdefault((operation.queue, operation.order_key), []).extend(_in_turn(calls))
+            lines.setdefault((operation.queue, operation.order_key), []).extend(in_turn(calls))
     for (queue, key), calls in lines.items():
         begun, before = set[tuple[str, int]](), None
         for each in sorted(calls, key=lambda each: each.started):
@@ -130,15 +130,6 @@ def messages_of_an_order_key_begin_one_after_the_other(history: History) -> Iter
         for one, other in pairwise(sorted(plain, key=lambda each: each.invoked)):
             if (one.answered or math.inf) < other.invoked and first[other.id] < first[one.id]:
                 yield f"{other.id} of {key} was begun before {one.id}, that {queue} accepted before it"
-
-
-def _in_turn(calls: Iterable[Execution]) -> Iterator[Execution]:
-    """The calls of a message, without those of a launch that began after another one had the message again."""
-    last = 0, 0
-    for each in sorted(calls, key=lambda each: each.started):
-        if (each.generation, each.attempt) >= last:
-            last = each.generation, each.attempt
-            yield each
 
 
 def places_are_not_exceeded(history: History) -> Iterator[str]:

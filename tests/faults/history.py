@@ -345,3 +345,12 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         with path.open() as lines:
             for line in lines:
                 yield json.loads(line)
+
+
+def in_turn(calls: Iterable[Execution]) -> Iterator[Execution]:
+    """The calls of a message, without those of a launch that began after another one had the message again."""
+    last = 0, 0
+    for each in sorted(calls, key=lambda each: each.started):
+        if (each.generation, each.attempt) >= last:
+            last = each.generation, each.attempt
+            yield each

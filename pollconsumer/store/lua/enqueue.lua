@@ -116,7 +116,9 @@ for i = 1, count do
     new_records[#new_records + 1], new_records[#new_records + 2] = id, record
     if due > exactly then
       new_rows[#new_rows + 1], new_rows[#new_rows + 2] = id, fresh_row(record, floor(due))
-      scheduled[#scheduled + 1], scheduled[#scheduled + 2] = due_score(due + #scheduled / 2000), id
+      -- GUARD those with order keys that are due together keep their order, each a microsecond later
+      if order_key(record) then due = due + #scheduled / 2000 end
+      scheduled[#scheduled + 1], scheduled[#scheduled + 2] = due_score(due), id
     elseif priority == 0 then
       new_ready[#new_ready + 1] = id
     else
