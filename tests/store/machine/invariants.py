@@ -74,7 +74,8 @@ class Invariants(Stepping):
         ordered = [name for key in sorted(self.model.behind) for name in self.model.behind[key]]
         assert self.look.lined() == ordered + [name for key in sorted(LIMITS) for name in self.model.line(key)]
         for key, limit in LIMITS.items():
-            ready = [h for h in self.model.messages.values() if h.state is State.READY and h.concurrency == key]
+            of_key = [each for each in self.model.messages.values() if each.concurrency == key]
+            ready = [each for each in of_key if each.state is State.READY and each.name not in ordered]
             about_to_take_one = sum(not held.waiting for held in ready)
             if len(ready) > about_to_take_one:
                 assert self.model.in_flight(key) + about_to_take_one >= limit

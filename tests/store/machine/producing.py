@@ -54,6 +54,7 @@ class Producing(Recurring):
     @precondition(lambda self: self.model.keys)
     @rule(data=st.data(), name=st.sampled_from(IDS), due=DUE, longest=st.sampled_from([0, HOUR]))
     def replace_what_waits(self, data: st.DataObject, name: str, due: int | None, longest: int) -> None:
+        self.read_dues()
         key = data.draw(st.sampled_from(sorted(self.model.keys)))
         new = self.new(name, key, 0, "", due, QUEUE, "", None, 0, "", "")._replace(
             key_rule=f"r{longest}", payload=b'{"n":1}'
