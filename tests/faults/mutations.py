@@ -78,7 +78,7 @@ NEAREST = {
     "define": ["recurring", "putting"],
     "ended": ["order_keys", "batches", "ends", "stopping", "rates", "malformed", "totals", "too_late"],
     "change": ["changing", "rates", "too_late", "newer_versions", "order_keys"],
-    "changed": ["replacing", "changing", "rates"],
+    "changed": ["replacing", "changing", "rates", "order_keys"],
     "enqueue": [
         "enqueue",
         "expiry",
@@ -88,6 +88,7 @@ NEAREST = {
         "unique_keys",
         "replacing",
         "repeated_answers",
+        "order_keys",
     ],
     "expire": ["expiry"],
     "enqueue_new": ["enqueue_new"],
@@ -126,7 +127,7 @@ NEAREST = {
     "recur": ["id_memory", "recurring", "putting"],
     "recurrence": ["core/test_recurrence"],
     "recurrence_interventions": ["recurring", "putting", "rights", "acts"],
-    "journal": ["interface/test_steps_in_handlers"],
+    "journal": ["interface/test_steps_in_handlers", "interface/test_calls"],
     "demand": ["system/test_launches_on_demand"],
     "spool": ["runtime/test_spool", "runtime/test_spool_machine"],
     "producer": [
