@@ -432,3 +432,11 @@ def test_a_person_sees_what_a_message_waits_for_before_its_turn(store: RedisStor
     store.enqueue(ordered("a", "b"))
     Launch(store).reserve(1)
     assert inspector.message("b").waits_for == "a"
+
+
+def test_whoever_looks_after_lines_leaves_a_living_head(store: RedisStore) -> None:
+    store.enqueue(ordered("a", "b"))
+    launch = Launch(store)
+    launch.reserve(9)
+    assert store.upkeep.offer_places(QUEUE) == 0
+    assert launch.reserve(9) == []
