@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from pollconsumer.core.errors import (
         BadData,
+        ChildFailed,
         ConfigurationError,
         Conflict,
         NotCompleted,

@@ -39,7 +39,8 @@ OTHERS_MAY_WRITE = 0o002
 """The bit of the umask that keeps everybody from writing our files, set whatever the umask is: the next launch would
 refuse modules that were compiled without it."""
 SPARE = 1 << 20
-"""Bytes that are freed before a lack of memory is said: as many as Python takes from the system at once."""
+"""Bytes that are freed before the line about a lack of memory is written: as many as Python takes from the system at
+once."""
 FEWEST_DESCRIPTORS = 16
 """The fewest open files that a process must be allowed: with fewer, imports or connections fail."""
 

@@ -74,11 +74,11 @@ class Overlap(StrEnum):
 
     SKIP = "skip"
     ALLOW = "allow"
-    """It is enqueued."""
+    """Enqueue it."""
     QUEUE = "queue"
-    """It is enqueued, and begins when that one has ended; if another waits so already, it is skipped."""
+    """Enqueue it, to begin when that one has ended; skip it if another waits already."""
     REPLACE = "replace"
-    """That one is stopped; when it has ended, this one begins."""
+    """Stop that one, and begin when it has ended."""
 
     @property
     def in_order(self) -> bool:

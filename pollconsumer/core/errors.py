@@ -8,6 +8,7 @@
     │   └── Conflict                65   its id belongs to a message with another handler or payload
     ├── NotFound                    66   no such message, queue, recurrence, batch, lease
     ├── NotCompleted                1    waited for a message that became a dead letter, was cancelled, or expired
+    │   └── ChildFailed             1    of a message that a handler called
     ├── WaitRefused                 1    a handler waited for a message that its launch could not handle meanwhile
     ├── QueueFull                   69   it has as many messages ready as max_ready allows
     ├── StoreUnreachable            69   for the whole budget of the call

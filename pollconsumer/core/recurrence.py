@@ -93,7 +93,7 @@ class Recurrence:
     """How many ms later each of its instants is than its rule says: the part of its jitter that `offset_of` chooses.
     Configurations have it, too."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Those of `OF_MESSAGES` that its messages have, times in seconds: ``expires`` counts from the instant.
+    """Options of its messages, some of `OF_MESSAGES`: times are in seconds, and ``expires`` counts from the instant.
     Configurations have them, too."""
 
     def as_json(self) -> str:

@@ -234,7 +234,7 @@ class LaunchAlarms:
         self._settings, self._emit, self._shows_completed = settings, emit, shows_completed
         self._limits = duration_alarms(settings.alarms.handlers)
         self._outliers: dict[str, tuple[float, str]] = {}
-        """By alarm and handler: the last duration beyond, and the id of its message."""
+        """The last duration beyond each alarm of a handler, in seconds, and the id of its message."""
 
     def listen(self, event: Event) -> None:
         if isinstance(event, MessageCompleted):
@@ -251,9 +251,9 @@ class LaunchAlarms:
             with closing(opener_of(self._settings, warn=lambda _: None).bare_wire(lambda: Budget(left()))) as wire:
                 wire.skips_lost = True
                 store = Store(wire, self._settings.namespace)
-                for name, (took, message_id) in self._outliers.items():
-                    noted = json.dumps([store.inspector.now(), took, message_id])
-                    wire.command("HSET", store.keys.control("findings"), name, noted)
+                now = store.inspector.now() if self._outliers else 0
+                for name, outlier in self._outliers.items():
+                    wire.command("HSET", store.keys.control("findings"), name, json.dumps([now, *outlier]))
                 teller = FindingTeller(self._settings, store)
                 with teller.turn() as is_ours:
                     if is_ours:

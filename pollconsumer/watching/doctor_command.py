@@ -11,8 +11,6 @@ from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import print_json, print_lines, wants_json
 from pollconsumer.interface.cli.types import JSON_OBJECT
 from pollconsumer.interface.logs.logs import log, write_line
-from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.settings.owners import own_store
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.watching.alarms import FindingTeller
 from pollconsumer.watching.examiner import look
@@ -35,14 +33,17 @@ def doctor(quiet: bool) -> int:
     teller = FindingTeller(settings, store)
     with teller.turn() as is_ours:
         facts, found = look(settings, store)
-        _print(settings, facts, found, quiet=quiet)
+        # Printed first: telling waits for mail and monitors.
+        _print(facts, found, quiet=quiet)
         for problem in teller.tell(found, facts.now, Budget(TOLD_WITHIN).left) if is_ours else ():
             log.warning("%s", problem)
     return 1 if found else 0
 
 
-def _print(settings: Settings, facts: Facts, found: Sequence[Finding], *, quiet: bool) -> None:
-    """Print what was ``found``: as JSON, as warnings if ``quiet``, else as lines."""
+def _print(facts: Facts, found: Sequence[Finding], *, quiet: bool) -> None:
+    """Print what was ``found``. As JSON, with the server's version and program. If ``quiet``, as warnings on standard
+    error, none if all is well. Otherwise as lines, after warnings of time that launches leave unserved; if all is well,
+    a line that says so, with the server, and with the user if only that user's launches read the store."""
     if wants_json():
         if found or not quiet:
             findings = [finding._asdict() for finding in found]
@@ -55,6 +56,5 @@ def _print(settings: Settings, facts: Facts, found: Sequence[Finding], *, quiet:
         for line in unserved_times(facts):
             write_line("warning", line)
         server = ", ".join(filter(None, (facts.server.version, facts.server.program)))
-        own = own_store(settings)
-        whose = "" if own is None or own.of_another else f"; the store is {own.user}'s alone"
+        whose = f"; the store is {facts.expected.alone}'s alone" if facts.expected.alone else ""
         print_lines(found or [f"all is well: {server}{whose}"])

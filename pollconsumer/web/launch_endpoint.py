@@ -61,7 +61,7 @@ STATE = ("id", "queue", "handler", "state", "attempts")
 """What the sender of messages is told of one; and what who manages them is told beside that."""
 DETAILS = ("created_by", "last_error", "result", "progress", "timestamps", "durations")
 WHO = "web"
-"""In the audit log, whoever has the token for managing."""
+"""The name in the audit log of whoever has the token for managing."""
 
 
 class _Route(NamedTuple):

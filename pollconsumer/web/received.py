@@ -21,8 +21,9 @@ CALLBACKS = ("then", "failed")
 """Options whose values are no JSON."""
 OPTIONS = [name for name in SendOptions.__annotations__ if name not in CALLBACKS]
 KEYS = ("handler", "payload", *(name.removesuffix("_") for name in OPTIONS))
-"""Of a message; and of a recurrence."""
+"""The keys of a message."""
 PUT_KEYS = tuple(PutOptions.__annotations__)
+"""The keys of a recurrence."""
 
 
 def enqueue_received(app: AppCalls, body: bytes) -> Handle[Any]:

@@ -6,22 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer import ChildFailed, Context, Fatal, PollConsumer, UsageError
-from pollconsumer.testing import Sandbox
+from pollconsumer import ChildFailed, Context, Fatal, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-
-@pytest.fixture
-def app() -> PollConsumer:
-    return PollConsumer()
-
-
-@pytest.fixture
-def sandbox(app: PollConsumer) -> Iterator[Sandbox]:
-    with Sandbox(app) as sandbox:
-        yield sandbox
+    from pollconsumer import PollConsumer
+    from pollconsumer.testing import Sandbox
 
 
 def test_a_call_returns_the_result_of_a_message(app: PollConsumer, sandbox: Sandbox) -> None:

@@ -53,8 +53,8 @@ class NewMessage(NamedTuple):
     the queue has it, see `scoped_key`; ``key_lifetime`` in milliseconds, 0 until the message ends. It expires
     ``lifetime`` milliseconds after it was accepted or, if that is later, due; 0 for never. At most
     ``concurrency_limit`` messages with one concurrency key are in flight. Those with one ``rate_key`` are handed out
-    at ``rate`` at most, as ``60/1h``; empty: that of the queue. One with an ``order_key`` is handed out when those with
-    the same key whose turn came before have ended.
+    at ``rate`` at most, as ``60/1h``; empty: that of the queue. A message with an ``order_key`` is handed out once the
+    earlier messages with the same key have ended.
     """
 
     id: str

@@ -99,7 +99,7 @@ class Sequel(NamedTuple):
     ``then`` is enqueued if it is completed, ``failed`` if it ends otherwise, and the first of ``links``, which has the
     others, if it is completed. ``batch``: the home of the batch that it is a member of. Of a callback of a batch
     ``called_by``: its home; of other callbacks and of links ``previous``: the message before. ``answers``: ``queue``
-    and ``id`` of the message whose handler called this one, and the name ``as`` which it awaits the answer.
+    and ``id`` of the message whose handler called this one, and ``as``, the name of the signal that answers it.
     """
 
     batch: str = ""

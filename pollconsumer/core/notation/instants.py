@@ -12,7 +12,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MILLISECOND = 253_402_300_799_999
 """The end of year 9999, in milliseconds since the epoch: Python has no later dates."""
 LEAST_EPOCH_SECONDS = 1_000_000_000
-"""In 2001: a smaller number that is given as an instant means a delay."""
+"""The least number that is taken for an instant, one of the year 2001: a smaller one means a delay."""
 FIRST_MILLISECOND = -62_135_596_800_000
 TOO_LATE = "must not be beyond year 9999"
 _FINER_THAN_MICROSECONDS, _LONG_YEAR = r"[.,]\d{6}\d*[1-9]", r"\+?\d{5,}-"

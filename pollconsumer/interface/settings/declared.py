@@ -139,8 +139,8 @@ class RecurrenceSettings(Section):
     missed: Missed = Missed.ONCE
     """Occurrences missed while no launch ran: `skip` them, enqueue the last one `once`, or enqueue `all`."""
     overlap: Overlap = Overlap.ALLOW
-    """While the last message is unfinished: `allow` another one, `skip` it, `queue` one to begin after it, or `replace`
-    the last one, which is stopped."""
+    """What happens at an instant while the last message is unfinished. `allow`: enqueue another. `skip`: enqueue none.
+    `queue`: enqueue one, to begin after it. `replace`: stop the last one first."""
     after: After = After.DUE
     """`due`: `every` counts from due time to due time. `end`: it counts from the end of the last message."""
     enabled: Switch = True
@@ -158,14 +158,14 @@ class RecurrenceSettings(Section):
     concurrency_key: str | None = None
     """Its messages, and all others of the queue with this key, are handled one at a time."""
     concurrency_limit: Whole | None = None
-    """With `concurrency_key`: how many of them are handled at a time, in place of one."""
+    """How many messages with the `concurrency_key` are handled at a time. Default: 1."""
     order_key: str | None = None
     """Its messages, and all others of the queue with this key, are handled in their order, each when the one before has
     ended."""
     rate_key: str | None = None
     """Key by which the rate of its messages is limited. Default: the handler's."""
     rate: Rate | None = None
-    """With `rate_key`: at most this many messages per period, as `60/1h`. Default: the handler's or the queue's."""
+    """Most messages with the `rate_key` per period, as `60/1h`. Default: the handler's or the queue's."""
     headers: dict[str, Any] = {}
     """Headers of its messages, a table of text."""
 
@@ -321,8 +321,8 @@ class AlarmsSettings(Section):
     """Limits beyond which ``doctor`` reports."""
 
     handlers: dict[str, Any] = {}
-    """By handler, a table: `slower_than` and `faster_than`. `doctor` reports messages that took longer, or completed in
-    less time: `{ render = { slower_than = "10m", faster_than = "1s" } }`."""
+    """Tables with `slower_than` and `faster_than`, by handler. `doctor` reports messages that took longer, or completed
+    in less time: `{ render = { slower_than = "10m", faster_than = "1s" } }`."""
 
 
 class PingsSettings(Section):

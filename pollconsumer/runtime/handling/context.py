@@ -295,7 +295,7 @@ class Context:
         """The result of another message, which is enqueued at once, recorded as a step: later attempts get it without
         another message. ``message``: a handler's name, with its ``payload``, or ``handler.args(…)``.
 
-        Meanwhile the place is given back, as by `sleep`. ChildFailed if it ends otherwise than completed, or has not
+        Meanwhile the handler does not run, as in `sleep`. ChildFailed if it ends otherwise than completed, or has not
         ended within ``timeout``, seconds, text such as ``1h`` or a timedelta, counted from the first call; it then goes
         on. A result is at most 64 KiB of JSON. UsageError for a message with an id, a key or callbacks of its own, or
         with this message's order key, and otherwise as of `step`.

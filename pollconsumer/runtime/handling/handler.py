@@ -209,8 +209,8 @@ class Handler(NamedTuple):
     recorded as begun before they are handled, and never tried again. ``timeout`` in seconds, None for none. ``run``
     keeps it by itself, except where it is ``asynchronous`` and returns a coroutine, and where it is ``isolated``, to be
     called in a process that can be killed. ``timed`` makes it again, with another timeout. ``policies``: retry policies
-    that a message may name. ``rate`` and ``rate_key``: see `Defaults`. ``holds_order``: those behind a dead letter with
-    an order key wait for that. ``bulk``: that of a bulk handler, whose ``run``
+    that a message may name. ``rate`` and ``rate_key``: see `Defaults`. ``holds_order``: messages wait behind a dead
+    letter with their order key. ``bulk``: that of a bulk handler, whose ``run``
     takes a call's payload and context, and returns the outcomes of its messages: see `bulk.py`. ``codec``: its
     application's; ``run`` decodes payloads. ``limited``: its timeout is a launch's window, since it resisted before.
     """

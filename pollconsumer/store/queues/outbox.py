@@ -31,7 +31,6 @@ MOST_SAID = 160
 _NUMBERED = rb"(\d{1,16})\n"
 _STATES = {"c": State.COMPLETED, "d": State.DEAD, "x": State.CANCELLED, "e": State.EXPIRED}
 """The states by their letters in rows."""
-_FAILED = {str(state) for state in (State.DEAD, State.CANCELLED, State.EXPIRED)}
 _ENDED = {"as", "ids", "sequel", "home", "added"}
 """What is told of ends: see ``lua/parts/outbox.lua``."""
 PAGE_ENTRIES = 20
@@ -317,7 +316,7 @@ def _answer(store: RedisStore, entry: Entry) -> None:
     """Tell messages whose handlers called others of their ends: by a signal, of which the first counts."""
     for each in entry.answers:
         value = each.value
-        if value["state"] in _FAILED:
+        if value["state"] != State.COMPLETED:
             error = store.wire.command("HGET", store.keys.queue(entry.queue, "errors"), value["id"])
             value = value | {"error": (error or b"").decode("utf-8", "replace").partition("\0")[0] or value["state"]}
         line = f"\n{each.name}\t".encode(), json.dumps(value).encode()

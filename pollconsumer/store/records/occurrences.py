@@ -81,7 +81,8 @@ def record_of(recurrence: Recurrence, instant: int) -> bytes:
 
 
 def _headers_of(recurrence: Recurrence) -> Mapping[str, str]:
-    """The headers of its occurrences: who put it is one of them, unless that is no header, or makes them too long."""
+    """The headers of its occurrences. ``created_by`` is among them, unless it is no valid header, or makes the headers
+    too long."""
     if recurrence.created_by is not None:
         with suppress(BadData):
             return check_new_headers(created_header(recurrence.created_by) | recurrence.headers)

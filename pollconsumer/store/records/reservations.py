@@ -57,7 +57,7 @@ class Lot:
 
 class Reservation:
     """A message that a launch has reserved. Its row is its lot's until it is begun or has a checkpoint. A key is empty
-    if the message has none."""
+    if the message has none; the order key follows the ``concurrency_key``, after a zero."""
 
     __slots__ = ("concurrency_key", "handler", "id", "lot", "payload", "row", "unique_key")
 

@@ -80,8 +80,8 @@ local function give_up_order(ids)
   end
 end
 
--- Offer the free places of a key, or pass on what the head of an order key no longer needs: another program, or an
--- interrupted script, removed it. Returns how many messages are newly offered one.
+-- Offer the free places of a concurrency key; or name the next head of an order key whose head is gone, since another
+-- program, or an interrupted script, removed it. Returns how many messages are newly offered one.
 local function offer_places(key)
   if sub(key, 1, 1) == IN_ORDER then
     key = sub(key, 2)

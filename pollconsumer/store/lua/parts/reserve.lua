@@ -51,7 +51,8 @@ local function make_dead(id, row, record, problem)
   malformed[at + 1], malformed[at + 2], malformed[at + 3] = id, row, problem
 end
 
--- Hand out a popped message. Returns whether it could be: if not, another may take its place.
+-- Hand out a popped message. Returns whether it could be: if not, another may take its place. The second value is true
+-- if the message waits for the head of its order key.
 local function reserve(id, found_row, found_record)
   local row, record = well_formed(found_row), readable(found_record)
   -- GUARD state of what is popped; id popped twice
@@ -141,13 +142,13 @@ while more and looked < MOST_LOOKED_AT do
   looked, more = looked + #ids, false
   local found_rows = #ids > 0 and redis.call('HMGET', rows, unpack(ids))
   local found_records = #ids > 0 and redis.call('HMGET', records, unpack(ids))
+  local in_order = {}  -- those that wait for the head of their order key
   for i = 1, #ids do
-    local handed, stood = reserve(ids[i], found_rows[i], found_records[i])
-    more, seen[ids[i]] = not handed or more, stood and ids or true
+    local handed, waits = reserve(ids[i], found_rows[i], found_records[i])
+    more, seen[ids[i]] = not handed or more, true
+    if waits then in_order[#in_order + 1] = ids[i] end
   end
-  for i = 1, #ids do
-    if seen[ids[i]] == ids then seen[ids[i]] = nil end  -- its row is read anew
-  end
+  for i = 1, #in_order do seen[in_order[i]] = nil end  -- a head that has died makes the next one ready
 end
 if count > 0 then
   redis.call('HSET', rows, unpack(new_rows))
