@@ -16,7 +16,7 @@ AT_MOST = {
     "modules at the top of interface/": 7,
     "imports in functions": 151,
     "public names of several files": 36,
-    "constructors with more than eight parameters": 1,
+    "constructors with more than eight parameters": 0,
 }
 """What each count is today: a change may lower it, and lowers it here."""
 DEFENDED = {

@@ -48,7 +48,10 @@ def server_of(settings: Settings) -> EmbeddedServer:
     from pollconsumer.runtime.embedded.server import EmbeddedServer  # imported lazily: many stores are not embedded
 
     return EmbeddedServer(
-        settings.data_directory(), named=settings.data is not None, program=server_program_of(settings)
+        settings.data_directory(),
+        named=settings.data is not None,
+        program=server_program_of(settings),
+        durability=settings.durability,
     )
 
 
@@ -131,18 +134,17 @@ def opener_of(
     files = files or settings.state_files()
     if "ssl_" in settings.store:
         _refuse_odd_files(settings.store)
+    server = server_of(settings) if settings.is_embedded and client is None else None
+    if server is not None and settings.data is not None:
+        server.check_directory()  # its socket is connected to before anything else is looked at
     return StoreOpener(
-        settings.store,
+        client or server or settings.store,
         settings.namespace,
-        settings.durability,
         warn,
         files,
         strict_of(settings),
         tell=tell_of_store,
-        data=None if settings.data is None else settings.data_directory(),
-        program=server_program_of(settings) if settings.is_embedded else None,
         refuse_rollback=settings.strict.on_rollback == "refuse",
-        client=client,
         credentials=credentials,
     )
 

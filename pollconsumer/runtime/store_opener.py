@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import CannotCreate
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.users_code import lazy
-from pollconsumer.runtime.system.own_files import EMBEDDED, OwnFiles, data_directory
-from pollconsumer.store.client.address import CredentialProvider
+from pollconsumer.runtime.system.own_files import OwnFiles
+from pollconsumer.store.client.address import ClusterAddress, CredentialProvider, doubts
 from pollconsumer.store.client.patience import Patience
 from pollconsumer.store.client.wire import ByKeepers, ByPeople, ServerWire, Strict, Wire
 from pollconsumer.store.leases import Leases
@@ -67,37 +66,37 @@ class StoreOpener:
 
     def __init__(
         self,
-        store: str,
+        store: str | EmbeddedServer | Callable[[], BroughtClient],
         namespace: str,
-        durability: str,
         warn: Callable[[str], None],
         files: OwnFiles,
         strict: Strict | None = None,
         *,
         tell: Callable[[str], None] | None = None,
         refuse_rollback: bool = False,
-        data: Path | None = None,
-        program: Path | None = None,
-        client: Callable[[], BroughtClient] | None = None,
         credentials: Callable[[], CredentialProvider] | None = None,
     ) -> None:
-        """``files`` remember the id of the store across processes. ``strict``: what launches wait for. ``tell`` is told
-        of a store that went back, instead of ``warn``; with ``refuse_rollback`` it is refused. ``data``: the embedded
-        server's directory, where users share one; PermissionDenied if others can write there. ``program``: the one that
-        the embedded server runs; None for the one that is found. ``client`` is called once, in each process that
-        connects, for what is used instead of ``store``; ``credentials`` makes what is asked for a login."""
-        self._url, self._client, self._credentials = store, client, credentials
+        """``store``: a URL; the embedded server, which is started where it does not run; or a function that is called
+        once, in each process that connects, for a client of the user's. ``files`` remember the id of the store across
+        processes. ``strict``: what launches wait for. ``tell`` is told of a store that went back, instead of ``warn``;
+        with ``refuse_rollback`` it is refused. ``credentials`` makes what is asked for a login."""
+        self._url, self._credentials = "", credentials
+        self._client: Callable[[], BroughtClient] | None = None
         self._revive: Callable[[float], None] | None = None
         self._revive_silently: Callable[[float], None] | None = None
         self._scripts = Scripts()
         self.namespace = namespace
-        address = self._embedded(durability, warn, data, program) if client is None and store == EMBEDDED else store
-        if client is None and store != EMBEDDED and not store.startswith("unix:"):
-            from pollconsumer.store.client.address import doubts
-
-            for doubt in doubts(store, logs_in=credentials is not None):
-                warn(doubt)
-        self.memo = StoreMemo(lambda: address if client is None else self._brought.address, namespace, files)
+        if isinstance(store, str):
+            self._url = address = store
+            if not store.startswith("unix:"):
+                for doubt in doubts(store, logs_in=credentials is not None):
+                    warn(doubt)
+        elif callable(store):
+            self._client, address = store, ""
+        else:
+            self._url, address = store.url, str(store.directory)
+            self._revive, self._revive_silently = partial(_revive, store, warn), partial(_revive, store, lambda _: None)
+        self.memo = StoreMemo(lambda: address or self._brought.address, namespace, files)
         self._strict, self._refuse_rollback = strict, refuse_rollback
         self.rollback = Rollback(
             namespace, self.memo, tell or warn, refuse=refuse_rollback, confirmed=strict is not None
@@ -105,18 +104,6 @@ class StoreOpener:
         self._greet = Suitability(
             namespace, self.memo, warn, aof=strict is not None and strict.aof, rollback=self.rollback
         )
-
-    def _embedded(self, durability: str, warn: Callable[[str], None], data: Path | None, program: Path | None) -> str:
-        """The directory of the embedded server, which is revived from now on."""
-        from pollconsumer.runtime.embedded.server import EmbeddedServer  # a user's server needs none of it
-
-        server = EmbeddedServer(data or data_directory(), named=data is not None, program=program)
-        if data is not None:
-            server.check_directory()  # its socket is connected to before anything else is looked at
-        self._url = server.url
-        self._revive = partial(_revive, server, durability, warn)
-        self._revive_silently = partial(_revive, server, durability, lambda _: None)
-        return str(server.directory)
 
     @lazy
     def _brought(self) -> BroughtClient:
@@ -174,8 +161,7 @@ class StoreOpener:
             return self._brought.connecting(self.namespace)
         credentials = None if self._credentials is None else self._credentials()
         if self._url.startswith("redis+cluster:"):
-            from pollconsumer.store.client.address import ClusterAddress  # few stores are clusters
-            from pollconsumer.store.client.cluster_wire import connecting_to
+            from pollconsumer.store.client.cluster_wire import connecting_to  # few stores are clusters
 
             return connecting_to(ClusterAddress(self._url, credentials), self.namespace)
         return partial(ServerWire, self._url, credentials=credentials)
@@ -189,5 +175,5 @@ class StoreOpener:
         return leases, RedisStore(wire, self.namespace), self.bare_wire(patience)
 
 
-def _revive(server: EmbeddedServer, durability: str, say: Callable[[str], None], left: float) -> None:
-    server.ensure_running(durability=durability, budget=min(START_BUDGET, left), patience=left, say=say)
+def _revive(server: EmbeddedServer, say: Callable[[str], None], left: float) -> None:
+    server.ensure_running(budget=min(START_BUDGET, left), patience=left, say=say)

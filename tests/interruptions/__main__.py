@@ -54,7 +54,7 @@ def main() -> None:
     server = EmbeddedServer(directory / "pollconsumer")
     interrupted, surfaced = Counter[str](), Counter[str]()
     try:
-        server.ensure_running(durability="everysec", budget=10.0)
+        server.ensure_running(budget=10.0)
         evict(server.url)
         while (left := given.times - interrupted.total()) > 0:
             printed = interruptions(server.url, min(PART, left), given.seed)

@@ -52,7 +52,7 @@ def test_a_launch_exits_in_its_time_before_its_hard_end_and_before_a_tick_that_w
 
     host = StandingStill()
     plan = LaunchPlan(60.0, 10.0, HandOff.DEADLINE, (TICK, 2 * TICK), launcher=Found("", rule, reaped_late=0.5))
-    launch = Launch(plan, StoreOpener("redis://nowhere.invalid", "n", "", ignore, OwnFiles([])), ignore, host)
+    launch = Launch(plan, StoreOpener("redis://nowhere.invalid", "n", ignore, OwnFiles([])), ignore, host)
     host.now = now
     if now > 2 * TICK:
         message = Reservation(Lot("mail", bytes(62), "send", b"", 0, 0, 0.0), b"m", b"{}")

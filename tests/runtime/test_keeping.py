@@ -84,7 +84,7 @@ def test_what_a_launch_refused_later_ones_refuse_and_its_end_does_not_accept_it(
     files = OwnFiles([tmp_path])
 
     def opener() -> StoreOpener:
-        return StoreOpener(valkey.url, NAMESPACE, "everysec", print, files, refuse_rollback=True)
+        return StoreOpener(valkey.url, NAMESPACE, print, files, refuse_rollback=True)
 
     first = opener()
     with pytest.raises(WentBack, match="store rolled back while it was used; see what is missing"):

@@ -242,7 +242,7 @@ def test_a_launch_on_a_single_server_imports_nothing_of_clusters() -> None:
     script = (
         "import sys, pollconsumer.interface.cli.launch_commands\n"
         "from pollconsumer.runtime.store_opener import StoreOpener;"
-        "StoreOpener('redis://h', 'n', 'everysec', print, None).wire(None);"
+        "StoreOpener('redis://h', 'n', print, None).wire(None);"
         "print([name for name in sys.modules if 'cluster' in name])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -250,7 +250,7 @@ def test_what_nobody_else_can_read_is_not_warned_of(url: str) -> None:
 
 def test_opening_such_a_store_warns_once() -> None:
     said: list[str] = []
-    opener = StoreOpener("redis://:secret@redis.example", "tests", "everysec", said.append, OwnFiles([]))
+    opener = StoreOpener("redis://:secret@redis.example", "tests", said.append, OwnFiles([]))
     opener.wire(lambda: Budget(0))
     opener.bare_wire(lambda: Budget(0))
     assert len(said) == 1
@@ -261,7 +261,7 @@ def test_a_store_without_tls_is_opened_without_importing_ssl() -> None:
 import sys
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.store_opener import StoreOpener
-StoreOpener("redis://localhost", "n", "everysec", print, OwnFiles([])).wire(print)
+StoreOpener("redis://localhost", "n", print, OwnFiles([])).wire(print)
 print("ssl" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", opening], capture_output=True, text=True, check=True)

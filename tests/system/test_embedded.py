@@ -111,6 +111,12 @@ def server(home: Path) -> EmbeddedServer:
     return EmbeddedServer(data_directory())
 
 
+@pytest.fixture
+def strict_server(home: Path) -> EmbeddedServer:
+    """The same server, as those see it whose settings ask for more."""
+    return EmbeddedServer(home / "pollconsumer", durability="strict")
+
+
 # Starting and sharing
 
 
@@ -538,8 +544,10 @@ def test_stop_after_a_crash_finds_none_running(server: EmbeddedServer) -> None:
 
 
 @LINUX_ONLY
-def test_a_server_whose_socket_was_removed_is_ended_and_started_again_with_every_write(server: EmbeddedServer) -> None:
-    server.ensure_running(durability="strict")
+def test_a_server_whose_socket_was_removed_is_ended_and_started_again_with_every_write(
+    server: EmbeddedServer, strict_server: EmbeddedServer
+) -> None:
+    strict_server.ensure_running()
     say(server, "SET a 1")
     pid = status_of(server).pid
     server.socket.unlink()
@@ -598,32 +606,35 @@ def test_a_process_that_does_not_hold_the_lock_is_never_ended_in_the_servers_pla
 # Durability and data
 
 
-def test_strict_durability_writes_through_always(server: EmbeddedServer) -> None:
-    server.ensure_running(durability="strict")
-    assert say(server, "CONFIG GET appendfsync") == [["appendfsync", "always"]]
-    assert status_of(server).durability == "strict"
+def test_strict_durability_writes_through_always(strict_server: EmbeddedServer) -> None:
+    strict_server.ensure_running()
+    assert say(strict_server, "CONFIG GET appendfsync") == [["appendfsync", "always"]]
+    assert status_of(strict_server).durability == "strict"
 
 
-def test_strict_raises_a_running_server_and_everysec_never_lowers_it(server: EmbeddedServer) -> None:
+def test_strict_raises_a_running_server_and_everysec_never_lowers_it(
+    server: EmbeddedServer, strict_server: EmbeddedServer
+) -> None:
     server.ensure_running()
-    server.ensure_running(durability="strict")
+    strict_server.ensure_running()
     assert status_of(server).durability == "strict"
-    server.ensure_running(durability="everysec")
+    server.ensure_running()
     assert status_of(server).durability == "strict"
 
 
 @pytest.mark.usefixtures("unhurried_answers")
-def test_a_server_that_cannot_be_raised_to_strict_is_not_taken_for_strict(server: EmbeddedServer) -> None:
+def test_a_server_that_cannot_be_raised_to_strict_is_not_taken_for_strict(strict_server: EmbeddedServer) -> None:
     with (
-        answering(server, ["+PONG\r\n*2\r\n+appendfsync\r\n+everysec", "-NOPERM no"]),
+        answering(strict_server, ["+PONG\r\n*2\r\n+appendfsync\r\n+everysec", "-NOPERM no"]),
         pytest.raises(StoreUnreachable, match="NOPERM"),
     ):
-        server.ensure_running(durability="strict", budget=0.0)
+        strict_server.ensure_running(budget=0.0)
 
 
-def test_an_unknown_durability_is_refused_before_anything_starts(server: EmbeddedServer) -> None:
+def test_an_unknown_durability_is_refused_before_anything_starts(home: Path) -> None:
+    server = EmbeddedServer(home / "pollconsumer", durability="always")
     with pytest.raises(ConfigurationError, match="everysec, strict"):
-        server.ensure_running(durability="always")
+        server.ensure_running()
     assert not server.directory.exists()
 
 

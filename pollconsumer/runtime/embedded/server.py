@@ -101,12 +101,15 @@ class ServerStatus(NamedTuple):
 class EmbeddedServer:
     """The server of one data directory. Making this object starts and checks nothing."""
 
-    def __init__(self, directory: Path, *, named: bool = False, program: Path | None = None) -> None:
+    def __init__(
+        self, directory: Path, *, named: bool = False, program: Path | None = None, durability: str = "everysec"
+    ) -> None:
         """``named``: the settings name the directory, and its mode says whether the users of its group share it; then
-        any of them starts the server. ``program``: what a start runs; None for the one that is found."""
+        any of them starts the server. ``program``: what a start runs; None for the one that is found. ``durability``:
+        see `ensure_running`."""
         self.directory = Path(directory).absolute()
         self._access = modes_of(self.directory) if named else PRIVATE
-        self._program = program
+        self._program, self._durability = program, durability
 
     def check_directory(self) -> bool:
         """Whether the directory exists. PermissionDenied if others can write there."""
@@ -139,7 +142,6 @@ class EmbeddedServer:
     def ensure_running(
         self,
         *,
-        durability: str = "everysec",
         budget: float = 10.0,
         patience: float = 0.0,
         say: Callable[[str], None] = lambda _: None,
@@ -147,24 +149,24 @@ class EmbeddedServer:
         """Return once the server answers, after starting it if none is alive. ``budget`` is in seconds, and so is
         ``patience``, for a server that is loading its data; ``say`` is called once if that takes long.
 
-        ``durability="strict"`` raises a running server to it; ``everysec`` never lowers one, since another process may
-        rely on it.
+        The durability ``strict`` raises a running server to it; ``everysec`` never lowers one, since another process
+        may rely on it.
 
         StoreUnreachable (69) if no answer comes within the budget, even from a stalled server, which keeps its lock, so
         that no second one is started on its files. CannotCreate (73) for a directory, socket or disk that is not
         writable, PermissionDenied (77) for a directory that others can write, StoreRefused (78) for corrupt data or a
         missing or too old server program, ConfigurationError (78) for a named program that is none.
         """
-        appendfsync = APPENDFSYNC.get(durability)
+        appendfsync = APPENDFSYNC.get(self._durability)
         if appendfsync is None:
-            raise ConfigurationError("durability", durability, f"use one of {', '.join(APPENDFSYNC)}")
+            raise ConfigurationError("durability", self._durability, f"use one of {', '.join(APPENDFSYNC)}")
         began = time.monotonic()
         deadline, pause, said = began + budget, FIRST_PAUSE, False
         log_began: int | None = None
         create_directory(self.directory, self._access)
         address = self._linked_address()
         cut_off = _CutOff(self.directory, address)
-        commands = ["PING"] if durability == "everysec" else ["PING", "CONFIG GET appendfsync"]
+        commands = ["PING"] if self._durability == "everysec" else ["PING", "CONFIG GET appendfsync"]
         while True:
             replies = self._ask(address, commands, deadline)
             answer = replies[0] if replies else "nothing"

@@ -23,8 +23,7 @@ def store() -> None:
 @store.command(epilog="pollconsumer store start")
 def start() -> None:
     """Start the server unless it runs already."""
-    settings = _embedded_settings()
-    server_of(settings).ensure_running(durability=settings.durability)
+    server_of(_embedded_settings()).ensure_running()
 
 
 @store.command(epilog="pollconsumer store stop")
