@@ -1,5 +1,5 @@
-"""The backend of the tasks framework: tasks become messages, whose handlers are the tasks' functions. Their results,
-and what of their settings is wrong."""
+"""The backend of the tasks framework, ``django.tasks``, else django-tasks, which has the same names: tasks become
+messages, whose handlers are the tasks' functions. Their results, and what of their settings is wrong."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from difflib import get_close_matches
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import django
 from asgiref.sync import sync_to_async
 from django.apps import apps
 from django.conf import settings
@@ -29,19 +30,6 @@ from pollconsumer.core.messages.message import NewMessage, check_handler, check_
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.core.retry import Fatal, HandlerTimeout, ProcessDied
 from pollconsumer.django.site import application, beside_site
-from pollconsumer.django.task_framework import (
-    TASK_MAX_PRIORITY,
-    BaseTaskBackend,
-    InvalidTask,
-    Task,
-    TaskContext,
-    TaskError,
-    TaskResult,
-    TaskResultDoesNotExist,
-    TaskResultStatus,
-    normalize_json,
-    task_enqueued,
-)
 from pollconsumer.interface.api.app import calls_of
 from pollconsumer.interface.api.registry import HandlerOptions, Retrying, check_options
 from pollconsumer.interface.settings.load import load_settings
@@ -50,6 +38,27 @@ from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.reading.messages import Message
 
+if TYPE_CHECKING or django.VERSION < (6,):
+    try:
+        from django_tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
+        from django_tasks.backends.base import BaseTaskBackend
+        from django_tasks.base import TASK_MAX_PRIORITY, Task, TaskError
+        from django_tasks.exceptions import InvalidTaskError as InvalidTask
+        from django_tasks.exceptions import TaskResultDoesNotExist
+        from django_tasks.signals import task_enqueued, task_finished, task_started
+        from django_tasks.utils import normalize_json
+    except ModuleNotFoundError as missing:
+        raise ImportError("Django before 6 needs django-tasks: pip install 'pollconsumer[django]'") from missing
+else:
+    from django.tasks import TaskContext, TaskResult, TaskResultStatus, task_backends
+    from django.tasks.backends.base import BaseTaskBackend
+    from django.tasks.base import TASK_MAX_PRIORITY, Task, TaskError
+    from django.tasks.exceptions import InvalidTask, TaskResultDoesNotExist
+    from django.tasks.signals import task_enqueued, task_finished, task_started
+    from django.utils.json import normalize_json
+
+__all__ = ["Task", "TaskResult", "task_backends", "task_finished", "task_started"]
+"""What `task_handlers` takes of the framework from here; all else is defined here."""
 MODULE = "tasks"
 """The module of each installed app in which tasks are found."""
 OPTIONS = tuple(name for name in HandlerOptions.__annotations__ if name != "queue")

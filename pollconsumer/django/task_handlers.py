@@ -13,14 +13,18 @@ from pollconsumer.django.site import application
 from pollconsumer.django.task_backend import (
     PollConsumerBackend,
     PollConsumerTaskContext,
+    Task,
+    TaskResult,
     find_tasks,
     modules_of_tasks,
     running_result,
     stored_result,
     succeed,
     task_at,
+    task_backends,
+    task_finished,
+    task_started,
 )
-from pollconsumer.django.task_framework import Task, TaskResult, task_backends, task_finished, task_started
 from pollconsumer.interface.api.app import calls_of
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.logs.logs import STANDING, about, log

@@ -25,10 +25,9 @@ from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.launch_upkeep import announce, end_expired
 from pollconsumer.runtime.session.attempts import Attempts
 from pollconsumer.runtime.session.contexts import Deliveries, Predecessors, ProgressReporter
-from pollconsumer.runtime.session.exchange import Exchange, ReservedReturner
+from pollconsumer.runtime.session.exchange import Exchange, ReservedReturner, Wake
 from pollconsumer.runtime.session.pace import ConsumerOptions, Pace
 from pollconsumer.runtime.session.settlements import Settlements, death_of
-from pollconsumer.runtime.session.wake import Wake
 from pollconsumer.runtime.system.process import resident_bytes
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import DeadLetter, Reservation

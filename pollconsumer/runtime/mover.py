@@ -18,9 +18,8 @@ from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.board import Counts
 from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.launch_upkeep import EVERY, announce, repair, tick
-from pollconsumer.runtime.session.exchange import SKIPPED_FOR
+from pollconsumer.runtime.session.exchange import SKIPPED_FOR, Wake
 from pollconsumer.runtime.session.settlements import death_of
-from pollconsumer.runtime.session.wake import Wake
 from pollconsumer.store.records.reservations import DeadLetter
 from pollconsumer.store.records.steps import Retention
 from pollconsumer.store.server import unreachable

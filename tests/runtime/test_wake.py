@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.runtime.session.wake import Wake
+from pollconsumer.runtime.session.exchange import Wake
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""A launch's exchange with the store: settles outcomes and reserves the next messages, in one round trip.
+"""A launch's exchange with the store: settles outcomes and reserves the next messages, in one round trip. And what
+waits for messages, on a connection of its own.
 
 While the node of a cluster is lost, the launch goes on with the queues of the other nodes. Outcomes of the lost
 node's queues wait.
@@ -15,6 +16,7 @@ from threading import Lock
 
 from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PollConsumerError, StoreUnreachable
 from pollconsumer.core.news.events import NewerMessagesFound, QueueLeftOut, ReservationsLost
+from pollconsumer.runtime.handling.executors import Executor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.board import Counts
 from pollconsumer.runtime.launch.launch import Launch
@@ -23,6 +25,8 @@ from pollconsumer.runtime.session.contexts import ProgressReporter
 from pollconsumer.runtime.session.pace import ConsumerOptions, Pace
 from pollconsumer.runtime.session.settlements import Settlements
 from pollconsumer.runtime.system.own_threads import start_thread
+from pollconsumer.store.client.replies import Unanswered
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.rows import id_text
@@ -40,6 +44,8 @@ SKIPPED_FOR = 1.0
 """Seconds for which the queues of a lost node are skipped, before it is asked again."""
 LOOK_EVERY = 0.02
 """Seconds. Two looks, a step and a wake-up fit into the 50 ms that a message may be late."""
+BLOCK = 5.0
+"""Seconds for which the server blocks: that is how long the connection of a vanished client can swallow a marker."""
 Seen = tuple["Sequence[Reservation]", "Reservation"]
 """The messages in hand, and the first one reserved behind them."""
 
@@ -488,3 +494,37 @@ class ReservedReturner:
         share = self._shares.setdefault(reservation.queue, Share(reservation.queue))
         share.settlements.append(Settlement.released(reservation))
         self._exchange.returned += 1
+
+
+class Wake:
+    """Waits for a marker. It times its waits itself: the server ends a blocking read up to 0.1 s late."""
+
+    def __init__(self, wire: Wire, markers: Callable[[], Sequence[str]], clock: Callable[[], float]) -> None:
+        self._wire, self._markers, self._clock = wire, markers, clock
+        self.pending = False
+
+    def wait(self, seconds: float, executor: Executor | None = None) -> bool:
+        """Wait until a marker is set, an attempt has ended, or ``seconds`` have passed, or less where the connection
+        has no descriptor. True for a marker."""
+        until = self._clock() + seconds
+        try:
+            if not self.pending:
+                self._wire.send([("BLPOP", *self._markers(), BLOCK)])
+                self.pending = True
+            left = max(0.0, until - self._clock())  # it may have had to connect
+            if executor is not None:
+                executor.wait(min(left, self._wire.look_every), self._wire.fileno())
+                left = 0.0
+            if not self._wire.readable(left):
+                return False
+            self.pending = False
+            return self._wire.receive([()])[0] is not None
+        except Unanswered:
+            self.close()
+            if executor is None:
+                self._wire.patience().pause(min(seconds, 0.2))
+            return True
+
+    def close(self) -> None:
+        self._wire.close()
+        self.pending = False
