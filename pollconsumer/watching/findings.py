@@ -196,24 +196,7 @@ def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
         what = f"no launch has run yet for {_named(missed[None])}"
         yield _unserved(missed[None], facts.expected, what, f"{INSTALL} has cron start one each minute")
     for queue in facts.queues:
-        serving = [group for group in consumers if queue.name in group.queues]
-        alarm = facts.expected.wait_alarms.get(queue.name)
-        if alarm is not None or any(not group.absent for group in serving):
-            yield from _of_waiting(queue, serving, alarm)
-        if queue in missed[None] and consumers:
-            fix = f"start 'pollconsumer run --queue {queue.name}' too"
-            if queue.name not in (facts.expected.queues or ("default",)):
-                fix += ", or name it in consumer.queues with the others"
-            yield _unserved([queue], facts.expected, f"no launch serves queue {queue.name}", fix)
-        yield from _of_pause(queue)
-        yield from _of_bad_ends(queue, facts.expected.recent)
-        yield from _of_parked(queue, facts.paused_handlers)
-        if queue.quarantined:
-            yield Finding(
-                "outbox_unreadable", queue.name, f"messages in the outbox of queue {queue.name} cannot be read",
-                counted(queue.quarantined, "message"),
-                "look at them with 'pollconsumer dead list --unreadable', then purge them",
-            )  # fmt: skip
+        yield from _of_queue(queue, facts, consumers, is_missed=queue in missed[None])
     for group in consumers:
         if queues := missed[group.name]:
             yield _absent(group, queues)
@@ -226,6 +209,30 @@ def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
                 "check that cron, or your platform, still starts 'pollconsumer move'",
             )  # fmt: skip
     yield from _of_recurrences(facts, groups, deserted)
+
+
+def _of_queue(
+    queue: QueueFacts, facts: Facts, consumers: Sequence[LaunchGroup], *, is_missed: bool
+) -> Iterator[Finding]:
+    """``is_missed``: no consumer has ever come for it."""
+    serving = [group for group in consumers if queue.name in group.queues]
+    alarm = facts.expected.wait_alarms.get(queue.name)
+    if alarm is not None or any(not group.absent for group in serving):
+        yield from _of_waiting(queue, serving, alarm)
+    if is_missed and consumers:
+        fix = f"start 'pollconsumer run --queue {queue.name}' too"
+        if queue.name not in (facts.expected.queues or ("default",)):
+            fix += ", or name it in consumer.queues with the others"
+        yield _unserved([queue], facts.expected, f"no launch serves queue {queue.name}", fix)
+    yield from _of_pause(queue)
+    yield from _of_bad_ends(queue, facts.expected.recent)
+    yield from _of_parked(queue, facts.paused_handlers)
+    if queue.quarantined:
+        yield Finding(
+            "outbox_unreadable", queue.name, f"messages in the outbox of queue {queue.name} cannot be read",
+            counted(queue.quarantined, "message"),
+            "look at them with 'pollconsumer dead list --unreadable', then purge them",
+        )  # fmt: skip
 
 
 def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str | None, list[QueueFacts]]:

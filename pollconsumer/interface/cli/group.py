@@ -349,15 +349,23 @@ def _line(error: click.ClickException) -> str:
         see = _similar(found[1], context, see)
     elif found := re.match(r"Got unexpected extra arguments? \((.*)\)", text, re.DOTALL):
         text = f"unexpected argument: {shown(found[1])}"
-        if context and "--state" in _options(context) and (state := STATES.get(found[1], found[1])) in set(State):
-            see = f"a state is given as --state {state}"
-        elif context and "--queue" in _options(context) and not any(map(_is_argument, context.command.params)):
-            see = f"a queue is given as --queue {shown(found[1])}; {see}"
-        elif context and context.command.name == "enqueue" and "=" in found[1]:
-            see = """the payload is one JSON object: write '{"name": "x"}'"""
+        see = _meant(found[1], context, see)
     elif text == "Missing command":
         text = "missing argument: COMMAND"
     return text if "; " in text else f"{text}; {see}"
+
+
+def _meant(argument: str, context: click.Context | None, see: str) -> str:
+    """How to give what an unexpected argument may mean; ``see`` if nothing is known."""
+    if context is None:
+        return see
+    if "--state" in _options(context) and (state := STATES.get(argument, argument)) in set(State):
+        return f"a state is given as --state {state}"
+    if "--queue" in _options(context) and not any(map(_is_argument, context.command.params)):
+        return f"a queue is given as --queue {shown(argument)}; {see}"
+    if context.command.name == "enqueue" and "=" in argument:
+        return """the payload is one JSON object: write '{"name": "x"}'"""
+    return see
 
 
 def _of_click(text: str, kind: click.ParamType[Any]) -> str:

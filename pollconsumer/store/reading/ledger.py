@@ -73,18 +73,22 @@ def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
     live = {lease["fence"] for lease in leases_of(wire, keys)}
     before: dict[str | None, dict[str, Any]] = {}
     for entry in reversed(entries):
-        earlier = before.get(entry.get("lineage"))
+        earlier = before.get(entry.get("lineage"), {})
         if entry["stop_reason"] is None and entry.get("fence") not in live:
             entry |= {"stop_reason": "died", "exit_code": -1}
         entry["working_on"] = read_work(entry.get("working_on")) if entry["stop_reason"] is None else []
-        known = earlier is not None and "acquired_ms" in entry
-        began, acquired = entry.get("started_ms"), entry.get("acquired_ms")
-        entry["waited_seconds"] = None if began is None or acquired is None else max(0, acquired - began) / 1000
-        entry["gap_seconds"] = max(0, entry["acquired_ms"] - earlier["ended_ms"]) / 1000 if known and earlier else None
+        acquired = entry.get("acquired_ms")
+        entry["waited_seconds"] = _seconds(entry.get("started_ms"), acquired)
+        entry["gap_seconds"] = _seconds(earlier.get("ended_ms"), acquired)
         if "ended_ms" in entry:
             before[entry["lineage"]] = entry
     missed = {hole.before: hole.ticks for hole in holes_of(entries, LAST_MILLISECOND)}
     return [entry | {"missed_ticks": missed.get(entry["launch_id"], 0)} for entry in entries[:limit]]
+
+
+def _seconds(since_ms: int | None, until_ms: int | None) -> float | None:
+    """The seconds between two instants, 0 if a clock was set back in between; None if one is not known."""
+    return None if since_ms is None or until_ms is None else max(0, until_ms - since_ms) / 1000
 
 
 def in_hand_of(wire: Wire, keys: Keys) -> InHand:

@@ -163,12 +163,7 @@ def _message(
     read = _row(queue, message_id, parts, in_hand)
     stored_error = (parts.errors or b"").decode("utf-8", "replace")
     problem, _, traceback = stored_error.partition(rows.TRACE_FOLLOWS)
-    if sent.newer and not problem and not state_of(read.timestamps).has_ended:
-        problem = rows.WRITTEN_BY_NEWER
-    if read.timestamps.completed_at and not read.timestamps.failed_at and not read.generation:
-        problem = ""  # it never failed: this says why it was parked, or deferred
-    if read.timestamps.completed_at and problem.startswith(rows.WHY_PARKED):
-        problem = ""  # what it failed of before it was parked is not kept
+    problem = _problem(problem, read, newer=sent.newer)
     order_key = b"" if parts.records is None else rows.order_key(parts.records)
     head = heads.get(order_key) if state_of(read.timestamps) is State.READY else None
     head_id = None if head is None else id_text(head)
@@ -192,6 +187,18 @@ def _message(
         waits_for=None if head_id == message_id else head_id,
         batch=(sent.batch, batch_id) if sent.batch else None,
     )
+
+
+def _problem(stored: str, read: rows.Row, *, newer: bool) -> str:
+    """What of the stored problem of a message is shown."""
+    at = read.timestamps
+    if newer and not stored and not state_of(at).has_ended:
+        return rows.WRITTEN_BY_NEWER
+    if at.completed_at and not at.failed_at and not read.generation:
+        return ""  # it never failed: this says why it was parked, or deferred
+    if at.completed_at and stored.startswith(rows.WHY_PARKED):
+        return ""  # what it failed of before it was parked is not kept
+    return stored
 
 
 def _row(queue: str, message_id: str, parts: _Parts, in_hand: Callable[[], InHand]) -> rows.Row:

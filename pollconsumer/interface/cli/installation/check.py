@@ -103,28 +103,13 @@ def check(compat: bool, schema: bool) -> int:
     store = _reached(settings, files)
     queues = served_queues(settings, handlers)
     _check_handlers(recurrences, handlers)
-    for name in settings.alarms.handlers.keys() - handlers:
-        log.warning("alarms.handlers.%s: %s", name, suggestion(name, handlers, "no handler has this name"))
+    _warn_of_alarms_of_nobody(settings, handlers)
     unserved = _unserved(store, queues, handlers, recurrences)
-    past: list[dict[str, Any]] = []
-    if store is not None:
-        with suppress(PermissionDenied):  # a producer may not read the ledger
-            past = store.inspector.launches(LAUNCHES_LEARNED_FROM)
-    launches = {
-        "consumer": [each for each in past if each["queues"] == sorted(queues)],
-        "mover": [each for each in past if each["role"] == "mover"],
-    }
+    past = _ledger_of(store)
+    launches = _by_role(past, queues)
     roles = {role: usual_margin(found) for role, found in launches.items() if found or role == "consumer"}
     now = datetime.now().astimezone()
-    longest = {"consumer": _longest_limit(settings, handlers, queues)}
-    schedules: dict[str, str | None] = {role: getattr(settings, role).schedule for role in launches}
-    if schedules["consumer"] is None and settings.config is not None:  # this user's crontab may give one
-        schedules["consumer"] = wing_part("installed_schedule")(settings.config)
-    windows = {
-        role: next_window(getattr(settings, role), now, found, longest.get(role, 0.0), schedules[role])
-        for role, found in launches.items()
-    }
-    next_one = windows["consumer"]
+    windows = _next_windows(settings, now, launches, _longest_limit(settings, handlers, queues))
     report: dict[str, Any] = {
         **_places_of(settings, store, files.place()),
         "queues": list(queues),
@@ -133,13 +118,7 @@ def check(compat: bool, schema: bool) -> int:
         "commands": _described_commands(settings, handlers, own_queues(queues, past)),
         "long_work": {each.name: str(each) for each in _long_work(settings, handlers, queues, past, windows, store)},
         "not_begun_by_url": beyond_requests(handlers, settings),
-        "unserved": unserved_time(
-            launches["consumer"],
-            next_one["window_seconds"],
-            next_one["launcher"],
-            settings.consumer.handoff,
-            _period(next_one["next_launches"]),
-        ),
+        "unserved": _unserved_time(launches["consumer"], windows["consumer"], settings.consumer.handoff),
         "rates": _rates_of(settings, handlers),
         "recurrences": sorted(each.name for each in recurrences),
         "next_occurrences": _next_occurrences(recurrences, now),
@@ -153,23 +132,52 @@ def check(compat: bool, schema: bool) -> int:
         log.warning("%s", own)
     if not printed_as_json(report):
         not_served = [_not_served(queue, service, handlers, report["commands"]) for queue, service in unserved.items()]
-        runs = "its server runs" if store is not None else "its server does not run yet: a launch or enqueue starts it"
-        _print(report, settings, runs, not_served, roles, own)
+        _print(report, settings, not_served, roles, own, runs=store is not None)
     for other in registry.other_configs(settings):
         log.warning("%s", other_config(other, settings))
     warn_of_former_names(settings)
-    if store is not None:
-        _warn_of_missing_rights(store)
+    _warn_of_missing_rights(store)
     for role in roles:
         _warn_of_dropped_ticks(role, windows[role], launches[role])
     _warn_of_recurrences_nobody_serves(recurrences, unserved)
     return 0
 
 
-def _period(launches: Sequence[str]) -> float | None:
-    """The seconds between the next two launches; None without a schedule."""
-    instants = [datetime.fromisoformat(each) for each in launches[:2]]
-    return (instants[1] - instants[0]).total_seconds() if instants else None
+def _ledger_of(store: Store | None) -> list[dict[str, Any]]:
+    """The last launches, newest first."""
+    if store is not None:
+        with suppress(PermissionDenied):  # a producer may not read the ledger
+            return store.inspector.launches(LAUNCHES_LEARNED_FROM)
+    return []
+
+
+def _by_role(past: Sequence[dict[str, Any]], queues: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+    """The launches that tell of the next consumer, which serves ``queues``, and of the next mover."""
+    return {
+        "consumer": [each for each in past if each["queues"] == sorted(queues)],
+        "mover": [each for each in past if each["role"] == "mover"],
+    }
+
+
+def _next_windows(
+    settings: Settings, now: datetime, launches: Mapping[str, list[dict[str, Any]]], longest: float
+) -> dict[str, dict[str, Any]]:
+    """The next window of each role. ``launches``: its earlier ones. ``longest``: a consumer's, as of `next_window`."""
+    schedules: dict[str, str | None] = {role: getattr(settings, role).schedule for role in launches}
+    if schedules["consumer"] is None and settings.config is not None:  # this user's crontab may give one
+        schedules["consumer"] = wing_part("installed_schedule")(settings.config)
+    longest_of = {"consumer": longest}
+    return {
+        role: next_window(getattr(settings, role), now, found, longest_of.get(role, 0.0), schedules[role])
+        for role, found in launches.items()
+    }
+
+
+def _unserved_time(launches: list[dict[str, Any]], window: Mapping[str, Any], handoff: HandOff) -> str | None:
+    """A line about the time between launches that goes unserved; None if it is little."""
+    instants = [datetime.fromisoformat(each) for each in window["next_launches"][:2]]
+    period = (instants[1] - instants[0]).total_seconds() if instants else None
+    return unserved_time(launches, window["window_seconds"], window["launcher"], handoff, period)
 
 
 def _reached(settings: Settings, files: OwnFiles) -> Store | None:
@@ -277,8 +285,13 @@ def _warn_of_dropped_ticks(role: str, window: Mapping[str, Any], launches: Seque
         )  # fmt: skip
 
 
-def _warn_of_missing_rights(store: Store) -> None:
-    if refused := lacking(store.wire, LAUNCH, store.keys.control("fences")):
+def _warn_of_alarms_of_nobody(settings: Settings, handlers: Mapping[str, Handler]) -> None:
+    for name in settings.alarms.handlers.keys() - handlers:
+        log.warning("alarms.handlers.%s: %s", name, suggestion(name, handlers, "no handler has this name"))
+
+
+def _warn_of_missing_rights(store: Store | None) -> None:
+    if store is not None and (refused := lacking(store.wire, LAUNCH, store.keys.control("fences"))):
         log.warning(
             "store: launches cannot start, since the store's user may not run %s; grant these commands",
             " ".join(each.decode().lower() for each in refused),
@@ -360,16 +373,18 @@ def _unchecked_arguments() -> dict[str, str]:
 def _print(
     report: dict[str, Any],
     settings: Settings,
-    runs: str,
     not_served: list[str],
     roles: Mapping[str, float | None],
     own: OwnStore | None,
+    *,
+    runs: bool,
 ) -> None:
     """Print the report as a table. ``runs``: whether the embedded server does; ``roles``: whose windows are shown, and
     their usual margins."""
+    server = "its server runs" if runs else "its server does not run yet: a launch or enqueue starts it"
     no_state = "none" if settings.state == NO_STATE else "not writable, set state to a directory"
     rows: list[tuple[str, object]] = [
-        ("store", f"{report['store']}, {runs}" if settings.is_embedded else report["store"]),
+        ("store", f"{report['store']}, {server}" if settings.is_embedded else report["store"]),
         *given_row("primary", report["primary"]),
         ("namespace", settings.namespace),
         ("state", report["state"] or f"{no_state}: a replaced store is not noticed"),
