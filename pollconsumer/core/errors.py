@@ -28,6 +28,7 @@ A message is one line, ``WHAT: VALUE; FIX``.
 from __future__ import annotations
 
 from collections.abc import Collection
+from difflib import get_close_matches
 
 from pollconsumer.core.notation.text import printable
 
@@ -96,8 +97,6 @@ def shown(value: object) -> str:
 def suggestion(name: str, known: Collection[str], otherwise: str = "", *, beginning: str = "") -> str:
     """A question for the name in ``known`` that resembles the unknown ``name``; without one ``otherwise``, or all of
     ``known``. ``beginning``: that of all names, which makes none resemble another."""
-    from difflib import get_close_matches
-
     by_word = {each.removeprefix(beginning).strip("-_").replace("-", "_"): each for each in known}
     word = name.removeprefix(beginning).strip("-_").replace("-", "_")
     meant = word if word in by_word else (OPTIONS | FLAGS | STATES).get(word.lower())

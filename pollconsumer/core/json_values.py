@@ -6,7 +6,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Set
+from dataclasses import fields, is_dataclass
+from datetime import date, datetime, time
+from decimal import Decimal
+from enum import Enum
 from typing import Any, NoReturn
+from uuid import UUID
 
 from pollconsumer.core.errors import BadData, shown
 
@@ -28,12 +33,6 @@ def to_json(value: Any) -> Any:
 
     TypeError for a type without JSON form, ValueError for an invalid value.
     """
-    from dataclasses import fields, is_dataclass
-    from datetime import date, datetime, time
-    from decimal import Decimal
-    from enum import Enum
-    from uuid import UUID
-
     if not isinstance(value, type):
         if callable(dump := getattr(value, "model_dump", None)):  # a pydantic model
             return in_order(value, dump(mode="json", by_alias=True, round_trip=True))

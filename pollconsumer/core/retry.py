@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from pollconsumer.core.errors import BadData
@@ -222,8 +223,6 @@ def is_fatal(error: BaseException, fatal: tuple[type[BaseException], ...]) -> bo
 
 def sees_error(delay: Callable[..., object]) -> bool:
     """Whether the method of a policy is given the error."""
-    from inspect import signature  # imported lazily: few launches need it
-
     try:
         return "error" in signature(delay).parameters
     except ValueError:  # not written in Python

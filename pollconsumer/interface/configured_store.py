@@ -22,11 +22,13 @@ from pollconsumer.interface.logs.logs import tell_of_store, warn_of_store
 from pollconsumer.interface.named_files import open_plain
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.owners import refuse_writable_program
+from pollconsumer.interface.user_imports import client_of, credentials_of
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.system.process import why_not_run
 from pollconsumer.store.client.address import TLS_FILES, CredentialProvider
 from pollconsumer.store.client.wire import Strict, Wire
+from pollconsumer.store.queues.demand import LaunchDemand
 from pollconsumer.store.queues.producer import Producer, StrictProducer
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ def strict_of(settings: Settings) -> Strict | None:
 
 def server_of(settings: Settings) -> EmbeddedServer:
     """The embedded server, even if the settings name another store."""
-    from pollconsumer.runtime.embedded.server import EmbeddedServer  # imported lazily: many stores are not embedded
+    from pollconsumer.runtime.embedded.server import EmbeddedServer  # many stores are not embedded
 
     return EmbeddedServer(
         settings.data_directory(),
@@ -90,8 +92,7 @@ def producer_of(settings: Settings, wire: Wire) -> Producer:
         producer = StrictProducer(wire, settings.namespace, strict)
     producer.most_ready = most_ready(settings)
     if settings.consumer.on_demand is not None:
-        from pollconsumer.interface.on_demand import start_launch
-        from pollconsumer.store.queues.demand import LaunchDemand
+        from pollconsumer.interface.on_demand import start_launch  # few are started by producers
 
         producer.demand = LaunchDemand(producer.keys, settings.consumer.queues, partial(start_launch, settings))
     return producer
@@ -125,8 +126,6 @@ def opener_of(
     name; ``warn`` is told of what is doubtful about the store."""
     credentials: Callable[[], CredentialProvider] | None = None
     if settings.client is not None or settings.credentials is not None:
-        from pollconsumer.interface.user_imports import client_of, credentials_of  # few settings name any
-
         if settings.credentials is not None:
             credentials = partial(credentials_of, settings)
         elif client is None:

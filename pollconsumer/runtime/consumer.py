@@ -24,6 +24,7 @@ from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.launch_upkeep import announce, end_expired
 from pollconsumer.runtime.session.attempts import Attempts
+from pollconsumer.runtime.session.bulk_calls import BulkCaller
 from pollconsumer.runtime.session.contexts import Deliveries, Predecessors, ProgressReporter
 from pollconsumer.runtime.session.exchange import Exchange, ReservedReturner, Wake
 from pollconsumer.runtime.session.pace import ConsumerOptions, Pace
@@ -35,7 +36,6 @@ from pollconsumer.store.server import service_of, unknown_queues
 
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.runtime.session import bulk_calls
 
 
 SERVER_LATE = 0.1
@@ -71,10 +71,8 @@ class Consumer:
         self._exchange = Exchange(launch, options, self._settling, self._pace, reporter, reserved, lost)
         self._handlers, self._stops = handlers, launch.progress.stops
         self._attempts = Attempts(launch, options, handlers, executor, self._exchange, deliveries.context_of)
-        self._bulks: bulk_calls.BulkCaller | None = None
+        self._bulks: BulkCaller | None = None
         if any(each.bulk is not None for each in handlers.values()):
-            from pollconsumer.runtime.session.bulk_calls import BulkCaller  # few launches have any
-
             parts = self._exchange, self._attempts, deliveries.context_of_call
             self._bulks = BulkCaller(launch, options, handlers, *parts)
         self._asked: StopReason | None = None

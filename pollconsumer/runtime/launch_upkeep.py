@@ -17,6 +17,7 @@ from pollconsumer.core.news.events import (
 )
 from pollconsumer.runtime.launch.launch import Launch, LaunchPlan
 from pollconsumer.store.leases import set_back_by
+from pollconsumer.store.queues import outbox
 from pollconsumer.store.records.reservations import DeadLetter
 
 EVERY = 1.0
@@ -62,9 +63,6 @@ def announce(
         LaunchRecurrences(launch.store.wire, launch.store.keys.namespace).begin_anew(launch.claim, queue)
         launch.store.upkeep.book_anew(queue, reached_ms)
     if launch.store.wire.of_cluster:
-        # Imported lazily: few stores are clusters.
-        from pollconsumer.store.queues import outbox
-
         with suppress(NodeLost):  # of the home of a batch: a later launch tells it
             outbox.tell_again(launch.store, queue)
     if recovered:
@@ -88,8 +86,6 @@ def tick(launch: Launch, queue: str) -> int:
 
 def send_on(launch: Launch, queue: str) -> int:
     """Send what the outbox of ``queue`` has. Returns how many messages."""
-    # Imported lazily: most messages bring about no others.
-    from pollconsumer.store.queues import outbox
 
     def tell_conflict(message_id: str, receiver: str) -> None:
         launch.emit(ConflictDropped(message_id, receiver))

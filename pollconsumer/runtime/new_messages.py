@@ -4,10 +4,12 @@ import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 from pollconsumer.core.errors import BadData, UsageError, unknown_options
+from pollconsumer.core.messages import sequel as sequels
 from pollconsumer.core.messages.message import (
     REPLACES,
     SCOPED_BY,
@@ -201,8 +203,6 @@ class Defaults(NamedTuple):
         """``recurrence``, its occurrences with the rate and the rate key of the handler's messages."""
         if self.rate is None and self.rate_key is None:
             return recurrence
-        from dataclasses import replace
-
         message = self.rated(recurrence.message(encode_payload(recurrence.payload)))
         return replace(recurrence, rate_key=message.rate_key, rate=message.rate)
 
@@ -255,27 +255,23 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
     if given and (travelling := given.keys() & _TRAVELLING):
         message = _travelling(message, {name: given[name] for name in travelling})
     if "then" in given or "failed" in given:
-        from pollconsumer.core.messages import sequel  # few messages have callbacks
-
         callbacks: dict[str, Any] = {
             name: callback_of(given[name], message.id, name) for name in ("failed", "then") if name in given
         }
-        stored = sequel.encoded(sequel.Sequel(**callbacks))
-        message = sequel.identified(message._replace(sequel=stored), message.id)
+        stored = sequels.encoded(sequels.Sequel(**callbacks))
+        message = sequels.identified(message._replace(sequel=stored), message.id)
     return checked(message)
 
 
 def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") -> dict[str, Any]:
     """A callback of the message, or of the batch with this home, whose id is ``owner``, as it is stored. TypeError for
     what is none; UsageError for one that has an id, a key or callbacks of its own; BadData for an invalid ``owner``."""
-    from pollconsumer.core.messages.sequel import Sequel, encoded, following_id, packed
-
     message = message_of(sendable, name)
     refuse_own_identity(message, f"the callback {name}")
     if message.sequel:
         raise UsageError(f"the callback {name}", "has callbacks, or is a chain", "a callback is one message")
-    sequel = encoded(Sequel(called_by=called_by)) if called_by else ""
-    return packed(message._replace(id=following_id(owner, f":{name}"), sequel=sequel))
+    sequel = sequels.encoded(sequels.Sequel(called_by=called_by)) if called_by else ""
+    return sequels.packed(message._replace(id=sequels.following_id(owner, f":{name}"), sequel=sequel))
 
 
 def message_of(sendable: Sendable, what: str) -> NewMessage:

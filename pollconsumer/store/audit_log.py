@@ -5,8 +5,6 @@ What a program does without naming a person is not noted, and costs nothing. The
 leave out the key of the notes; they did not leave out the one of earlier versions.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -28,6 +28,7 @@ from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.text import redacted
 from pollconsumer.core.users_code import called, described
 from pollconsumer.store.client.address import Node
+from pollconsumer.store.client.cluster_wire import connecting_to
 from pollconsumer.store.client.connection import MOST_BYTES, Command, packed
 from pollconsumer.store.client.replies import ErrorReply
 from pollconsumer.store.client.wire import ServerWire, Wire
@@ -186,8 +187,6 @@ class BroughtClient(NamedTuple):
 def brought(client: object, name: str = "PollConsumer(store=…)") -> BroughtClient:
     """The client, called ``name`` in messages. ConfigurationError if it is of none of the `KINDS`."""
     if isinstance(client, RedisCluster):
-        from pollconsumer.store.client.cluster_wire import connecting_to  # few stores are clusters
-
         cluster = ClientCluster(client)
         return BroughtClient(cluster.shown, partial(connecting_to, cluster))
     if isinstance(client, ASYNCIO):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from pollconsumer.core.errors import BadData, NotFound, StoreUnreachable
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message_steps import MOST_BYTES, signal_line
+from pollconsumer.core.messages.sequel import not_there
 from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -149,8 +150,6 @@ class Interventions:
     def _refuse(name: str, message_id: str, state: bytes | None) -> None:
         """Raise the error for what a script says, unless it has done its work."""
         if state in (None, b"none"):
-            from pollconsumer.core.messages.sequel import not_there
-
             raise not_there(message_id)
         if state == b"newer":
             raise BadData(f"cannot {name}", message_id, "a newer pollconsumer wrote it: use that one")

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from pollconsumer.core.durations import GENERATION, LAST, Histogram
 from pollconsumer.core.errors import StoreRefused
+from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.wire import Marks, Wire
 from pollconsumer.store.keyspace import Keys
@@ -230,8 +231,6 @@ class Leases:
 
     def break_(self, lineage: str, fence: str) -> bool:
         """Take the lease from the holder with ``fence``. False if another holds it by now."""
-        from pollconsumer.store.audit_log import demand_operator, note  # no launch breaks a lease
-
         control = self._keys.control
         demand_operator(self._wire, self._keys, control("fences"))  # GUARD rights to break
         group = lineage.rpartition(":")[0]

@@ -12,6 +12,7 @@ from pollconsumer.core.notation.instants import datetime_of, epoch_ms
 from pollconsumer.core.recurrence import First, Recurrence
 from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.client.replies import refuse_without
+from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records import occurrences
 from pollconsumer.store.records.rows import id_bytes, id_text
 from pollconsumer.store.recurrences import RecurrenceReader, RecurrenceStatus, missing, readable
@@ -155,8 +156,6 @@ class Recurrences(RecurrenceReader):
     def history(self, standing: RecurrenceStatus, limit: int) -> list[Occurred]:
         """The last occurrences, newest first, at most ``limit``: of the last hundred within a day, those whose messages
         are kept."""
-        from pollconsumer.store.reading.inspector import Inspector  # no launch needs it
-
         key = self._keys.queue(standing.queue, "recurrence_counters")
         stored = self._wire.command("HGET", key, standing.raw_name + b":instants") or b""
         instants = sorted({int.from_bytes(stored[at : at + 6], "big") for at in range(0, len(stored), 6)}, reverse=True)

@@ -586,14 +586,3 @@ def test_what_is_reserved_behind_a_long_message_is_handled_by_another_instance_o
     one.send_signal(signal.SIGTERM)
     assert [launch.wait(90) for launch in (one, other)] == [0, 0]
     assert len(site.notes()) == 50 + 2 + 19
-
-
-def test_a_plain_launch_loads_nothing_that_only_messages_with_a_sequel_need(site: Site) -> None:
-    site.enqueue("record", name="a")
-    lazy = ("pollconsumer.core.messages.sequel", "pollconsumer.store.queues.outbox")
-    script = (
-        "import sys; from pollconsumer.interface.cli import main; main(['run', '--until-empty'])\n"
-        f"print([name for name in sys.modules if name.startswith({lazy!r})])"
-    )
-    launched = site.start_program([sys.executable, "-c", script])
-    assert (launched.communicate(timeout=90)[0], site.notes()) == ("[]\n", ["a"])

@@ -7,16 +7,15 @@ user's has, and what the codec made of the value's JSON, in base64.
 from __future__ import annotations
 
 from binascii import a2b_base64, b2a_base64
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pollconsumer.core import json_values
 from pollconsumer.core.errors import PayloadTooLarge
+from pollconsumer.core.messages import sequel as sequels
 from pollconsumer.core.messages.message import ENCODED, Codec, NewMessage
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES, canonical_text
+from pollconsumer.core.messages.sequel import Packed
 from pollconsumer.core.users_code import called, described
-
-if TYPE_CHECKING:
-    from pollconsumer.core.messages.sequel import Packed
 
 
 class Undecodable(Exception):
@@ -95,8 +94,6 @@ def coded(message: NewMessage, codec: Codec) -> NewMessage:
     if message.digest:
         message = message._replace(digest=_digest(message, codec))
     if message.sequel:
-        from pollconsumer.core.messages import sequel as sequels  # few messages have callbacks
-
         sequel, _ = sequels.decoded(message.sequel.encode())
         callbacks = {name: each for name in ("then", "failed") if (each := getattr(sequel, name)) is not None}
         coded_callbacks: dict[str, Any] = {name: coded_packed(each, codec) for name, each in callbacks.items()}
@@ -107,9 +104,7 @@ def coded(message: NewMessage, codec: Codec) -> NewMessage:
 
 def coded_packed(message: Packed, codec: Codec) -> Packed:
     """The same of a packed message."""
-    from pollconsumer.core.messages.sequel import packed, unpacked  # few messages have callbacks
-
-    return packed(coded(unpacked(message), codec))
+    return sequels.packed(coded(sequels.unpacked(message), codec))
 
 
 def _digest(message: NewMessage, codec: Codec) -> str:

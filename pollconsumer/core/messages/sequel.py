@@ -5,8 +5,6 @@ first one, and their number: ``import-42.7+2``. So a batch or a chain that is en
 members of a batch the same sequel.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from functools import lru_cache

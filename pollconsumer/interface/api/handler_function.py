@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import digest_of
+from pollconsumer.core.messages.sequel import identified
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
@@ -79,8 +80,6 @@ class MessageMaker:
             return first._replace(digest=digest_of(first.handler, encoded))
         if not first.sequel:
             return first._replace(id=new_id())
-        from pollconsumer.core.messages.sequel import identified
-
         return identified(first, new_id())
 
 

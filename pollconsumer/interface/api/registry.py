@@ -9,7 +9,7 @@ from dis import get_instructions
 from functools import partial
 from inspect import isasyncgenfunction, isclass, iscoroutinefunction, isgeneratorfunction, isroutine, signature, unwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, Required, TypedDict, cast
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, Required, TypedDict, cast
 
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError, UsageError, unknown_options
@@ -22,11 +22,10 @@ from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
 from pollconsumer.interface.settings.reading import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
 from pollconsumer.runtime.handling.arguments import Arguments, UpgradedArguments
+from pollconsumer.runtime.handling.bulk import BulkArguments, calling_bulk
 from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Bulk, Handler, Hooks, calling, decoding
+from pollconsumer.runtime.handling.interrupts import limited
 from pollconsumer.store.queues.producer import Producer
-
-if TYPE_CHECKING:
-    from pollconsumer.runtime.handling.bulk import BulkArguments
 
 _STEPPING = frozenset({"step", "step_async", "sleep", "wait_for", "call", "call_many"})
 Retrying = RetryPolicy | ErrorPolicy | Sequence[Span]
@@ -240,12 +239,8 @@ def _handler_of(name: str, function: Callable[..., Any], arguments: Arguments, c
         if checked["codec"] is not None:
             run = decoding(run, checked["codec"])
     else:
-        from pollconsumer.runtime.handling.bulk import calling_bulk
-
-        run = calling_bulk(function, cast("BulkArguments", arguments), asynchronous=asynchronous)
+        run = calling_bulk(function, cast(BulkArguments, arguments), asynchronous=asynchronous)
     if checked["timeout"] is not None and not asynchronous and not checked["isolated"]:
-        from pollconsumer.runtime.handling.interrupts import limited
-
         run = limited(run, checked["timeout"])
     return Handler(
         name,
@@ -340,8 +335,6 @@ class Application:
                 if each in self.handlers:
                     refuse_second(each, self.handlers[each].function, function)
             if checked["bulk"] is not None:
-                from pollconsumer.runtime.handling.bulk import BulkArguments  # few handlers are
-
                 arguments: Arguments = BulkArguments(function, _converting, _dumping, upgrade, self.codec)
             elif upgrade is None:
                 arguments = Arguments(function, _converting, _dumping)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from pollconsumer.core.errors import BadData, shown, suggestion
@@ -73,8 +74,6 @@ def refuse_handler(name: str, known: Collection[str], fix: str = BY_QUEUE) -> No
     """Raise the BadData for a handler that the configuration does not have."""
     said = "no module or command of this configuration has it"
     if fix:
-        from difflib import get_close_matches  # no launch needs it
-
         near = sorted(known) if len(known) <= MOST_SHOWN else get_close_matches(name, known, MOST_SHOWN, cutoff=0.3)
         here = f"known here: {', '.join(near)}; " if near else ""
         said += (

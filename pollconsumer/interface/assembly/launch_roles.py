@@ -38,6 +38,7 @@ from pollconsumer.interface.user_imports import shadowed
 from pollconsumer.runtime.handling.handler import Handler, begin_launch
 from pollconsumer.runtime.handling.slot_waits import ServedQueues, SlotWaits, serve_here
 from pollconsumer.runtime.launch.launch import Launch, LaunchPlan, Work, run_launch
+from pollconsumer.runtime.launch.next_launches import launched_ago, next_launches
 from pollconsumer.runtime.system.process import ancestors
 from pollconsumer.runtime.system.signals import CALL, SIGNALS, handle_signals_plainly_in_forks
 from pollconsumer.runtime.system.watchdog import before_exit
@@ -238,8 +239,6 @@ def taking_in(settings: Settings, launch: Launch) -> Iterator[None]:
 def plan_of(settings: Settings, chosen: ConsumerSettings | MoverSettings) -> LaunchPlan:
     ahead = ago = None
     if chosen.schedule:
-        from pollconsumer.runtime.launch.next_launches import launched_ago, next_launches
-
         ahead = next_launches(chosen.schedule)
         ago = launched_ago(chosen.schedule, ahead)
     found = launcher_of(chosen)

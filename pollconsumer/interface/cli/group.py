@@ -300,7 +300,7 @@ def invoke(arguments: Sequence[str]) -> int:
                     name_source(error, settings, context.params["store"])
                 raise
             if unread := {queue for wire in wires_of_command() for queue in wire.unread}:
-                from pollconsumer.store.server import unreachable  # imported lazily: nodes of a cluster are rarely lost
+                from pollconsumer.store.server import unreachable  # no help needs the store
 
                 raise unreachable(unread)
     except click.exceptions.Exit as end:

@@ -18,9 +18,10 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from traceback import format_exception
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PollConsumerError, StoreUnreachable, UsageError
+from pollconsumer.core.news.repeats import Streaks
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.text import printable, printable_lines, redacted
 from pollconsumer.core.users_code import MOST_CHARACTERS, called, described, text_of
@@ -29,9 +30,6 @@ from pollconsumer.interface.command_line import values_of
 from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InHand
 from pollconsumer.runtime.system import own_threads, standard_error
 from pollconsumer.runtime.system.own_files import OwnFiles, spare_directory
-
-if TYPE_CHECKING:
-    from pollconsumer.core.news.repeats import Streaks
 
 OURS = "pollconsumer"
 """The name of our logger. Its records name a message in their text, if they are about one."""
@@ -132,8 +130,6 @@ class LaunchStreaks:
         return lines if self._write(streaks, now) else []
 
     def _read(self) -> Streaks:
-        from pollconsumer.core.news.repeats import Streaks
-
         return Streaks.decode(self._places().read(self._file))
 
     def _write(self, streaks: Streaks, now: float) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from pollconsumer.core.errors import BadData, NotFound, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages import sequel as sequels
+from pollconsumer.core.messages.codec import coded_packed
 from pollconsumer.core.messages.message import Codec, NewMessage, check_stem
 from pollconsumer.core.messages.sequel import identified
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, moment_of
@@ -48,8 +49,6 @@ def new_batch(
     home = next((callback_of(called[name], batch_id, name)["queue"] for name in called), "default")
     callbacks = {name: callback_of(callback, batch_id, name, home) for name, callback in called.items()}
     if codec is not None:
-        from pollconsumer.core.messages.codec import coded_packed  # few applications have a codec
-
         callbacks = {name: coded_packed(callback, codec) for name, callback in callbacks.items()}
     lasts = 0 if expires is None else lifetime_ms("expires", expires)
     return NewBatch(home, batch_id, callbacks, lasts, spares_cancelled=cancelled_as is not None)

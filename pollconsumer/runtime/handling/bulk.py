@@ -1,7 +1,5 @@
 """Bulk handlers: their parameters, what they are given, and one call with several messages."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence

@@ -18,6 +18,7 @@ from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.runtime.handling.delivery import Delivery, Previous, Situation
+from pollconsumer.runtime.handling.journal import Journal
 from pollconsumer.runtime.handling.shield import Shield
 from pollconsumer.runtime.new_messages import (
     Sendable,
@@ -30,7 +31,6 @@ from pollconsumer.runtime.new_messages import (
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.handling.batch_in_hand import Batch
-    from pollconsumer.runtime.handling.journal import Journal
     from pollconsumer.store.queues.batches import NewBatch
 
 T = TypeVar("T")
@@ -343,8 +343,6 @@ class Context:
 
     def _opened_journal(self) -> Journal:
         if self._own_journal is None:
-            from pollconsumer.runtime.handling.journal import Journal  # few handlers take steps
-
             found = Recorded.of(self._delivery.recorded)
             steps = [each._replace(result=self._decoded(each.result)) for each in found.steps]
             signals = [each._replace(value=self._decoded(each.value)) for each in found.signals]

@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from pollconsumer.core.users_code import TimeIsUp
+from pollconsumer.runtime.handling import interrupts
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.outcome import Outcome
@@ -127,8 +128,6 @@ class InlineExecutor(Executor):
         if limit is not None:
             limit.hasten(seconds)
             return
-        from pollconsumer.runtime.handling import interrupts
-
         if not interrupts.interrupt(seconds, in_hand) and self._loop is not None:
             self._loop.stop(None, seconds)
 
@@ -207,8 +206,6 @@ class ThreadExecutor(Executor):
         if limit is not None and self._threads.get(reservation) == thread:  # not the limit of its next message
             limit.hasten(seconds)
         elif thread is not None:
-            from pollconsumer.runtime.handling import interrupts
-
             interrupts.interrupt_in(thread, seconds, lambda: in_hand() and self._threads.get(reservation) == thread)
         elif self._loop is not None:
             self._loop.stop(reservation, seconds)

@@ -31,6 +31,7 @@ from pollconsumer.runtime.handling.outcome import (
 )
 from pollconsumer.runtime.new_messages import BeforeEnqueue, Defaults
 from pollconsumer.runtime.system.signals import end_stray
+from pollconsumer.runtime.system.system_limits import start_refused
 
 Run = Callable[[dict[str, Any], LaunchContext | None], Any]
 RunAsync = Callable[[dict[str, Any], LaunchContext | None], Coroutine[Any, Any, Any]]
@@ -281,7 +282,6 @@ class Handler(NamedTuple):
 def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
     """Run ``coroutine`` on a loop made for this message; a caller with a loop calls ``run`` instead."""
     from pollconsumer.runtime.handling.event_loop import EventLoop
-    from pollconsumer.runtime.system.system_limits import start_refused
 
     try:
         loop = EventLoop(thread=False)

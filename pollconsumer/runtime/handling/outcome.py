@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from traceback import format_exception
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, TracebackType
 from typing import Any, NamedTuple
 
@@ -125,8 +126,6 @@ def trace(error: BaseException, verdict: BaseException | None = None) -> str:
         traced = traced.tb_next
     if traced is None:
         return trace(error.__cause__, verdict or error) if error.__cause__ is not None else ""
-    from traceback import format_exception
-
     if isinstance(error, Exception) or verdict is None:
         verdict = error  # else the interruption itself, which says less than the verdict
     try:

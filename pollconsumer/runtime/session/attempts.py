@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
+from pollconsumer.core.messages import sequel as sequels
 from pollconsumer.core.messages.message import decoded_options
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.news.events import DescriptorsUsedUp
@@ -142,9 +143,7 @@ class Attempts:
         its payload is encoded, and there is no codec. Malformed if options or sequel are corrupt."""
         options, newer = decoded_options(reservation.lot.options)
         if sequel := reservation.lot.sequel:
-            from pollconsumer.core.messages.sequel import decoded  # few messages have one
-
-            newer = decoded(sequel)[1] or newer
+            newer = sequels.decoded(sequel)[1] or newer
         if newer:
             return None
         if options.encoded and handler.codec is None:  # GUARD an encoded payload needs a codec

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable, UsageError
+from pollconsumer.core.messages import sequel as sequels
 from pollconsumer.core.messages.message import NewMessage, decoded_options
 from pollconsumer.core.messages.message_steps import Progress, StepEntry
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
@@ -279,14 +280,12 @@ class _Shared(NamedTuple):
 
 def _brought_about(delivery: Delivery, stored: bytes) -> Delivery:
     """The delivery with what the message's sequel says of its batch, or of the message before."""
-    from pollconsumer.core.messages.sequel import decoded, member_of
-
-    sequel, _ = decoded(stored)
+    sequel, _ = sequels.decoded(stored)
     batch: tuple[str, str, int | None] | None = None
     previous = None
     if sequel.called_by:
         batch = sequel.called_by, delivery.id.rpartition(":")[0], None
-    elif sequel.batch and (member := member_of(delivery.id)):
+    elif sequel.batch and (member := sequels.member_of(delivery.id)):
         batch = sequel.batch, *member
     if before := sequel.previous:
         previous = before["at"], before["at"], before["result"], before["id"], before["state"]

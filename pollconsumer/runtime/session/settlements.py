@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages import sequel as sequels
 from pollconsumer.core.messages.codec import encoded_json
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import Malformed, quick
@@ -40,6 +41,7 @@ from pollconsumer.runtime.handling.executors import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Crashed, Handler, Hooks, aliases_among
 from pollconsumer.runtime.handling.outcome import describe, described_with_place, place, trace, why_dropped
 from pollconsumer.runtime.launch.launch import Launch
+from pollconsumer.store.queues.outbox import Answer, pack, told_of_member
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
 from pollconsumer.store.records.steps import Done, Extra, Settlement, Share
@@ -68,9 +70,6 @@ def full_extra(
 ) -> Extra | None:
     """What the completion leaves, ``at`` an instant of the server, in epoch ms, of a message that may bring about
     others: its encoded ``result``, what is enqueued next, and what its batch is told."""
-    from pollconsumer.core.messages.sequel import decoded  # few messages bring about others
-    from pollconsumer.store.queues.outbox import Answer, pack, told_of_member
-
     following: list[NewMessage] = []
     answers: list[Answer] = []
     opened: list[NewBatch] = []
@@ -78,7 +77,7 @@ def full_extra(
     if context is not None:
         following, opened, added = [*context.enqueued], context.batches(), context.added
     if stored := reservation.lot.sequel:
-        sequel, _ = decoded(stored)
+        sequel, _ = sequels.decoded(stored)
         told_next = json.loads(result) if result else None
         following += sequel.following(reservation.name, reservation.queue, State.COMPLETED, at, told_next)
         if sequel.answers is not None:

@@ -7,6 +7,7 @@ setting: ``Settings.state_files()``, none with ``state = "none"``.
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import stat
 from collections.abc import Sequence
@@ -76,8 +77,6 @@ def _home() -> Path | None:
     """The user's home; None for a user id without one, as in a container with a numeric user."""
     home = Path(os.environ.get("HOME", ""))
     if not home.is_absolute():
-        import pwd
-
         try:
             home = Path(pwd.getpwuid(os.getuid()).pw_dir)
         except KeyError:
@@ -115,8 +114,6 @@ def why_not_shared(found: os.stat_result) -> str | None:
 
 
 def _is_member(user: int, group: int) -> bool:
-    import pwd
-
     try:
         found = pwd.getpwuid(user)
     except KeyError:

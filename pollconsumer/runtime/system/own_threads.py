@@ -21,7 +21,7 @@ NO_THREAD = "can't start new thread"
 
 
 def _log(line: str) -> None:
-    from logging import getLogger  # few threads end by an exception
+    from logging import getLogger  # before signals have their handlers, nothing slow is imported
 
     getLogger("pollconsumer").error(line)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from contextlib import suppress
 
 from pollconsumer.core.errors import CannotCreate, ConfigurationError, PollConsumerError
@@ -49,8 +50,6 @@ def start_refused(error: BaseException) -> str:
 
 def limits() -> str:
     """The limits of memory and of processes that are set for this process."""
-    import resource  # not needed otherwise
-
     of = {"-v": (resource.RLIMIT_AS, 1024), "-u": (resource.RLIMIT_NPROC, 1)}
     soft = {option: (resource.getrlimit(which)[0], unit) for option, (which, unit) in of.items()}
     held = [f"ulimit {name} {limit // unit}" for name, (limit, unit) in soft.items() if limit != resource.RLIM_INFINITY]

@@ -1,7 +1,5 @@
 """Batches: what is written at their home, the queue of their first callback."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple

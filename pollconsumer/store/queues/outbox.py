@@ -6,8 +6,6 @@ sequel tells of that there. The script numbers entries, they are sent in order, 
 it received: so sending is idempotent, however late. If a launch dies in between, the mover sends them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -199,7 +197,7 @@ def _message(given: dict[str, Any], number: int) -> NewMessage:
 
 
 def send(
-    store: RedisStore,
+    store: "RedisStore",
     queue: str,
     conflicting: Callable[[str, str], object],
     leaving: Callable[[], object] = lambda: None,
@@ -246,7 +244,7 @@ def send(
     return sent
 
 
-def _quarantining(store: RedisStore, queue: str, entries: Sequence[bytes]) -> list[Command]:
+def _quarantining(store: "RedisStore", queue: str, entries: Sequence[bytes]) -> list[Command]:
     """The commands that keep entries for a person, the last ones of a queue."""
     if not entries:
         return []
@@ -255,7 +253,7 @@ def _quarantining(store: RedisStore, queue: str, entries: Sequence[bytes]) -> li
     return [("RPUSH", key, *entries), *([("LPOP", key, surplus)] if surplus > 0 else [])]
 
 
-def _keeping(store: RedisStore, queue: str, page: Sequence[Entry], stored: Sequence[bytes]) -> list[Command]:
+def _keeping(store: "RedisStore", queue: str, page: Sequence[Entry], stored: Sequence[bytes]) -> list[Command]:
     """The commands that keep what homes of batches were told by ``page``, where they have another node than ``queue``:
     see `tell_again`."""
     kept = [
@@ -269,7 +267,7 @@ def _keeping(store: RedisStore, queue: str, page: Sequence[Entry], stored: Seque
     return [("RPUSH", told, *kept), ("PEXPIRE", told, TOLD_KEPT_MS)]
 
 
-def tell_again(store: RedisStore, queue: str) -> None:
+def tell_again(store: "RedisStore", queue: str) -> None:
     """Tell homes of batches again which members of ``queue`` had ended a minute ago. A home whose node failed over may
     have forgotten it, while the node of ``queue`` remembers that it was sent; if it has not, it changes nothing."""
     told = store.keys.queue(queue, "told")
@@ -288,7 +286,7 @@ def tell_again(store: RedisStore, queue: str) -> None:
 
 
 def _send(
-    store: RedisStore,
+    store: "RedisStore",
     page: Sequence[Entry],
     conflicting: Callable[[str, str], object],
     others: Others,
@@ -312,7 +310,7 @@ def _send(
     return sum(len(messages) for _, messages in outgoing)
 
 
-def _answer(store: RedisStore, entry: Entry) -> None:
+def _answer(store: "RedisStore", entry: Entry) -> None:
     """Tell messages whose handlers called others of their ends: by a signal, of which the first counts."""
     for each in entry.answers:
         value = each.value
@@ -324,7 +322,7 @@ def _answer(store: RedisStore, entry: Entry) -> None:
 
 
 def _send_messages(
-    store: RedisStore, outgoing: Iterable[_Outgoing], conflicting: Callable[[str, str], object]
+    store: "RedisStore", outgoing: Iterable[_Outgoing], conflicting: Callable[[str, str], object]
 ) -> list[NewMessage]:
     """Send messages in the order of their entries. What may conflict is sent alone, since the rest of its entry would
     come too late after another; so is what has no number, of which a repetition is refused after a time. Returns the
@@ -344,7 +342,7 @@ def _send_messages(
 
 
 def _end_others(
-    store: RedisStore, known: Iterable[NewMessage], conflicting: Callable[[str, str], object], others: Others
+    store: "RedisStore", known: Iterable[NewMessage], conflicting: Callable[[str, str], object], others: Others
 ) -> list[str]:
     """End members whose ids belong to other messages as cancelled: their batches would wait for them for ever. A
     producer is refused those; what a handler adds is sent when its own message has ended. Returns the homes whose

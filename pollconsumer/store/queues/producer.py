@@ -20,6 +20,7 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
     UsageError,
 )
+from pollconsumer.core.messages import sequel as sequels
 from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, REPLACES, NewMessage, replaces
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
@@ -111,9 +112,7 @@ class Producer:
         Links and callbacks have ids made of its own, and would be taken for duplicates, and dropped."""
         for message in messages:
             if message.sequel and message.digest:
-                from pollconsumer.core.messages.sequel import decoded  # few messages are followed by others
-
-                sequel, _ = decoded(message.sequel.encode())
+                sequel, _ = sequels.decoded(message.sequel.encode())
                 following = [each for each in (*sequel.links, sequel.then, sequel.failed) if each is not None]
                 places = [(each["queue"], each["id"]) for each in following]
                 refuse_taken(self.wire, self.keys, "message", (message.queue, message.id), places)

@@ -57,6 +57,7 @@ from pollconsumer.runtime.system.watchdog import WATCHDOG, watch
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.rights import LAUNCH, lacking
 from pollconsumer.store.server import NO_SERVICE, QueueService, service_of
+from pollconsumer.store.server_trial import ServerTrial
 from pollconsumer.store.store import Store
 
 LAUNCHES_LEARNED_FROM = 100
@@ -474,8 +475,6 @@ def _described_rates(rates: dict[str, dict[str, Any]]) -> list[tuple[str, object
 
 def _try_server(settings: Settings) -> int:
     """Print what the server of the settings lacks, or ``ok``. Returns the exit code."""
-    from pollconsumer.store.server_trial import ServerTrial  # a check of the configuration needs none
-
     opener = opener_of(settings)
     wire, another = opener.keeper_wire(command_patience), opener.bare_wire(command_patience)
     with raising_terminations():
