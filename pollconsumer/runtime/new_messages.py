@@ -1,8 +1,6 @@
 """Makes messages from the arguments of producers, and validates them, also after hooks, before anything is sent."""
 
 import math
-import os
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -31,6 +29,7 @@ from pollconsumer.core.notation.instants import ceil_ms, due_of, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, Span
 from pollconsumer.core.spans import check_rate, check_short_key, key_of, seconds_in
 from pollconsumer.core.users_code import called
+from pollconsumer.store.queues.producer import new_id
 
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import Recurrence
@@ -91,29 +90,6 @@ def drafted(message: NewMessage, hooks: Sequence[BeforeEnqueue]) -> NewMessage:
     for hook in hooks:
         called(hook, draft)
     return message._replace(headers=check_new_headers(draft.headers) or None)
-
-
-class _Identifiers:
-    """Ids that sort by time: 48 bits of milliseconds, 64 random bits, incremented within a millisecond."""
-
-    def __init__(self) -> None:
-        self._begin_anew()
-        os.register_at_fork(after_in_child=self._begin_anew)
-
-    def _begin_anew(self) -> None:
-        self._millisecond, self._begun, self._number = 0, "", 0
-
-    def next(self) -> str:
-        millisecond = time.time_ns() // 1_000_000
-        if millisecond == self._millisecond:
-            self._number += 1
-        else:
-            self._millisecond, self._begun = millisecond, f"{millisecond:012x}"
-            self._number = int.from_bytes(os.urandom(8), "big") >> 1
-        return f"{self._begun}{self._number:016x}"
-
-
-new_id = _Identifiers().next
 
 
 class Sendable(Protocol):

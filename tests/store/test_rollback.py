@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import WentBack
-from pollconsumer.runtime.new_messages import new_id
 from pollconsumer.store import suitability
 from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.queues.producer import Producer
+from pollconsumer.store.queues.producer import Producer, new_id
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.records.steps import Kept, Retention

@@ -28,7 +28,8 @@ from pollconsumer.interface.api.registry import (
 from pollconsumer.interface.settings.values import parse_timeout, parse_word, read_period
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Hooks
-from pollconsumer.runtime.new_messages import Sendable, SendOptions, milliseconds, new_id
+from pollconsumer.runtime.new_messages import Sendable, SendOptions, milliseconds
+from pollconsumer.store.queues.producer import new_id
 
 if TYPE_CHECKING:
     from pollconsumer.interface.api.batches import AppBatches, Chain, Messages, OpenBatch

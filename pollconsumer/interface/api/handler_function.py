@@ -14,7 +14,8 @@ from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.runtime.handling.context import Context
-from pollconsumer.runtime.new_messages import SendOptions, copied, new_id, new_message
+from pollconsumer.runtime.new_messages import SendOptions, copied, new_message
+from pollconsumer.store.queues.producer import new_id
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")

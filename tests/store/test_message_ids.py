@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from pollconsumer.runtime.new_messages import new_id
+from pollconsumer.store.queues.producer import new_id
 
 
 def test_ids_are_distinct_and_in_order() -> None:
