@@ -116,6 +116,8 @@ class Producer:
         self._number, self._pid = "", 0
         """What tells this producer from all others, and the process that has drawn it."""
         self._registered: set[str] = set()
+        self._beginnings: dict[str, Command] = {}
+        """What the command for a message without options begins with: script and keys, by queue that is registered."""
         self._replacing: set[str] = set()
 
     def enqueue_one(self, message: NewMessage) -> Enqueued:
@@ -124,11 +126,15 @@ class Producer:
         The first message of a queue goes the general way, which keeps a few small records from becoming a list that
         each look searches. So does every repetition, which may find the id.
         """
-        if message[OPTIONS] != NO_OPTIONS or message.queue not in self._registered or message.queue in self.most_ready:
+        queue = message.queue
+        if message[OPTIONS] != NO_OPTIONS or queue not in self._registered or queue in self.most_ready:
             self.refuse_followed([message])
             return self.enqueue([message])[0]
-        trip, arguments = [[message]], (rows.plain_record(message), message.id)
-        command = self.wire.of_queue("enqueue_new", self.keys, message.queue, arguments)
+        beginning = self._beginnings.get(queue)
+        if beginning is None:
+            beginning = self._beginnings[queue] = self.wire.of_queue("enqueue_new", self.keys, queue, ())
+        trip, record = [[message]], rows.PLAIN_RECORD % (message.handler.encode(), message.payload)
+        command = *beginning, record, message.id
         (held,) = self._call([command], trip, None, 0)  # of a repetition, `enqueue.lua` answers
         return self._held(trip, trip[0], held, 0)[0]
 
@@ -309,6 +315,7 @@ class Producer:
             refuse_without(self.wire.call("register", keys, args))
             if len(self._registered) >= MOST_QUEUES:
                 self._registered.clear()
+                self._beginnings.clear()
             self._registered.add(queue)
 
 
@@ -328,7 +335,7 @@ def _as_arguments(page: Sequence[NewMessage]) -> tuple[list[Any], list[Any]]:
     arguments, options = list[Any](), list[Any]()
     for place, message in enumerate(page, 1):
         if message[OPTIONS] == NO_OPTIONS:
-            arguments += (message.id, rows.plain_record(message))
+            arguments += (message.id, rows.PLAIN_RECORD % (message.handler.encode(), message.payload))
             continue
         when = f"+{message.delay}" if message.delay is not None else f"={message.due}" if message.due else ""
         key = f"{message.key_lifetime}{message.key_rule}:{message.key}" if message.key else ""

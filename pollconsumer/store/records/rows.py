@@ -45,7 +45,8 @@ _RATE, _EXPIRY, _DIGEST, _OPTIONS, DIGEST_BYTES = 16, 32, 64, 128, 8
 _SEQUEL, _ORDER = 1, 2
 """The flags of the second byte, which a record of letter C has."""
 _HEAD = struct.Struct(">cBHB")
-_PLAIN_HEAD = _HEAD.pack(b"A", 0, 32768, 0)
+PLAIN_RECORD = _HEAD.pack(b"A", 0, 32768, 0) + b"%b\n%b"
+"""What `new_record` makes of the handler and the payload of a message without options."""
 _OUT_OF_FLIGHT = ((RESERVED, NEVER), (STARTED, NEVER))
 _NO_NEXT = (NEXT_ATTEMPT, NEVER)
 _ROW = struct.Struct(">BcHHBB" + "HI" * 9)
@@ -77,11 +78,6 @@ def is_newer(record: bytes) -> bool:
         at = _after_rate_key(record)
         return not record[1] & _OPTIONS or not b"" < record[at : at + 1] <= bytes([_SEQUEL | _ORDER])
     return b"C" <= record[:1] <= b"Z"
-
-
-def plain_record(message: NewMessage) -> bytes:
-    """`new_record` of a message that has no options."""
-    return b"%b%b\n%b" % (_PLAIN_HEAD, message.handler.encode(), message.payload)
 
 
 def new_record(message: NewMessage) -> bytes:
