@@ -17,6 +17,12 @@ AT_MOST = {
     "imports in functions": 105,
     "public names of several files": 36,
     "constructors with more than eight parameters": 0,
+    "functions over 60 lines": 1,
+    "functions over a complexity of 15": 19,
+    "files that one enqueue enters": 9,
+    "functions that one enqueue enters": 30,
+    "files that one handling enters": 23,
+    "functions that one handling enters": 94,
 }
 """What each count is today: a change may lower it, and lowers it here."""
 DEFENDED = {
