@@ -18,11 +18,11 @@ AT_MOST = {
     "public names of several files": 36,
     "constructors with more than eight parameters": 0,
     "functions over 60 lines": 1,
-    "functions over a complexity of 15": 19,
+    "functions over a complexity of 15": 17,
     "files that one enqueue enters": 9,
     "functions that one enqueue enters": 30,
-    "files that one handling enters": 23,
-    "functions that one handling enters": 94,
+    "files that one handling enters": 22,
+    "functions that one handling enters": 92,
 }
 """What each count is today: a change may lower it, and lowers it here."""
 DEFENDED = {

@@ -13,6 +13,7 @@ from typing import Any
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import Recorded, StepEntry
+from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.wire import Wire
@@ -74,6 +75,8 @@ class RedisStore:
         self.producer = Producer(wire, namespace, clocks)
         self.keys, self.upkeep = self.producer.keys, Upkeep(self.producer)
         self._server_clock = ServerClock()
+        self._beginnings: dict[tuple[str, str, str, str], Command] = {}
+        """What `_beginning` has made, by script, queue and claim."""
 
     def give_up(
         self,
@@ -124,8 +127,7 @@ class RedisStore:
                 commands.append(self.wire.script(*self.upkeep.trimming(share.queue, share.trims)))
         before, loads = len(commands), self.wire.scripts.loads
         for queue in promoting:
-            args = [claim.lineage, claim.fence, PROMOTE_PAGE]
-            commands.append(self.wire.of_queue("promote", self.keys, queue, args))
+            commands.append((*self._beginning("promote", claim, queue), b"%d" % PROMOTE_PAGE))
         for share in shares:
             commands.append(self._step_of(claim, share, lasts_ms))
         sent = now()
@@ -185,14 +187,22 @@ class RedisStore:
         if ids:
             stepped.reserved += reservations_of(queue, ids, records, changes, at, shown_at)
 
-    def _step_of(self, claim: Claim, share: Share, lasts_ms: int) -> tuple[Any, ...]:
-        script = self.wire.scripts["reserve_one" if share.plain else "step"]
-        args = [claim.lineage, claim.fence, rows.pack6(int(claim.fence)), b"%d" % lasts_ms]
-        if not share.plain:
-            args += [b"%d" % share.wanted, share.limits, *share.packed()]
-        keys = self.keys.of_script(script, share.queue)
-        keys[-1] += f":{claim.group}"  # successor_waits
-        return self.wire.script(script, keys, args)
+    def _step_of(self, claim: Claim, share: Share, lasts_ms: int) -> Command:
+        beginning = self._beginning("reserve_one" if share.plain else "step", claim, share.queue)
+        command = *beginning, rows.pack6(int(claim.fence)), b"%d" % lasts_ms
+        return command if share.plain else (*command, b"%d" % share.wanted, share.limits, *share.packed())
+
+    def _beginning(self, name: str, claim: Claim, queue: str) -> Command:
+        """What a command begins with by which a launch changes ``queue``: script, keys, and the claim to its lease."""
+        which = name, queue, claim.lineage, claim.fence
+        if (known := self._beginnings.get(which)) is not None:
+            return known
+        script = self.wire.scripts[name]
+        keys = self.keys.of_script(script, queue)
+        if script.keys[-1] == "successor_waits":
+            keys[-1] += f":{claim.group}"
+        beginning = self._beginnings[which] = self.wire.script(script, keys, [claim.lineage, claim.fence])
+        return beginning
 
     def release_unanswered(
         self, claim: Claim, shares: Sequence[Share], keep: Callable[[str], Iterable[bytes]] = lambda _: ()
@@ -249,8 +259,8 @@ class RedisStore:
 
     def _keep(self, claim: Claim, reservation: Reservation, fields: Sequence[bytes], reports: Reports | None) -> None:
         row = rows.checkpointed(reservation.row)
-        args = [claim.lineage, claim.fence, reservation.id, reservation.row, row, *fields]
-        command = self.wire.of_queue("checkpoint", self.keys, reservation.queue, args)
+        beginning = self._beginning("checkpoint", claim, reservation.queue)
+        command = *beginning, reservation.id, reservation.row, row, *fields
         before = self._reporting(claim, reports) if reports else []
         if not self.wire.all([*before, command])[-1]:
             raise LeaseLost("message", reservation.name, "it was offered to another launch; stop here")
@@ -261,13 +271,13 @@ class RedisStore:
         announced itself."""
         self.wire.once(self._reporting(claim, reports))
 
-    def _reporting(self, claim: Claim, reports: Reports) -> list[tuple[Any, ...]]:
+    def _reporting(self, claim: Claim, reports: Reports) -> list[Command]:
         """The commands that store ``reports``. A message that another launch has reserved since, or that is forgotten,
         keeps the progress that it has."""
-        commands, head = [], [claim.lineage, claim.fence, rows.pack6(int(claim.fence))]
+        commands, fence = list[Command](), rows.pack6(int(claim.fence))
         for queue, of_queue in reports.items():
             said = ((name, json.dumps(each[:3], separators=(",", ":"))) for name, each in of_queue.items())
-            commands.append(self.wire.of_queue("progress", self.keys, queue, [*head, *chain.from_iterable(said)]))
+            commands.append((*self._beginning("progress", claim, queue), fence, *chain.from_iterable(said)))
         return commands
 
     def recorded(self, reservation: Reservation) -> tuple[bytes | None, Recorded | None]:
