@@ -235,14 +235,7 @@ class Consumer:
         """Wait for a message, at most idle_time or until the margin begins; while any are in flight, for one of
         these."""
         now = self.clock()
-        longest = self.options.idle_time
-        if self.options.loop is Loop.WOKEN:
-            longest = min(longest, self._begins_until(now) - now - self.margin())
-        if self._empty_since is not None:
-            longest = min(longest, self._empty_since + self.options.linger - now)
-        if self._bulks is not None:
-            longest = min(longest, self._bulks.due_in())
-        longest = max(0.0, longest)  # the margin may have begun since it was looked at
+        longest = self._longest_idle(now)
         if self.executor.busy:
             if self._wake.wait(min(self.options.longest_wait, longest, self._exchange.due_in()), self.executor):
                 self._exchange.promote_next()
@@ -264,6 +257,17 @@ class Consumer:
                 self._exchange.reserve_when_woken(wait)
         if self._settling.watched:
             self._settling.call_hooks()
+
+    def _longest_idle(self, now: float) -> float:
+        """Seconds from ``now`` until the loop has something to do at the latest."""
+        longest = self.options.idle_time
+        if self.options.loop is Loop.WOKEN:
+            longest = min(longest, self._begins_until(now) - now - self.margin())
+        if self._empty_since is not None:
+            longest = min(longest, self._empty_since + self.options.linger - now)
+        if self._bulks is not None:
+            longest = min(longest, self._bulks.due_in())
+        return max(0.0, longest)  # the margin may have begun since it was looked at
 
     def await_slot(self) -> None:
         """Wait until a handler ends, and reserve the next messages meanwhile. If a slot is free already, there was no

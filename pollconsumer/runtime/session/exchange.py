@@ -304,6 +304,15 @@ class Exchange:
                 )
         except PollConsumerError as error:
             return self._send_without(error, shares, promoting)
+        self._heed(stepped)
+        if not wait:
+            self._settled(shares)
+        if promoting:
+            self._look_after(promoting, stepped.promoted, sent)
+        return stepped
+
+    def _heed(self, stepped: Stepped) -> None:
+        """Take what a step has reserved, and note what it has found."""
         self.reserved += self.settling.named(stepped.reserved)
         if stepped.successor:
             self.hear_call()
@@ -316,11 +325,6 @@ class Exchange:
             self.settling.add_dead_letter(dead_letter)
         if stepped.stale:
             self._tell_stale(stepped.stale)
-        if not wait:
-            self._settled(shares)
-        if promoting:
-            self._look_after(promoting, stepped.promoted, sent)
-        return stepped
 
     def _settled(self, shares: list[Share]) -> None:
         for share in shares:
