@@ -29,7 +29,9 @@ def test_a_call_returns_the_result_of_a_message(app: PollConsumer, sandbox: Sand
     sandbox.run()
     assert (message.state, message.wait()) == ("completed", {"paid": 7})
     assert charged == [7]
-    assert app.message(f"{message.id}:call-1").state == "completed"
+    (called,) = sandbox.messages(handler="charge")
+    assert called.id.startswith(f"{message.id}:call-1@")
+    assert called.state == "completed"
 
 
 def test_several_calls_return_their_results_in_their_order(app: PollConsumer, sandbox: Sandbox) -> None:
@@ -65,7 +67,8 @@ def test_the_failure_of_a_called_message_is_raised_and_may_be_caught(app: PollCo
     sandbox.run(raising=False)
     assert caught.wait() == "dead: Fatal: no money"
     assert raised.state == "dead"
-    assert raised.status().last_error == f"ChildFailed: message {raised.id}:call-1 is dead: Fatal: no money"
+    called = {each.id.partition(":")[0]: each.id for each in sandbox.messages("dead", handler="fail")}
+    assert raised.status().last_error == f"ChildFailed: message {called[raised.id]} is dead: Fatal: no money"
 
 
 def test_a_call_ends_after_its_timeout_while_its_message_goes_on(app: PollConsumer, sandbox: Sandbox) -> None:
@@ -77,16 +80,17 @@ def test_a_call_ends_after_its_timeout_while_its_message_goes_on(app: PollConsum
         try:
             return str(context.call(slow.args().using(in_="2h"), timeout="1h"))
         except ChildFailed as error:
-            return f"{error.id.removeprefix(context.id)} is {error.state!r}"
+            return f"{error.id} is {error.state!r}"
 
     message = order.enqueue()
     sandbox.run()
     sandbox.advance("1h")
     sandbox.run()
-    assert message.wait() == ":call-1 is ''"
+    (called,) = sandbox.messages(handler="slow")
+    assert message.wait() == f"{called.id} is ''"
     sandbox.advance("1h")
     sandbox.run()
-    assert app.message(f"{message.id}:call-1").state == "completed"
+    assert app.message(called.id).state == "completed"
 
 
 @pytest.mark.parametrize("options", [{"id": "own"}, {"key": "own"}])
@@ -119,3 +123,20 @@ def test_a_call_with_ones_own_order_key_is_refused(app: PollConsumer, sandbox: S
     message = order.using(order_key="customer").enqueue()
     sandbox.run()
     assert message.state == "completed"
+
+
+def test_a_replaced_message_gets_the_answers_of_its_own_calls(app: PollConsumer, sandbox: Sandbox) -> None:
+    @app.handler
+    def double(n: int) -> int:
+        return 2 * n
+
+    @app.handler
+    def order(n: int, context: Context) -> Any:
+        return context.call(double.args(n).using(in_="1h"))
+
+    message = order.using(key="k").enqueue(1)
+    sandbox.run()
+    sandbox.advance("30m")
+    assert order.using(key="k", replace=True).enqueue(5).id == message.id
+    sandbox.run_for("2h")
+    assert message.wait() == 10

@@ -107,11 +107,14 @@ class Journal:
         answers, waiting = list[Packed](), list[tuple[Step, str, NewMessage]]()
         for message in messages:
             name, known = self._ask(f"call {message.handler}".replace("#", "_")[:MOST_NAME])
-            signal, now = name if "#" in name else f"{name}#1", self._now()  # nobody else can send a signal with #
-            signals.append(signal)
+            now = self._now()
             if known is None:  # GUARD a call counts from its first attempt
                 known = self._record(Step(name, now, None, now + ends_in))
-            child = _child(message, caller, signal, self._numbers[name][0])
+            # GUARD a call is not that of the same step before the steps were dropped
+            called_at = f"{known.at:x}"
+            signal = f"{name}#{called_at}"  # nobody else can send a signal with #
+            signals.append(signal)
+            child = _child(message, caller, signal, f":call-{self._numbers[name][0]}@{called_at}")
             if known.until is not None and signal in self._signals:  # GUARD an answer that is there
                 known = self._record(Step(name, now, self._signals[signal]))
             elif known.until is not None and known.until <= now:  # GUARD a call ends
@@ -171,11 +174,12 @@ def _calling(step: str) -> Iterator[None]:
         _STEP.reset(token)
 
 
-def _child(message: NewMessage, caller: tuple[str, str], signal: str, number: int) -> NewMessage:
-    """``message`` as the one that step ``number`` of ``caller`` calls, which it answers by ``signal``."""
+def _child(message: NewMessage, caller: tuple[str, str], signal: str, ending: str) -> NewMessage:
+    """``message`` as one that ``caller`` calls, which it answers by ``signal``. It gets the caller's id with an
+    ``ending``."""
     queue, name = caller
     sequel = encoded(Sequel(answers={"queue": queue, "id": name, "as": signal}))
-    return message._replace(id=following_id(name, f":call-{number}"), sequel=sequel)
+    return message._replace(id=following_id(name, ending), sequel=sequel)
 
 
 def _milliseconds(what: str, duration: Span) -> int:
