@@ -98,6 +98,8 @@ class SandboxLaunch(Launch):
         self.progress.facts = self._facts(group, 0)
         claim = self.leases.acquire(group, self.id, self.progress.description(), self.progress.entry(None, 0.0))
         assert isinstance(claim, Claim), "one launch at a time"
+        # No heartbeat renews it: however long a handler takes, its message is not handled a second time meanwhile.
+        self.store.wire.command("PEXPIRE", self.store.keys.control(f"lease:{claim.lineage}"), int(FOREVER))
         self.claim, self.attendance = claim, Attendance(claim.at, clock())
         self.progress.trust_until(inf)
 

@@ -752,6 +752,19 @@ def test_a_handler_that_advances_time_takes_so_long(app: PollConsumer, sandbox: 
     assert message.durations["handled_seconds"] == pytest.approx(20, abs=0.001)
 
 
+def test_a_handler_that_takes_longer_than_a_lease_lasts_is_called_once(app: PollConsumer, sandbox: Sandbox) -> None:
+    called: list[int] = []
+
+    @app.handler(timeout="2h")
+    def slow(context: Context) -> None:
+        called.append(context.attempt)
+        sandbox.advance("1h")
+
+    message = app.enqueue("slow")
+    sandbox.run_for("3h")
+    assert (called, message.state) == ([1], "completed")
+
+
 def test_a_launch_may_use_its_window_and_handle_what_comes_due_in_it(
     app: PollConsumer, sandbox: Sandbox, notes: Notes
 ) -> None:
