@@ -173,6 +173,20 @@ def test_instants_without_a_launch_are_missed_ones(alone: Alone, missed: Missed,
     assert [at for _, at in alone.handled[made_up_for:]] == pytest.approx([3000.0], abs=0.01)
 
 
+@pytest.mark.parametrize("missed", Missed)
+@pytest.mark.parametrize("late", [0.001, 1.0, 60.0, 89.0])
+def test_the_occurrence_of_a_launch_that_comes_at_its_instant_or_a_tick_later_is_missed_under_no_policy(
+    alone: Alone, late: float, missed: Missed
+) -> None:
+    each = Recurrence("x", "handler", every=100.0, queue=QUEUE, missed=missed, payload={"name": "tick"})
+    alone.launch([each], timeout=5.0)
+    alone.clock.now_ms = alone.clock.start_ms + 3_000_000 + round(late * 1000)
+    alone.launch([each], timeout=5.0)
+    assert [at for _, at in alone.handled] == pytest.approx(
+        [3000 + late] * (30 if missed is Missed.ALL else 1), abs=0.01
+    )
+
+
 def test_a_launch_that_lingers_stays_until_there_was_nothing_for_so_long(alone: Alone) -> None:
     alone.store.enqueue([message("a", delay=9_000, payload=payload("a")), message("b", delay=25_000)])
     assert alone.launch(until_empty=True, linger=10.0) is StopReason.EMPTY
