@@ -8,7 +8,6 @@ import math
 from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
-from decimal import Decimal
 from enum import Enum
 from typing import Any, NoReturn
 from uuid import UUID
@@ -33,6 +32,8 @@ def to_json(value: Any) -> Any:
 
     TypeError for a type without JSON form, ValueError for an invalid value.
     """
+    from decimal import Decimal  # most values are none
+
     if not isinstance(value, type):
         if callable(dump := getattr(value, "model_dump", None)):  # a pydantic model
             return in_order(value, dump(mode="json", by_alias=True, round_trip=True))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, timedelta
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -361,7 +362,6 @@ def check_zone(name: str) -> None:
 
 
 def _zone_rule(name: str) -> str:
-    from difflib import get_close_matches
     from zoneinfo import available_timezones
 
     known = {zone.lower(): zone for zone in available_timezones()}
