@@ -62,14 +62,13 @@ def test_the_words_of_the_hot_path_are_in_the_glossary() -> None:
 
 @pytest.mark.crossing
 @pytest.mark.parametrize(
-    ("by", "steps"),
-    [("enqueue", ("enqueue",)), ("handle", ("reserve", "handle", "settle"))],
-    ids=lambda each: str(each),
+    ("step", "by"), [("enqueue", "enqueue"), ("reserve", "handle"), ("handle", "handle"), ("settle", "handle")]
 )
-def test_a_message_enters_each_file_of_its_way(by: str, steps: tuple[str, ...]) -> None:
-    ways = {step: re.findall(r"`?((?:\w+/)+\w+\.py)`?", files) for step, files in table("A message's way", "Step")}
+def test_a_message_enters_each_file_of_its_way(step: str, by: str) -> None:
+    ways = {name: re.findall(r"(?:\w+/)+\w+\.py", files) for name, files in table("A message's way", "Step")}
     entered = {file.partition("/pollconsumer/")[2] for file, _ in house.entered_by_a_message()[by]}
-    assert {file for step in steps for file in ways[step]} - entered == set()
+    assert len(ways[step]) > 1
+    assert {*ways[step]} - entered == set()
 
 
 def test_the_loop_is_quoted_as_it_is() -> None:
