@@ -24,10 +24,13 @@ def _made(kind: Callable[[Wire, str], T]) -> Callable[[Store], T]:
 
 
 class Store:
-    """The store of a namespace, over a connection. Its readers and writers are made when they are first asked for."""
+    """The store of a namespace, over a connection. Its readers and writers are made when they are first asked for.
+    ``producer``: one on the same connection that heeds the settings, as those of limits and of launches on demand."""
 
-    def __init__(self, wire: Wire, namespace: str) -> None:
+    def __init__(self, wire: Wire, namespace: str, producer: Producer | None = None) -> None:
         self.wire, self.namespace, self.keys = wire, namespace, Keys(namespace)
+        if producer is not None:
+            vars(self)["producer"] = producer
 
     inspector = lazy(_made(Inspector))
     selector = lazy(_made(MessageSelector))

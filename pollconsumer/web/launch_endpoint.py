@@ -27,7 +27,9 @@ from pollconsumer.interface.api.recurrences import decoded_status
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import WebSettings
 from pollconsumer.runtime.launch.pings import USER_AGENT
+from pollconsumer.runtime.new_messages import new_id
 from pollconsumer.store.audit_log import acting_as
+from pollconsumer.store.reruns import run_again
 from pollconsumer.store.store import Store
 from pollconsumer.web.launch_starter import LaunchStarter
 from pollconsumer.web.received import enqueue_received, received_put
@@ -74,8 +76,8 @@ class _Route(NamedTuple):
 
 class LaunchEndpoint:
     """A WSGI application. ``/launch`` starts a launch and answers with its outcome; ``/messages`` enqueues the message
-    that is posted; ``/messages/ID`` tells of one or cancels it; ``/recurrences/NAME`` puts, tells of or removes a
-    recurrence. They may stand below any path.
+    that is posted; ``/messages/ID`` tells of one or cancels it, ``/messages/ID/rerun`` runs it again;
+    ``/recurrences/NAME`` puts, tells of or removes a recurrence. They may stand below any path.
 
     ``asgi`` is the same as an ASGI application, ``aws`` as a handler of AWS Lambda. Tokens, and how long a request may
     last, are the settings of ``[web]``.
@@ -110,7 +112,7 @@ class LaunchEndpoint:
         """What a request asks for, if it may: by its path, its method and its token."""
         routes = self._routes_at(request, within)
         if not routes:
-            return refusal(404, "there are /launch, /messages, /messages/ID and /recurrences/NAME")
+            return refusal(404, "there are /launch, /messages, /messages/ID, /messages/ID/rerun and /recurrences/NAME")
         found = routes.get(request.method)
         if found is None:
             methods = ", ".join(routes)
@@ -119,12 +121,14 @@ class LaunchEndpoint:
 
     def _routes_at(self, request: WebRequest, within: float) -> dict[str, _Route]:
         """What there is at the path of a request, by method."""
-        *_, before, last = ("", *request.path.split("/"))
+        *_, above, before, last = ("", "", *request.path.split("/"))
         if before == "messages":
             return {
                 "GET": _Route(("enqueue_token", "manage_token"), lambda: self._tell(request, last)),
                 "DELETE": _Route(("manage_token",), lambda: self._cancel(request, last)),
             }
+        if (above, last) == ("messages", "rerun"):
+            return {"POST": _Route(("manage_token",), lambda: self._rerun(request, before))}
         if before == "recurrences":
             return {
                 "GET": _Route(("manage_token",), lambda: WebAnswer(200, self._calls.ask(self._standing(last)))),
@@ -174,6 +178,16 @@ class LaunchEndpoint:
             return {"id": message_id, "queue": having, "state": State.CANCELLED}
 
         return self._done(cancel)
+
+    def _rerun(self, request: WebRequest, message_id: str) -> WebAnswer:
+        queue = _queue_of(request)
+
+        def rerun(store: Store) -> dict[str, Any]:
+            having = store.inspector.message(message_id, queue).queue
+            again = run_again(store, having, message_id, new_id())
+            return {"id": again, "queue": having, "rerun_of": message_id}
+
+        return self._done(rerun)
 
     def _standing(self, name: str) -> Callable[[Store], dict[str, Any]]:
         codec = self._calls.codec

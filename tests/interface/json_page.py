@@ -58,6 +58,7 @@ PRINTING = {
     "recurrences pause --prefix hour --yes": "what was done",
     "recurrences resume --prefix hour --yes": "what was done",
     "recurrences remove --prefix hour --yes": "what was done",
+    "rerun a": "an array of the new messages",
     "store export store.ndjson --yes": "what was written; of `store backup` as well; of `store import`, what was read",
 }
 """Commands in the order in which they are run, `run` beside what follows; keys are listed of those with a title."""

@@ -266,6 +266,11 @@ would_be_cancelled          whole number              2                         
 cancelled                   whole number              2
 asked_to_stop               whole number              0                              members in hand
 """,
+    "rerun a": """
+id                          text                      "01a1f57868d825b653c74bd6b9c7" the new message
+queue                       text                      "mail"
+rerun_of                    text                      "a"
+""",
     "batch redrive import-42": f"redriven                    whole number              1\n{_LEFT}",
     "launches": _LAUNCH,
     "audit": """

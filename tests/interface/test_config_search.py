@@ -59,6 +59,7 @@ ARGUMENTS = {
     "enqueue": ("mail",),
     "signal": ("a", "b"),
     "reschedule": ("a", "--in", "1m"),
+    "rerun": ("a",),
     "cancel": ("a",),
     "lease break": ("--role", "mover", "--yes"),
     "dead redrive": ("a",),

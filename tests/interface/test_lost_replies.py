@@ -170,6 +170,8 @@ ACTS: dict[str, Callable[[Acting], object]] = {
     "redrive": lambda a: a.app.message("dead").redrive(),
     "redrive from the start": lambda a: a.app.message("dead").redrive(from_start=True),
     "redrive what is not dead": lambda a: a.app.message("ready").redrive(),
+    "rerun": lambda a: a.app.message("done").rerun(),
+    "rerun what is not kept": lambda a: a.app.message("none").rerun(),
     "redrive all": lambda a: a.app.messages(state="dead").redrive_all(),
     "purge": lambda a: a.people(lambda them: them.purge(QUEUE, ["dead", "buried", "ready"])),
     "signal": lambda a: a.app.message("ready").signal("approved", {"by": "a"}),

@@ -68,6 +68,7 @@ COMMANDS: dict[str, list[list[str]]] = {
         ["--running", "done" + LINE],
     ],
     "reschedule": [[LINE, "--in", "1s"], ["dead" + LINE, "--in", "1s"]],
+    "rerun": [[LINE], ["done" + LINE], ["done" + LINE, "dead" + LINE, "--json"]],
     "signal": [[LINE, "name"], ["done" + LINE, LINE], ["done" + LINE, "name"], ["done" + LINE, "name", LINE]],
     "dead list": [[], ["--json"], ["--unreadable"], ["--unreadable", "--json"]],
     "dead show": [["dead" + LINE], ["dead" + LINE, "--json"], [LINE]],

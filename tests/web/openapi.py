@@ -82,6 +82,12 @@ def openapi() -> dict[str, Any]:
                 {200: ("It is cancelled.", "Cancelled")}, {400, 401, 403, 404, 409, 500, 503},
             ),
         },
+        "/messages/{id}/rerun": message | {
+            "post": _operation(
+                "Run a message that has ended once more, as a new message", ["manage_token"],
+                {200: ("The new message is accepted.", "Rerun")}, {400, 401, 403, 404, 409, 429, 500, 503},
+            ),
+        },
         "/recurrences/{name}": recurrence | {
             "get": _operation("Tell of a recurrence", ["manage_token"], stands, {401, 403, 404, 500, 503}),
             "put": _operation(
@@ -138,6 +144,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         "Accepted": _closed({"id": TEXT, "duplicate": _or_null(SWITCH)}),
         "Message": _printed(message) | {"required": [*STATE]},
         "Cancelled": _closed({"id": TEXT, "queue": TEXT, "state": {"const": "cancelled"}}),
+        "Rerun": _closed({"id": TEXT, "queue": TEXT, "rerun_of": TEXT}),
         "Recurrence": _printed(keys_of("recurrences list")),
         "Removed": _closed({"name": TEXT, "removed": {"const": True}}),
         "Launch": _closed(launch | {"note": TEXT}, [*launch]),

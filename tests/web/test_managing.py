@@ -74,6 +74,23 @@ def test_of_two_messages_of_one_id_the_queue_says_which(app: PollConsumer, endpo
     assert [each.state for each in messages] == ["ready", "cancelled"]
 
 
+def test_a_message_that_has_ended_runs_again(app: PollConsumer, endpoint: LaunchEndpoint) -> None:
+    message = app.enqueue("report", {"day": 1}, created_by="ann")
+    waits = asked(endpoint, "POST", f"/messages/{message.id}/rerun")
+    error = f"cannot rerun: {message.id}; it is ready: the next launch of its queue handles it"
+    assert waits == (409, {"error": error})
+    message.cancel()
+    status, said = asked(endpoint, "POST", f"/messages/{message.id}/rerun?queue=reports")
+    assert (status, said) == (200, {"id": said["id"], "queue": "reports", "rerun_of": message.id})
+    again = app.message(said["id"]).status()
+    assert (again.state, again.payload, again.created_by) == ("ready", {"day": 1}, f"rerun of {message.id}")
+    [note] = noted(app)
+    assert (note.who, note.what, note.queue, note.names) == ("web", "rerun", "reports", (message.id,))
+    assert asked(endpoint, "POST", "/messages/none/rerun")[0] == 404
+    assert asked(endpoint, "GET", f"/messages/{message.id}/rerun")[0] == 405
+    assert asked(endpoint, "POST", f"/messages/{message.id}/rerun", token=ENQUEUE_TOKEN)[0] == 401
+
+
 def test_a_message_is_cancelled_in_the_name_of_no_person_where_a_program_does_it(app: PollConsumer) -> None:
     app.enqueue("report", {"day": 1}).cancel()
     assert noted(app) == []

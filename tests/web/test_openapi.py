@@ -111,7 +111,7 @@ def test_each_documented_answer_is_given_and_fits_its_schema(
         for operation in OPERATIONS[:2]:
             asker.ask_any(operation, status)
 
-    one, item, named = "/messages", "/messages/{id}", "/recurrences/{name}"
+    one, item, again, named = "/messages", "/messages/{id}", "/messages/{id}/rerun", "/recurrences/{name}"
     asker.ask(sending("POST", one, ENQUEUE_TOKEN, {"handler": "backup", "id": "a", "at": 1893456000}), one, 202)
     asker.ask(sending("POST", one, ENQUEUE_TOKEN, {"handler": "backup", "id": "a", "payload": {"b": 1}}), one, 409)
     asker.ask(sending("POST", one, ENQUEUE_TOKEN, {"handler": "none"}), one, 400)
@@ -119,7 +119,14 @@ def test_each_documented_answer_is_given_and_fits_its_schema(
         asker.ask(sending("POST", one, ENQUEUE_TOKEN, {"handler": "backup", "queue": "short"}), one, status)
     for token in (ENQUEUE_TOKEN, MANAGE_TOKEN):
         asker.ask(request_of("GET", "/messages/a", token), item, 200)
-    asker.ask(request_of("DELETE", "/messages/a", MANAGE_TOKEN), item, 200)
+    later = {"handler": "backup", "queue": "short", "id": "later", "in": "1h"}
+    asker.ask(sending("POST", one, ENQUEUE_TOKEN, later), one, 202)
+    for waiting in ("a", "later"):
+        asker.ask(request_of("POST", f"/messages/{waiting}/rerun", MANAGE_TOKEN), again, 409)
+        asker.ask(request_of("DELETE", f"/messages/{waiting}", MANAGE_TOKEN), item, 200)
+    for path, status in (("a", 200), ("later", 429), ("none", 404)):
+        asker.ask(request_of("POST", f"/messages/{path}/rerun", MANAGE_TOKEN), again, status)
+    asker.ask(request_of("POST", "/messages/a/rerun?queue=*", MANAGE_TOKEN), again, 400)
     for method in ("GET", "DELETE"):
         asker.ask(request_of(method, "/messages/none", MANAGE_TOKEN), item, 404)
         asker.ask(request_of(method, "/messages/a?queue=*", MANAGE_TOKEN), item, 400)

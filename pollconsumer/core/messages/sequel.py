@@ -215,6 +215,18 @@ def identified(message: NewMessage, message_id: str, batch: str = "") -> NewMess
     return message._replace(id=message_id, sequel=whole)
 
 
+def followed_again(message: NewMessage, message_id: str) -> NewMessage:
+    """``message`` with another id, and with callbacks and links whose ids follow from that. The message before it in a
+    chain stays the same. It belongs to no batch, and answers no message that called it."""
+    before, _ = decoded(message.sequel.encode())
+    follows = Sequel(then=before.then, failed=before.failed, links=before.links)
+    again = identified(message._replace(sequel=encoded(follows)), message_id)
+    if before.previous is None:
+        return again
+    follows, _ = decoded(again.sequel.encode())
+    return again._replace(sequel=encoded(follows._replace(previous=before.previous)))
+
+
 @lru_cache(maxsize=8)
 def _of_member(batch: str) -> str:
     return encoded(Sequel(batch=batch))

@@ -10,14 +10,14 @@ from functools import partial
 from itertools import islice
 from threading import RLock
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pollconsumer.core.errors import BadData, NotFound, UsageError, WentBack
 from pollconsumer.core.lifecycle import State, StateName
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.sequel import Sequel, decoded, encoded, identified, packed
 from pollconsumer.core.notation.timespan import Span
-from pollconsumer.interface.api.handle import Act, Handle, Looks
+from pollconsumer.interface.api.handle import Handle, Looks
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.settings.values import parse_word
 from pollconsumer.runtime.handling.batch_in_hand import (
@@ -40,6 +40,7 @@ from pollconsumer.store.reading.messages import Message, by_queue
 from pollconsumer.store.server import TIME
 from pollconsumer.store.store import Store
 
+T = TypeVar("T")
 _WHICH: dict[State | None, str] = {State.COMPLETED: "completed", State.DEAD: "dead"}
 """Which members to read for those of a state; for others all are read."""
 LONGEST_PAUSE = 0.5
@@ -404,7 +405,7 @@ class LinkHandle(Handle[Any]):
                 continue
         raise NotFound("no such message", self.id, "its chain is no longer kept")
 
-    def _act(self, act: Callable[[str, str], Act]) -> None:
+    def _act(self, act: Callable[[str, str], Callable[[Store], T]]) -> T:
         latest = self.status()
         while True:
             try:
@@ -412,7 +413,7 @@ class LinkHandle(Handle[Any]):
             except BadData as refusal:
                 latest = self._after(latest.id, self.status(), refusal)
 
-    async def _act_async(self, act: Callable[[str, str], Act]) -> None:
+    async def _act_async(self, act: Callable[[str, str], Callable[[Store], T]]) -> T:
         latest = await self.status_async()
         while True:
             try:

@@ -28,7 +28,7 @@ from pollconsumer.core.spans import seconds_in
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.runtime.handling.slot_waits import slot_waits
-from pollconsumer.runtime.new_messages import due_ms, milliseconds
+from pollconsumer.runtime.new_messages import due_ms, milliseconds, new_id
 
 if TYPE_CHECKING:
     from pollconsumer.core.messages.message_steps import Progress
@@ -92,10 +92,22 @@ def redriving(queue: str, message_id: str, *, from_start: bool) -> Act:
     def redrive(store: Store) -> None:
         if not store.interventions.redrive(queue, [message_id], from_start=from_start):
             state = store.inspector.message(message_id, queue).state
-            reason = "another message has its unique key" if state is State.DEAD else f"it is {state}, no dead letter"
+            reason = f"it is {state}, no dead letter{': rerun runs it again' if state.has_ended else ''}"
+            reason = "another message has its unique key" if state is State.DEAD else reason
             raise BadData("cannot redrive", message_id, reason)
 
     return redrive
+
+
+def rerunning(queue: str, message_id: str) -> Callable[[Store], tuple[str, str]]:
+    """The act that runs a message again, which returns queue and id of the new one."""
+
+    def rerun(store: Store) -> tuple[str, str]:
+        from pollconsumer.store.reruns import run_again  # few programs do that
+
+        return queue, run_again(store, queue, message_id, new_id())
+
+    return rerun
 
 
 class MessageCalls(Protocol):
@@ -191,6 +203,13 @@ class Handle(Generic[R]):
         StoreUnreachable."""
         self._act(partial(redriving, from_start=from_start))
 
+    def rerun(self) -> Handle[R]:
+        """Enqueue a new message with handler, payload and options of this one, which has ended in whatever state. Its
+        unique key, headers and callbacks are the same, its ``created_by`` says which it was; it is due now, never
+        expires, and belongs to no batch. BadData if the message has not ended, if its payload is no longer kept, or if
+        another message has its unique key; NotFound, QueueFull, StoreUnreachable."""
+        return self._again(*self._act(rerunning))
+
     def signal(self, name: str, value: Any = True) -> bool:
         """Send a value of at most 64 KiB of JSON to the message, whose handler waits for it by ``context.wait_for``, or
         will. Not None: a wait returns that at its timeout. False if another value was sent before
@@ -222,6 +241,10 @@ class Handle(Generic[R]):
     async def redrive_async(self, *, from_start: bool = False) -> None:
         """`redrive` without blocking the event loop."""
         await self._act_async(partial(redriving, from_start=from_start))
+
+    async def rerun_async(self) -> Handle[R]:
+        """`rerun` without blocking the event loop."""
+        return self._again(*await self._act_async(rerunning))
 
     async def signal_async(self, name: str, value: Any = True) -> bool:
         """`signal` without blocking the event loop."""
@@ -281,12 +304,15 @@ class Handle(Generic[R]):
             payload = known.arguments.json_of(payload)
         return encoded_json(encode_payload(payload), self._app.codec)
 
-    def _act(self, act: Callable[[str, str], Act]) -> None:
-        """Do what ``act`` makes of a message's queue and id."""
-        self._app.ask(act(self.queue, self.id))
+    def _again(self, queue: str, message_id: str) -> Handle[R]:
+        return Handle(message_id, queue, self._app, duplicate=False)
 
-    async def _act_async(self, act: Callable[[str, str], Act]) -> None:
-        await self._app.ask_async(act(self.queue, self.id))
+    def _act(self, act: Callable[[str, str], Callable[[Store], T]]) -> T:
+        """Do what ``act`` makes of a message's queue and id."""
+        return self._app.ask(act(self.queue, self.id))
+
+    async def _act_async(self, act: Callable[[str, str], Callable[[Store], T]]) -> T:
+        return await self._app.ask_async(act(self.queue, self.id))
 
     def _goes_on(self, _message: Message) -> bool:
         """Whether, when the message is completed, another is awaited."""

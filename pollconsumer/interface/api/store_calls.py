@@ -387,7 +387,7 @@ class StoreCalls:
     def _answered(self, question: Callable[[Store], T], producer: Producer) -> T:
         from pollconsumer.store.store import Store  # imports all readers and writers, which most producers do without
 
-        strict, store = self.strict(), Store(producer.wire, producer.keys.namespace)
+        strict, store = self.strict(), Store(producer.wire, producer.keys.namespace, producer)
         if strict is None:
             return question(store)
         store.wire.strict = ByPeople(*strict)

@@ -41,6 +41,7 @@ COMMANDS = {
         "interface.cli.messages.interventions:reschedule",
         "Change the due time, priority or payload of a message.",
     ),
+    "rerun": ("interface.cli.messages.interventions:rerun", "Run messages that have ended once more."),
     "signal": ("interface.cli.messages.interventions:signal", "Send a value to a message that waits for it."),
     "dead": ("interface.cli.messages.dead:dead", "Dead letters: list, show, redrive, purge."),
     "recurrences": (
@@ -77,7 +78,7 @@ OF_WINGS = {"store": [f"moving.store_transfer:{name}" for name in ("export_", "i
 """Command of the house → commands within it that wings have, written as in `COMMANDS`: the house imports no wing."""
 CHANGING = frozenset(
     (
-        *("enqueue", "cancel", "reschedule", "signal", "lease break"),
+        *("enqueue", "cancel", "reschedule", "rerun", "signal", "lease break"),
         *("dead redrive", "dead purge", "batch cancel", "batch redrive"),
         *("recurrences add", "recurrences pause", "recurrences remove", "recurrences resume", "recurrences trigger"),
         *("queue pause", "queue purge", "queue resume", "handler pause", "handler resume"),

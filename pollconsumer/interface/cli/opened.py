@@ -34,7 +34,7 @@ def opened(warn: Callable[[str], None] = warn_of_store) -> Store:
     wire = opener_of(settings, warn=warn).persons_wire(command_patience)
     wire.skips_lost = True
     wires_of_command().append(wire)
-    return Store(wire, settings.namespace)
+    return Store(wire, settings.namespace, producer_of(settings, wire))
 
 
 def producer() -> Producer:

@@ -14,6 +14,7 @@ from pollconsumer.core.messages.message import (
     NO_EXTENSION,
     TRAVELLING,
     NewMessage,
+    decoded_options,
     encoded_options,
     given_options,
     has_later,
@@ -147,6 +148,31 @@ def content(record: bytes) -> tuple[str, bytes, bytes, int, bytes]:
             sequel, at = _sized(record, at, 6)
     handler, _, payload = record[at:].partition(b"\n")
     return handler.decode("utf-8", "replace"), payload, options, expires, sequel
+
+
+def message_in(record: bytes) -> NewMessage:
+    """The message of a stored record, as far as that says it: without id and queue, without the digest of a chosen id,
+    and without the expiry, which is an instant there. Malformed or a LookupError for what is no record."""
+    handler, payload, stored, _, sequel = content(record)
+    options, _ = decoded_options(stored)
+    at = RECORD_KEYS + record[10]
+    key, limit, concurrency_key, rate_key, rate = record[RECORD_KEYS:at], 1, b"", b"", ""
+    if record[1] & CONCURRENCY_KEY:
+        limit, (concurrency_key, at) = record[at], _sized(record, at + 1, 1)
+    if record[1] & _RATE:
+        most, period_ms = int.from_bytes(record[at : at + 2], "big"), int.from_bytes(record[at + 2 : at + 8], "big")
+        rate_key, _ = _sized(record, at + 8, 1)
+        rate = f"{most}/{period_ms}ms" if most else ""
+    message = NewMessage("", "", handler, payload, (record[2] << 8 | record[3]) - 32768, key=key.decode())
+    return message._replace(
+        concurrency_key=concurrency_key.decode(),
+        concurrency_limit=limit,
+        rate_key=rate_key.decode(),
+        rate=rate,
+        sequel=sequel.decode(),
+        order_key=order_key(record).decode(),
+        **options._asdict() | {"headers": dict(options.headers) or None},
+    )
 
 
 def keys(record: bytes) -> tuple[bytes, bytes]:

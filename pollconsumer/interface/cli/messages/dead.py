@@ -237,7 +237,8 @@ def _chosen(ids: tuple[str, ...], every: bool, selection: Selection) -> Chosen:
     letters = [inspector.message(message_id, queue) for message_id in ids]
     for letter in letters:
         if letter.state is not State.DEAD:
-            raise NotFound("no such dead letter", letter.id, f"the message is {letter.state}")
+            again = f"; 'pollconsumer rerun {letter.id}' runs it again" if letter.state.has_ended else ""
+            raise NotFound("no such dead letter", letter.id, f"the message is {letter.state}{again}")
     return [(letter.queue, letter.id) for letter in letters]
 
 

@@ -1,5 +1,5 @@
 """What a person does to messages that wait, and to queues and handlers: ``pollconsumer cancel``, ``reschedule``,
-``signal``, ``queue`` and ``handler``."""
+``rerun``, ``signal``, ``queue`` and ``handler``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from pollconsumer.interface.cli.output import (
     printed_as_json,
     progress_bar,
     telling_when_interrupted,
+    wants_json,
 )
 from pollconsumer.interface.cli.types import (
     DUE_TIME,
@@ -36,10 +37,11 @@ from pollconsumer.interface.cli.types import (
     priority_option,
 )
 from pollconsumer.interface.logs.logs import log, write_error
-from pollconsumer.runtime.new_messages import LONGEST_DELAY
+from pollconsumer.runtime.new_messages import LONGEST_DELAY, new_id
 from pollconsumer.store.interventions import MAX_PAGE_IDS, EachPage
 from pollconsumer.store.reading.inspector import Chosen, Selection, dead_letters, unreserved
 from pollconsumer.store.reading.messages import by_queue
+from pollconsumer.store.reruns import run_again
 from pollconsumer.store.server import known_queues
 
 MANY = 1000
@@ -139,15 +141,20 @@ def cancel(
 
 
 def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> None:
-    """Cancel each message that can be. The last error is raised; earlier ones are printed."""
+    """Cancel each message that can be, as `_act_on_each`."""
     store = opened()
     act = store.interventions.stop if running else store.interventions.cancel
+    _act_on_each(ids, lambda message_id: act(store.inspector.message(message_id, queue).queue, message_id))
+
+
+def _act_on_each(ids: tuple[str, ...], act: Callable[[str], None]) -> None:
+    """Do ``act`` to each message for which it is possible. The last error is raised; earlier ones are printed."""
     refused: PollConsumerError | None = None
     asked = 0
     with telling_when_interrupted(lambda: f"{asked} of {len(ids)} done, and perhaps the next one"):
         for message_id in ids:
             try:
-                act(store.inspector.message(message_id, queue).queue, message_id)
+                act(message_id)
             except (BadData, NotFound) as error:
                 if refused is not None:
                     write_error(refused)
@@ -191,6 +198,33 @@ def reschedule(
         priority=priority,
         payload=encoded,
     )
+
+
+@click.command(epilog="pollconsumer rerun ID")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@option("--queue", "Queue of the messages, if two queues have an id.", QUEUE_NAME)
+@JSON_ARRAY
+def rerun(ids: tuple[str, ...], queue: str | None) -> None:
+    """Run messages that have ended once more, and print the ids of the new messages.
+
+    Each is a new message with the same handler, payload and options. It is due now, and its created_by names the one
+    that it repeats. A dead letter stays: 'dead redrive' returns it to its queue instead, with its id.
+    """
+    store = opened()
+    made: list[dict[str, str]] = []
+
+    def act(message_id: str) -> None:
+        having = store.inspector.message(message_id, queue).queue
+        new = run_again(store, having, message_id, new_id())
+        made.append({"id": new, "queue": having, "rerun_of": message_id})
+        if not wants_json():
+            print_line(new)
+
+    try:
+        _act_on_each(ids, act)
+    finally:
+        if made:
+            printed_as_json(made)
 
 
 @click.command(epilog='pollconsumer signal ID approved \'{"by":"admin"}\'')

@@ -1,0 +1,83 @@
+"""Running a message again: a new message with what one that has ended was enqueued with.
+
+A redrive returns a dead letter, with its id, its steps and its checkpoint, and what follows it follows once. A rerun is
+a message of its own, so whatever has ended can be run again, as often as somebody likes, while its record is kept.
+"""
+
+from __future__ import annotations
+
+from pollconsumer.core.errors import BadData
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.message import (
+    CREATED_BY,
+    LONGEST_CREATOR,
+    NewMessage,
+    check_new_headers,
+    checked,
+    created_header,
+    decoded_options,
+    variable_of,
+)
+from pollconsumer.core.messages.payloads import Malformed, decode_payload
+from pollconsumer.core.messages.sequel import decoded, followed_again
+from pollconsumer.core.notation.text import printable
+from pollconsumer.store.audit_log import demand_operator, note
+from pollconsumer.store.reading.messages import Message
+from pollconsumer.store.records.rows import content, id_bytes, is_newer, message_in
+from pollconsumer.store.store import Store
+
+INSTEAD = {
+    State.SCHEDULED: "it is scheduled: reschedule it to have it run sooner",
+    State.READY: "it is ready: the next launch of its queue handles it",
+    State.RESERVED: "it is in flight: wait until it has ended",
+}
+"""Why a message that has not ended is not run again."""
+NOT_KEPT = (
+    "its payload is no longer kept: of messages over 1 KiB only dead letters keep it; enqueue it with its payload"
+)
+
+
+def run_again(store: Store, queue: str, message_id: str, new_id: str) -> str:
+    """Enqueue a message that has ended once more, as ``new_id``. Returns that.
+
+    BadData if it has not ended, if its payload is not kept or cannot be read, or if another message has its unique key;
+    NotFound if there is none. Raises as enqueueing, too.
+    """
+    demand_operator(store.wire, store.keys, store.keys.queue(queue, "rows"))  # GUARD rights to run again
+    message = store.inspector.message(message_id, queue)
+    if message.state in INSTEAD:  # GUARD only what has ended is run again
+        raise _refusal(message_id, INSTEAD[message.state])
+    enqueued = store.producer.enqueue_one(_again(store, message, new_id))
+    if enqueued.duplicate:
+        raise _refusal(message_id, f"{enqueued.id} has its unique key: wait until that has ended")
+    note(store.wire, store.keys, "rerun", queue, [message_id])
+    return new_id
+
+
+def _again(store: Store, message: Message, new_id: str) -> NewMessage:
+    """A new message with handler, payload and options of ``message``. Its payload goes on as it is, encoded or not."""
+    record = store.wire.command("HGET", store.keys.queue(message.queue, "records"), id_bytes(message.id))
+    if record is None:
+        raise _refusal(message.id, NOT_KEPT)
+    try:
+        found = None if _is_newer(record) else checked(message_in(record)._replace(id=new_id, queue=message.queue))
+        decode_payload(b"{}" if found is None else found.payload)
+    except (Malformed, LookupError, ValueError):  # BadData is a ValueError
+        raise _refusal(message.id, "it cannot be read: enqueue a correct one") from None
+    if found is None:  # GUARD what a newer version wrote
+        raise _refusal(message.id, "a newer pollconsumer wrote it: use that one")
+    own = variable_of(CREATED_BY)
+    others = {name: value for name, value in (found.headers or {}).items() if variable_of(name) != own}
+    creator = created_header(printable(f"rerun of {message.id}")[:LONGEST_CREATOR])
+    return followed_again(found._replace(headers=check_new_headers(others | creator)), new_id)
+
+
+def _is_newer(record: bytes) -> bool:
+    if is_newer(record):
+        return True
+    _, _, options, _, sequel = content(record)
+    return decoded_options(options)[1] or decoded(sequel)[1]
+
+
+def _refusal(message_id: str, reason: str) -> BadData:
+    return BadData("cannot rerun", message_id, reason)
