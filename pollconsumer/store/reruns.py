@@ -22,9 +22,10 @@ from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.messages.sequel import decoded, followed_again
 from pollconsumer.core.notation.text import printable
 from pollconsumer.store.audit_log import demand_operator, note
+from pollconsumer.store.queues.producer import Producer, new_id
+from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.rows import content, id_bytes, is_newer, message_in
-from pollconsumer.store.store import Store
 
 INSTEAD = {
     State.SCHEDULED: "it is scheduled: reschedule it to have it run sooner",
@@ -37,39 +38,46 @@ NOT_KEPT = (
 )
 
 
-def run_again(store: Store, queue: str, message_id: str, new_id: str) -> str:
-    """Enqueue a message that has ended once more, as ``new_id``. Returns that.
+class Reruns:
+    def __init__(self, producer: Producer) -> None:
+        """``producer``: new messages go its way."""
+        self._producer, self._wire, self._keys = producer, producer.wire, producer.keys
+        self._inspector = Inspector(self._wire, self._keys.namespace)
 
-    BadData if it has not ended, if its payload is not kept or cannot be read, or if another message has its unique key;
-    NotFound if there is none. Raises as enqueueing, too.
-    """
-    demand_operator(store.wire, store.keys, store.keys.queue(queue, "rows"))  # GUARD rights to run again
-    message = store.inspector.message(message_id, queue)
-    if message.state in INSTEAD:  # GUARD only what has ended is run again
-        raise _refusal(message_id, INSTEAD[message.state])
-    enqueued = store.producer.enqueue_one(_again(store, message, new_id))
-    if enqueued.duplicate:
-        raise _refusal(message_id, f"{enqueued.id} has its unique key: wait until that has ended")
-    note(store.wire, store.keys, "rerun", queue, [message_id])
-    return new_id
+    def rerun(self, queue: str, message_id: str) -> str:
+        """Enqueue a message that has ended once more. Returns the new message's id.
 
+        BadData if it has not ended, if its payload is not kept or cannot be read, or if another message has its unique
+        key; NotFound if there is none. Raises as enqueueing, too.
+        """
+        demand_operator(self._wire, self._keys, self._keys.queue(queue, "rows"))  # GUARD rights to run again
+        message = self._inspector.message(message_id, queue)
+        if message.state in INSTEAD:  # GUARD only what has ended is run again
+            raise _refusal(message_id, INSTEAD[message.state])
+        enqueued = self._producer.enqueue_one(self._again(message))
+        if enqueued.duplicate:
+            raise _refusal(message_id, f"{enqueued.id} has its unique key: wait until that has ended")
+        note(self._wire, self._keys, "rerun", queue, [message_id])
+        return enqueued.id
 
-def _again(store: Store, message: Message, new_id: str) -> NewMessage:
-    """A new message with handler, payload and options of ``message``. Its payload goes on as it is, encoded or not."""
-    record = store.wire.command("HGET", store.keys.queue(message.queue, "records"), id_bytes(message.id))
-    if record is None:
-        raise _refusal(message.id, NOT_KEPT)
-    try:
-        found = None if _is_newer(record) else checked(message_in(record)._replace(id=new_id, queue=message.queue))
-        decode_payload(b"{}" if found is None else found.payload)
-    except (Malformed, LookupError, ValueError):  # BadData is a ValueError
-        raise _refusal(message.id, "it cannot be read: enqueue a correct one") from None
-    if found is None:  # GUARD what a newer version wrote
-        raise _refusal(message.id, "a newer pollconsumer wrote it: use that one")
-    own = variable_of(CREATED_BY)
-    others = {name: value for name, value in (found.headers or {}).items() if variable_of(name) != own}
-    creator = created_header(printable(f"rerun of {message.id}")[:LONGEST_CREATOR])
-    return followed_again(found._replace(headers=check_new_headers(others | creator)), new_id)
+    def _again(self, message: Message) -> NewMessage:
+        """A new message with handler, payload and options of ``message``. Its payload goes on as it is, encoded or
+        not."""
+        record = self._wire.command("HGET", self._keys.queue(message.queue, "records"), id_bytes(message.id))
+        if record is None:
+            raise _refusal(message.id, NOT_KEPT)
+        again = new_id()
+        try:
+            found = None if _is_newer(record) else checked(message_in(record)._replace(id=again, queue=message.queue))
+            decode_payload(b"{}" if found is None else found.payload)
+        except (Malformed, LookupError, ValueError):  # BadData is a ValueError
+            raise _refusal(message.id, "it cannot be read: enqueue a correct one") from None
+        if found is None:  # GUARD what a newer version wrote
+            raise _refusal(message.id, "a newer pollconsumer wrote it: use that one")
+        own = variable_of(CREATED_BY)
+        others = {name: value for name, value in (found.headers or {}).items() if variable_of(name) != own}
+        creator = created_header(printable(f"rerun of {message.id}")[:LONGEST_CREATOR])
+        return followed_again(found._replace(headers=check_new_headers(others | creator)), again)
 
 
 def _is_newer(record: bytes) -> bool:

@@ -15,6 +15,7 @@ from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.inspector import Inspector, MessageSelector
 from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.reruns import Reruns
 
 T = TypeVar("T")
 
@@ -41,6 +42,7 @@ class Store:
     recurrences = lazy(_made(Recurrences))
     handler_pauses = lazy(_made(HandlerPauses))
     leases = lazy(_made(Leases))
+    reruns: lazy[Reruns] = lazy(lambda store: Reruns(store.producer))
 
     def audit(self, limit: int) -> list[Intervention]:
         """What people did, as of `interventions_of`."""

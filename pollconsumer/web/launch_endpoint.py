@@ -27,9 +27,7 @@ from pollconsumer.interface.api.recurrences import decoded_status
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import WebSettings
 from pollconsumer.runtime.launch.pings import USER_AGENT
-from pollconsumer.runtime.new_messages import new_id
 from pollconsumer.store.audit_log import acting_as
-from pollconsumer.store.reruns import run_again
 from pollconsumer.store.store import Store
 from pollconsumer.web.launch_starter import LaunchStarter
 from pollconsumer.web.received import enqueue_received, received_put
@@ -184,7 +182,7 @@ class LaunchEndpoint:
 
         def rerun(store: Store) -> dict[str, Any]:
             having = store.inspector.message(message_id, queue).queue
-            again = run_again(store, having, message_id, new_id())
+            again = store.reruns.rerun(having, message_id)
             return {"id": again, "queue": having, "rerun_of": message_id}
 
         return self._done(rerun)

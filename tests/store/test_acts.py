@@ -18,11 +18,11 @@ from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.interventions import BatchInterventions, HandlerPauses, Interventions
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Group, Leases
+from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.recurrence_interventions import Recurrences
-from pollconsumer.store.reruns import run_again
-from pollconsumer.store.store import Store
+from pollconsumer.store.reruns import Reruns
 from tests.conftest import NAMESPACE, empty_server
 from tests.leaving_out import long
 from tests.store.acting import HOUR, QUEUE, Launch, die, message, release
@@ -94,7 +94,7 @@ AGAIN: dict[str, Callable[[Wire], Any]] = {
     "reschedule": lambda wire: person(wire).change(QUEUE, "w0", delay=2 * HOUR),
     "change": lambda wire: person(wire).change(QUEUE, "w0", priority=3, payload=b'{"n":1}'),
     "queue pause for": lambda wire: person(wire).pause(QUEUE, paused=True, lasts_ms=HOUR),
-    "rerun": lambda wire: run_again(Store(wire, NAMESPACE), QUEUE, "d0", "again"),
+    "rerun": lambda wire: bool(Reruns(Producer(wire, NAMESPACE)).rerun(QUEUE, "d0")),
     "trigger": lambda wire: recurrences(wire).trigger(recurrences(wire).find("tick")),
     "put": put,
     "signal": lambda wire: Interventions(wire, NAMESPACE).signal(QUEUE, "w0", "approved", value=True),

@@ -28,7 +28,7 @@ from pollconsumer.core.spans import seconds_in
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.runtime.handling.slot_waits import slot_waits
-from pollconsumer.runtime.new_messages import due_ms, milliseconds, new_id
+from pollconsumer.runtime.new_messages import due_ms, milliseconds
 
 if TYPE_CHECKING:
     from pollconsumer.core.messages.message_steps import Progress
@@ -102,12 +102,7 @@ def redriving(queue: str, message_id: str, *, from_start: bool) -> Act:
 def rerunning(queue: str, message_id: str) -> Callable[[Store], tuple[str, str]]:
     """The act that runs a message again, which returns queue and id of the new one."""
 
-    def rerun(store: Store) -> tuple[str, str]:
-        from pollconsumer.store.reruns import run_again  # few programs do that
-
-        return queue, run_again(store, queue, message_id, new_id())
-
-    return rerun
+    return lambda store: (queue, store.reruns.rerun(queue, message_id))
 
 
 class MessageCalls(Protocol):

@@ -37,11 +37,10 @@ from pollconsumer.interface.cli.types import (
     priority_option,
 )
 from pollconsumer.interface.logs.logs import log, write_error
-from pollconsumer.runtime.new_messages import LONGEST_DELAY, new_id
+from pollconsumer.runtime.new_messages import LONGEST_DELAY
 from pollconsumer.store.interventions import MAX_PAGE_IDS, EachPage
 from pollconsumer.store.reading.inspector import Chosen, Selection, dead_letters, unreserved
 from pollconsumer.store.reading.messages import by_queue
-from pollconsumer.store.reruns import run_again
 from pollconsumer.store.server import known_queues
 
 MANY = 1000
@@ -215,7 +214,7 @@ def rerun(ids: tuple[str, ...], queue: str | None) -> None:
 
     def act(message_id: str) -> None:
         having = store.inspector.message(message_id, queue).queue
-        new = run_again(store, having, message_id, new_id())
+        new = store.reruns.rerun(having, message_id)
         made.append({"id": new, "queue": having, "rerun_of": message_id})
         if not wants_json():
             print_line(new)
