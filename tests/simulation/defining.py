@@ -11,6 +11,7 @@ from pollconsumer.core.news.events import RecurrenceContested
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.faults import store_view
+from tests.faults.history import Operation
 from tests.simulation.exploring import BEGINS
 from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene
 from tests.store.acting import AllRecurrences, Looking, unattended
@@ -295,6 +296,58 @@ def occurrences_that_overlap(stage: Stage) -> Judge:
     return scene.judge
 
 
+def occurrences_that_wait_for_each_other(stage: Stage) -> Judge:
+    """One is skipped only while the one before has not begun."""
+    return _in_order(stage, Overlap.QUEUE)
+
+
+def an_occurrence_that_replaces_the_one_before(stage: Stage) -> Judge:
+    """Is enqueued, whatever becomes of the one before."""
+    return _in_order(stage, Overlap.REPLACE)
+
+
+def _in_order(stage: Stage, overlap: Overlap) -> Judge:
+    """An occurrence is due while one of two launches handles the one before, and may die: it begins once that has
+    ended."""
+    scene = DefiningScene(stage)
+    scene.history.one_at_a_time = False
+    beside = scene.announced(3, "consumer:mail:1")
+    options = {"order_key": "recurrence:hourly"}
+    scene.at(9, 10)
+    scene.launch_defines(Recurrence("hourly", "plain", every=3600.0, queue=QUEUE, overlap=overlap, options=options))
+    scene.at(10, 1)
+    scene.tick()
+    scene.at(11, 1)
+
+    def tick(actor: Actor) -> None:
+        if overlap is Overlap.REPLACE:
+            first = "hourly@2030-01-01T10:00:00Z"
+            operations = scene.history.operations
+            operations.append(Operation("cancel", QUEUE, first, stage.happens("the one before is replaced")))
+        AllRecurrences(actor.wire(), NAMESPACE).tick(scene.movers, QUEUE, unattended, lambda _: None)
+        ticked.append(stage.happens("the mover has ticked"))
+
+    ticked = list[int]()
+    stage.actor("launch", scene.launch(scene.consumer), mortal=True)
+    stage.actor("launch beside it", scene.launch(beside))
+    stage.actor("mover", scene.until_fenced(tick), mortal=overlap is Overlap.QUEUE)
+
+    def judge() -> list[str]:
+        problems, executions = scene.judge(), scene.history.executions
+        before = [each for each in executions if "T10:" in each.id]
+        after = [each for each in executions if "T11:" in each.id]
+        if after and any((each.ended or each.started) >= after[0].started for each in before):
+            problems.append("the later one began before the earlier one had ended")
+        if overlap is Overlap.REPLACE and any(each.started > ticked[0] for each in before):
+            problems.append("the earlier one began after it was replaced")
+        there = store_view.stored(scene.store.wire, NAMESPACE)
+        if overlap is Overlap.REPLACE and not any("T11:" in each.id for each in there):
+            problems.append("the one that replaces was not enqueued")
+        return problems
+
+    return judge
+
+
 def a_removal_and_a_pause(stage: Stage) -> Judge:
     """At once: nothing is left of what is removed."""
     scene = DefiningScene(stage)
@@ -364,6 +417,8 @@ DEFINING = (
     an_owner_that_is_absent,
     a_recurrence_whose_name_begins_alike,
     occurrences_that_overlap,
+    occurrences_that_wait_for_each_other,
+    an_occurrence_that_replaces_the_one_before,
     a_removal_and_a_pause,
     an_unreadable_recurrence,
 )
