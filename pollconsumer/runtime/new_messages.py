@@ -29,7 +29,6 @@ from pollconsumer.core.notation.instants import ceil_ms, due_of, exact_epoch_ms
 from pollconsumer.core.notation.timespan import YEAR, Span
 from pollconsumer.core.spans import check_rate, check_short_key, key_of, seconds_in
 from pollconsumer.core.users_code import called
-from pollconsumer.store.queues.producer import new_id
 
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import Recurrence
@@ -202,6 +201,8 @@ def copied(options: SendOptions) -> SendOptions:
 def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
     """A validated message. TypeError for a naive ``at`` or an unknown option, BadData (a ValueError) for other invalid
     values."""
+    from pollconsumer.store.queues.producer import new_id  # whoever reads settings, as --help, needs no store
+
     refuse_unknown(options)
     given: dict[str, Any] = {
         name: value for name, value in options.items() if value is not None and (name, value) != ("replace", False)

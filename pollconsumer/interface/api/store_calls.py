@@ -156,13 +156,11 @@ class CallThread:
     async def make(self, call: Callable[[Producer], T]) -> T:
         """Make a call in the thread. A call that is cancelled before its turn is not made; one that is cancelled later
         goes on to its end."""
-        from asyncio import get_running_loop  # few launches import asyncio
-
-        loop = get_running_loop()
-        future: Future[T] = loop.create_future()
+        loop, future = _future()
         self._waiting.put((call, self._pool.clocks.monotonic(), loop, future))
         self._start()
-        return await future
+        made: T = await future
+        return made
 
     def _start(self) -> None:
         if not self._runs:
@@ -205,6 +203,14 @@ class CallThread:
             raise
         self._unanswered = False
         return result
+
+
+def _future() -> tuple[AbstractEventLoop, Future[Any]]:
+    """The event loop of the caller, and a future of it."""
+    from asyncio import get_running_loop  # few launches import asyncio
+
+    loop = get_running_loop()
+    return loop, loop.create_future()
 
 
 def _answer_loop(loop: AbstractEventLoop, future: Future[Any], call: Callable[[], Any]) -> None:
@@ -333,12 +339,10 @@ class StoreCalls:
         self, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate, before: int = 0
     ) -> list[Handle[Any]]:
         """`_spooled` in a thread of its own, without blocking the event loop."""
-        from asyncio import get_running_loop
-
-        loop = get_running_loop()
-        future: Future[list[Handle[Any]]] = loop.create_future()
+        loop, future = _future()
         start_thread("spooling", partial(_answer_loop, loop, future, partial(self._spooled, messages, error, before)))
-        return await future
+        handles: list[Handle[Any]] = await future
+        return handles
 
     def _prepared(self, message: NewMessage) -> NewMessage:
         """``message`` after the hooks, encoded."""
