@@ -23,7 +23,7 @@ from pollconsumer.interface.settings.model import Settings
 @click.option(
     "--allow-actions",
     is_flag=True,
-    help="Allow redrive, cancel, pause, resume and trigger; the address then contains a token.",
+    help="Show forms and buttons that change something; the address then contains a token.",
 )
 @option(
     "--static",

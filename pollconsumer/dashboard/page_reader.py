@@ -114,6 +114,7 @@ class OfHandler(NamedTuple):
     name: str
     durations: Histogram | None
     messages: Mapping[State, Sequence[Message]]
+    paused: bool = False
 
 
 class OfRecurrence(NamedTuple):
@@ -325,7 +326,8 @@ class PageReader:
     def handler(self, name: str) -> OfHandler:
         """The page of a handler, even if nothing is known of it: a page about a message far behind may link here."""
         messages = self._by_state(LOOKED_THROUGH, lambda each: each.handler == name)
-        return OfHandler(self._inspector.now(), name, self._excerpts.durations().get(name), messages)
+        paused = name in self._inspector.paused_handlers()
+        return OfHandler(self._inspector.now(), name, self._excerpts.durations().get(name), messages, paused)
 
     def _by_state(self, looked_through: int, wanted: Callable[[Message], bool]) -> dict[State, list[Message]]:
         found = {state: self._excerpts.messages(state, looked_through) for state in State}

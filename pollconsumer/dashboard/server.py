@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from secrets import token_hex
@@ -21,7 +20,8 @@ from pollconsumer.core.errors import (
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import check_queue
 from pollconsumer.dashboard.access import Access, PageAnswer, Visitor, page_answer, plain_answer, redirect
-from pollconsumer.dashboard.excerpts import Letters, Sweep, Wanted
+from pollconsumer.dashboard.excerpts import Wanted
+from pollconsumer.dashboard.page_actions import Made, PageActions
 from pollconsumer.dashboard.page_reader import (
     AnyPage,
     Front,
@@ -34,7 +34,6 @@ from pollconsumer.dashboard.page_reader import (
 )
 from pollconsumer.dashboard.pages import ICON, LONGEST_NAME, SCRIPT, STYLE, Pages, Served, static_file
 from pollconsumer.store.audit_log import acting_as
-from pollconsumer.store.reading.batch_reader import BatchStatus
 from pollconsumer.store.store import Store
 from pollconsumer.web.web_exchange import WebRequest, status_of
 
@@ -59,9 +58,6 @@ FILES = {
 Query = Mapping[str, str]
 Read = Callable[[PageReader, Query], Front | AnyPage]
 T = TypeVar("T")
-SWEEP_WITHIN = 20.0
-"""Seconds for one action on many messages: browsers and proxies wait that long for an answer."""
-_UNFINISHED = f"that took {SWEEP_WITHIN:.0f} s: press the button again for the rest"
 
 
 class Dashboard:
@@ -131,9 +127,16 @@ class Dashboard:
     def _acted(self, form: dict[str, str], visitor: Visitor) -> str:
         """Do the action of a form. Returns the address of the page about it, which says what was done."""
         with acting_as(visitor.name):
-            *_, said = self._store.ask_for_each(lambda store: PageActions(store).act(form))
+            *_, done = self._store.ask_for_each(lambda store: PageActions(store).act(form))
         served, address = Served(), "./?"
-        if form["what"].endswith("_batch"):
+        said = done.said if isinstance(done, Made) else done
+        if isinstance(done, Made):
+            address = f"{served.message(done.queue, done.id) or './?'}&"
+        elif form["what"] in ("pause_handler", "resume_handler"):
+            address = f"{served.handler(form['name']) or './?'}&"
+        elif form["what"] in ("pause_recurrence", "resume_recurrence"):
+            address = f"{served.recurrence(form['name']) or './?'}&"
+        elif form["what"].endswith("_batch"):
             address = f"{served.batch(form['queue'], form['id']) or './?'}&"
         elif "id" in form and "queue" in form:
             address = f"{served.message(form['queue'], form['id']) or './?'}&"
@@ -214,98 +217,6 @@ def _form(request: WebRequest) -> dict[str, str] | None:
     except (OSError, ValueError):
         return None
     return {name: values[0] for name, values in read.items() if len(values) == 1}
-
-
-class PageActions:
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._clock = store, clock
-        self.actions: dict[str, Callable[[Mapping[str, str]], Iterator[str]]] = {
-            "redrive": self._redrive,
-            "redrive_all": lambda form: self._sweep(form, self._store.interventions.redrive, "redriven"),
-            "purge_all": lambda form: self._sweep(form, self._store.interventions.purge, "purged"),
-            "cancel": self._cancel,
-            "pause": lambda form: self._pause(form, paused=True),
-            "resume": lambda form: self._pause(form, paused=False),
-            "trigger": self._trigger,
-            "cancel_batch": self._cancel_batch,
-            "redrive_batch": self._redrive_batch,
-        }
-
-    def act(self, form: Mapping[str, str]) -> Iterator[str]:
-        """Do the action that the form names as ``what``, step by step. Yields what was done until then, in words.
-        BadData if it cannot be done, NotFound if there is no such message, batch, queue, recurrence or action."""
-        action = self.actions.get(_value(form, "what"))
-        if action is None:
-            raise NotFound("no such action", form["what"], f"there are: {', '.join(self.actions)}")
-        return action(form)
-
-    def _redrive(self, form: Mapping[str, str]) -> Iterator[str]:
-        queue, message_id = _queue_of(form), _value(form, "id")
-        if not self._store.interventions.redrive(queue, [message_id]):
-            raise BadData("cannot redrive", message_id, "it is no dead letter any more")
-        yield f"Redriven: {message_id}"
-
-    def _cancel(self, form: Mapping[str, str]) -> Iterator[str]:
-        self._store.interventions.cancel(_queue_of(form), _value(form, "id"))
-        yield f"Cancelled: {form['id']}"
-
-    def _pause(self, form: Mapping[str, str], *, paused: bool) -> Iterator[str]:
-        name = self._store.inspector.counts(_queue_of(form)).name
-        self._store.interventions.pause(name, paused=paused)
-        yield f"{'Paused' if paused else 'Resumed'}: {name}"
-
-    def _trigger(self, form: Mapping[str, str]) -> Iterator[str]:
-        self._store.recurrences.trigger(self._store.recurrences.find(_value(form, "name")))
-        yield f"Triggered: {form['name']}"
-
-    def _cancel_batch(self, form: Mapping[str, str]) -> Iterator[str]:
-        for done, more in self._chunks(form, self._store.batch_interventions.cancel):
-            stopped = f", {done.asked_to_stop:,} asked to stop" if done.asked_to_stop else ""
-            yield f"{_members(done.cancelled)} cancelled{stopped}{more}"
-
-    def _redrive_batch(self, form: Mapping[str, str]) -> Iterator[str]:
-        for done, more in self._chunks(form, self._store.batch_interventions.redrive):
-            yield f"{_members(done.redriven)} redriven{more}"
-
-    def _chunks(self, form: Mapping[str, str], act: Callable[[BatchStatus], Iterator[T]]) -> Iterator[tuple[T, str]]:
-        """Do ``act`` to a batch, one chunk after the other, within the time of an action; yields what was done until
-        then, and words for what is left."""
-        ends = self._clock() + SWEEP_WITHIN
-        for done in act(self._store.batches.batch(_value(form, "id"), _queue_of(form))):
-            yield done, f"; {_UNFINISHED}"
-            if self._clock() >= ends:
-                return
-        yield done, ""
-
-    def _sweep(self, form: Mapping[str, str], act: Callable[[str, list[str]], list[str]], what: str) -> Iterator[str]:
-        """Do ``act`` to the dead letters that the form selects, one step after the other; yields what was done until
-        then."""
-        queue = _queue_of(form) if "queue" in form else None
-        if queue is not None:
-            self._store.inspector.counts(queue)
-        ends = self._clock() + SWEEP_WITHIN
-        sweep = Sweep(Letters(self._store), Wanted(queue, form.get("handler"), form.get("error")), act)
-        more = True
-        while more and self._clock() < ends:
-            more = sweep.step()
-            said = f"{sweep.done:,} dead letter{'' if sweep.done == 1 else 's'} {what}"
-            if sweep.left:
-                said += f", {sweep.left:,} left: record lost, or another message has the unique key"
-            yield f"{said}; {_UNFINISHED}" if more else said
-
-
-def _members(count: int) -> str:
-    return f"{count:,} member{'' if count == 1 else 's'}"
-
-
-def _value(form: Mapping[str, str], name: str) -> str:
-    if name not in form:
-        raise BadData(f"the form has no {name}")
-    return form[name]
-
-
-def _queue_of(form: Mapping[str, str]) -> str:
-    return check_queue(_value(form, "queue"))
 
 
 class PageStore(Protocol):

@@ -16,7 +16,7 @@ from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.dashboard.access import HEADERS, LIVE
 from pollconsumer.dashboard.excerpts import Letters, Sweep, Wanted, mark_of
-from pollconsumer.dashboard.server import SWEEP_WITHIN, PageActions
+from pollconsumer.dashboard.page_actions import SWEEP_WITHIN, PageActions
 from pollconsumer.store.audit_log import acting_as, note
 from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.interventions import HandlerPauses, Interventions
@@ -379,17 +379,21 @@ def test_every_form_of_the_pages_can_be_sent(scene: Scene, wire: Wire) -> None:
         "message?queue=mail&id=scheduled",
         "dead?queue=mail",
         "queue?name=mail",
+        "handler?name=mail.send",
+        "handler?name=mail.send",
+        "recurrence?name=check",
         "recurrence?name=check",
         f"batch?queue={HOME}&id=b",
     ]
-    done = set()
+    done, again = set(), set()
     for address in addresses:
-        for form in seen(client, address).forms():
-            if (what := form["what"]) not in done:
+        for form in sorted(seen(client, address).forms(), key=lambda form: form["what"] == "redrive"):
+            if (what := form["what"]) not in done and not (what == "remove_recurrence" and address not in again):
                 answer = client.post("/act", data=form)
                 assert answer.status_code == 303, Document(answer.text).text
                 seen(client, answer.headers["location"])
                 done.add(what)
+        again.add(address)
     assert done == PageActions(Store(wire, NAMESPACE)).actions.keys()
 
 
@@ -420,6 +424,32 @@ def test_an_action_does_what_the_command_does(wire: Wire) -> None:
     assert not found.front().overview.queues[0].paused
     send("recurrence?name=tick", "trigger")
     assert found.front().overview.queues[0].ready == 2
+    send("message?queue=mail&id=later", "rerun")
+    assert found.front().overview.queues[0].ready == 3
+    send("handler?name=handler", "pause_handler")
+    assert found.handler("handler").paused
+    send("handler?name=handler", "resume_handler")
+    assert not found.handler("handler").paused
+    send("recurrence?name=tick", "pause_recurrence")
+    assert found.recurrence("tick").standing.paused
+    send("recurrence?name=tick", "resume_recurrence")
+    assert not found.recurrence("tick").standing.paused
+    send("recurrence?name=tick", "remove_recurrence")
+    assert found.front().recurrences == []
+    noted = [each.what for each in found.interventions().interventions]
+    assert noted == [
+        "remove",
+        "resume",
+        "pause",
+        "resume",
+        "pause",
+        "rerun",
+        "trigger",
+        "resume",
+        "pause",
+        "cancel",
+        "redrive",
+    ]
 
 
 def letters(wire: Wire, *, mail: int, reports: int = 0) -> None:
@@ -562,6 +592,12 @@ def test_a_form_of_the_page_is_taken(headers: dict[str, str], wire: Wire) -> Non
         ({"what": "pause", "queue": "nowhere"}, 404),
         ({"what": "pause", "queue": "no name"}, 409),
         ({"what": "trigger", "name": "nobody"}, 404),
+        ({"what": "rerun", "queue": QUEUE, "id": "a"}, 409),
+        ({"what": "rerun", "queue": QUEUE, "id": "nobody"}, 404),
+        ({"what": "resume_handler", "name": "nobody"}, 404),
+        ({"what": "pause_handler", "name": "no name"}, 409),
+        ({"what": "pause_handler"}, 409),
+        *(({"what": f"{what}_recurrence", "name": "nobody"}, 404) for what in ("pause", "resume", "remove")),
         ({"what": "purge", "queue": QUEUE}, 404),
         ({"what": "purge_all", "queue": "nowhere"}, 404),
         ({}, 409),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.dashboard.files import write_pages
-from pollconsumer.dashboard.server import SWEEP_WITHIN, PageActions
+from pollconsumer.dashboard.page_actions import SWEEP_WITHIN, PageActions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import PER_CHUNK
 from pollconsumer.store.store import Store

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.dashboard.server import PageActions
+from pollconsumer.dashboard.page_actions import PageActions
 from pollconsumer.store.store import Store
 from tests.conftest import NAMESPACE
 from tests.dashboard.batch_scene import a_batch
@@ -38,10 +38,11 @@ PAGES = (
     "message?queue=mail&id=dead-1",
     "message?queue=mail&id=scheduled",
     "dead?queue=mail",
+    "handler?name=mail.send",
     "recurrence?name=check",
     f"batch?queue={HOME}&id=b",
 )
-LAST = "purge_all redrive_all"
+LAST = "purge_all redrive_all remove_recurrence"
 """These leave nothing for the others to do."""
 BUTTONS = "form[action=act] button"
 WHAT = "return Array.from(document.querySelectorAll('form[action=act]'), each => each.elements.what.value)"

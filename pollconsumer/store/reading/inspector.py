@@ -149,8 +149,10 @@ class Inspector:
         if not held and seen is not None and seen.isdigit():  # else it is corrupt
             ago = max(0, now - int(seen)) / 1000
         overdue, unread = sum(queue.overdue for queue in queues), sorted(self._wire.unread)
-        paused = sorted(map(id_text, self._wire.command("HGETALL", control("paused_handlers"))[::2]))
-        return Overview(now, queues, overdue, ago, leases, unread, paused)
+        return Overview(now, queues, overdue, ago, leases, unread, self.paused_handlers())
+
+    def paused_handlers(self) -> list[str]:
+        return sorted(map(id_text, self._wire.command("HGETALL", self._keys.control("paused_handlers"))[::2]))
 
     def messages(self, state: State | None, queue: str | None, limit: int) -> Iterator[Message]:
         """Messages in ``state`` of ``queue``, ``limit`` at most, oldest in their state first; read a page at a time.
