@@ -57,8 +57,9 @@ def main() -> NoReturn:
         fix = f"at least {FEWEST_DESCRIPTORS} are needed, raise the limit (ulimit -n)"
         _say(f"pollconsumer: error: most open files: {limit}; {fix}\n".encode())
         os._exit(78)
-    code, spare = 1, bytearray(SPARE)
+    code, spare = 1, bytearray()
     try:
+        spare = bytearray(SPARE)
         code = _ran()
         leave(code)
     except KeyboardInterrupt:  # after the command has ended, or while what it raised was reported

@@ -74,6 +74,8 @@ def _refusing(setting: str, module: str) -> Iterator[None]:
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             raise  # Ctrl-C; launches handle signals differently
+        if isinstance(error, MemoryError):
+            raise  # a launch without memory says so in a line, without a traceback
         if plain != module:
             raise ConfigurationError(setting, module, f"name the module; did you mean {plain}?") from None
         if isinstance(error, ModuleNotFoundError):

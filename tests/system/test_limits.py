@@ -293,7 +293,7 @@ def test_a_log_that_is_not_read_ends_no_launch_and_blames_no_message(site: Site)
     assert (status["state"], status["attempts"]) == ("completed", 1)
 
 
-@pytest.mark.parametrize("kilobytes", range(20_000, 60_000, 5_000))
+@pytest.mark.parametrize("kilobytes", [*range(20_000, 60_000, 5_000), *range(24_000, 28_000, 500)])
 def test_however_little_memory_is_allowed_a_launch_says_so_in_a_line(site: Site, kilobytes: int) -> None:
     run = f"ulimit -v {kilobytes}; exec {sys.executable} -m pollconsumer --store redis://127.0.0.1:1 run --timeout 1s"
     done = site.start_program(["sh", "-c", run])
