@@ -283,6 +283,9 @@ class BatchInterventions:
                 with suppress(BadData, NotFound):  # it has ended meanwhile
                     self._interventions.stop(queue, each)
                     asked_to_stop += 1
+        for inner in self._reader.inner(batch, "unended", chunk):
+            *_, done_within = self.cancel(inner)
+            cancelled, asked_to_stop = cancelled + done_within.cancelled, asked_to_stop + done_within.asked_to_stop
         if following is None and batch.state == MALFORMED:
             self._wire.command("ZADD", self._keys.queue(batch.home, "batch_instants"), 0, id_bytes(batch.id))
         return CancelledMembers(cancelled, asked_to_stop), following
@@ -295,6 +298,9 @@ class BatchInterventions:
             done = self._interventions.redrive(queue, ids)
             redriven += len(done)
             left += sorted(set(ids) - set(done))
+        for inner in self._reader.inner(batch, "dead", chunk):
+            *_, done_within = self.redrive(inner)
+            redriven, left = redriven + done_within.redriven, left + done_within.left
         return RedrivenMembers(redriven, left), following
 
     def _chunk(

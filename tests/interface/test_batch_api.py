@@ -6,7 +6,7 @@ import asyncio
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from typing import Any
@@ -17,7 +17,6 @@ from pollconsumer import BadData, Context, Fatal, NotCompleted, NotFound, PollCo
 from pollconsumer.core.errors import OutcomeUnknown, UsageError
 from pollconsumer.interface.api.batches import LinkHandle, OpenBatch
 from pollconsumer.store.reading.batch_reader import FIRST_ADDED, PER_CHUNK, BatchReader, BatchStatus
-from pollconsumer.store.reading.messages import Message
 from pollconsumer.testing import Sandbox
 from tests.inner import calls_of
 
@@ -220,13 +219,13 @@ def test_a_batch_whose_redriven_member_ends_while_it_is_looked_at_is_told_as_it_
     found = app.batches.get("import")
     assert found.redrive() == 1
     app.message("import.0").change(payload={"number": 1})
-    members = BatchReader.members
+    read = BatchReader.page
 
-    def ending(reader: BatchReader, batch: BatchStatus, which: str | None = None) -> Iterator[Message]:
+    def ending(reader: BatchReader, batch: BatchStatus, which: str | None, chunk: int) -> Any:
         sandbox.run()
-        return members(reader, batch, which)
+        return read(reader, batch, which, chunk)
 
-    monkeypatch.setattr(BatchReader, "members", ending)
+    monkeypatch.setattr(BatchReader, "page", ending)
     seen = found.status()
     assert (seen.state, seen.completed, seen.dead) == ("ended", 1, 0)
 

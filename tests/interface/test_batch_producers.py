@@ -89,7 +89,7 @@ def test_members_that_threads_of_a_handler_add_to_a_batch_that_it_starts_have_ea
     added = list[str]()
     at_end: list[Callable[[], NewBatch]] = []
     given = new_batch("b", None, None, None, None)
-    batch = StartedBatch(given, list, lambda message: added.append(message.id), at_end)
+    batch = StartedBatch(given, list, lambda message: added.append(message.id), lambda *_: batch, at_end)
     threads(lambda number: batch.add(load.args(number)))
     assert (sorted(added), at_end[0]().total) == (sorted(members(TIMES)), TIMES)
 
@@ -104,7 +104,7 @@ def test_members_that_another_thread_of_a_member_adds_while_numbers_are_asked_fo
                 ids.append(other.submit(batch.add, load.args(0)).result())
         return first
 
-    batch = BatchInHand("home", "b", 0, ask, lambda *_: None)
+    batch = BatchInHand("home", "b", 0, ask, lambda *_: None, lambda *_: pytest.fail("no batch is added"))
     ids += [batch.add(load.args(number)) for number in range(3)]
     assert len({*ids}) == 4
 

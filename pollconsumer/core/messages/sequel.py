@@ -34,6 +34,8 @@ FIRST = {
 }  # fmt: skip
 """The fields of the first versions. Those versions leave an entry with a later field to a newer version, if the entry
 has all of these fields, too. They drop it if one is missing. So an entry with a later field has all of these."""
+INNER = ":batch"
+"""What follows the id of a member in the id of the batch that is this member."""
 DIGEST_DIGITS = (0, 16)
 UNPACKABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, Malformed)
 MOST_ADDED_AT_ONCE = 256

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from threading import RLock
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, Unpack
 
 from pollconsumer.core.errors import BadData, NotFound, UsageError, WentBack
 from pollconsumer.core.lifecycle import State, StateName
@@ -23,9 +23,12 @@ from pollconsumer.interface.settings.values import parse_word
 from pollconsumer.runtime.handling.batch_in_hand import (
     MOST_MEMBERS,
     Batch,
+    BatchOptions,
     answer_about,
     in_a_handler,
+    inner_id,
     member_of,
+    new_batch,
     sum_cancelled,
 )
 from pollconsumer.runtime.handling.slot_waits import slot_waits
@@ -145,10 +148,19 @@ class OpenBatch(AppBatch):
 
     duplicate: bool
 
-    def __init__(self, app: StoreCalls, batch: NewBatch) -> None:
+    def __init__(
+        self,
+        app: StoreCalls,
+        batch: NewBatch,
+        before_open: Callable[[Store], None] = lambda _: None,
+        *,
+        duplicate: bool = False,
+    ) -> None:
+        """``before_open`` is called each time that it is opened, or heard of. ``duplicate``: it is not opened, as an
+        inner batch that has ended, or whose outer one is closed."""
         super().__init__(app, batch.home, batch.id)
-        self._batch = batch
-        self.duplicate = False
+        self._batch, self._before_open, self._unopened = batch, before_open, set[str]()
+        self.duplicate = duplicate
         self._is_within = False
         """Whether the ``with`` block runs. What is added before or after would not be sent."""
         self._resumes = False
@@ -163,7 +175,8 @@ class OpenBatch(AppBatch):
         """The chunk of members that was last looked at, of a batch that is resumed, and the numbers that have ended."""
 
     def __enter__(self) -> Self:
-        self._hear(self._app.ask(self._open))
+        if not self.duplicate:
+            self._hear(self._app.ask(self._open))
         self._is_within = True
         return self
 
@@ -174,7 +187,8 @@ class OpenBatch(AppBatch):
             self._app.ask(self._close)
 
     async def __aenter__(self) -> Self:
-        self._hear(await self._app.ask_async(self._open))
+        if not self.duplicate:
+            self._hear(await self._app.ask_async(self._open))
         self._is_within = True
         return self
 
@@ -204,18 +218,41 @@ class OpenBatch(AppBatch):
             await self._flush_async()
         return message.id
 
+    def add_batch(self, **options: Unpack[BatchOptions]) -> OpenBatch:
+        def inner(number: int, *, is_known: bool) -> OpenBatch:
+            home, codec = self._batch.home, self._app.codec
+            batch = new_batch(inner_id(self.id, number), codec=codec, within=home, **options)
+
+            def before_open(store: Store) -> None:
+                self._hear(self._open(store))  # GUARD a producer that is heard of within an inner batch
+                self._unopened.discard(batch.id)
+
+            if not is_known:
+                self._unopened.add(batch.id)
+            return OpenBatch(self._app, batch, before_open, duplicate=is_known)
+
+        return self._numbered(inner)
+
     def _new(self, member: Sendable) -> NewMessage:
+        def message(number: int, *, is_known: bool) -> NewMessage:
+            made = member_of(member, self._batch.home, self.id, number)
+            if not is_known:  # GUARD a batch that is closed; what has ended
+                self._page.append(made)
+            return made
+
+        return self._numbered(message)
+
+    def _numbered(self, make: Callable[..., T]) -> T:
+        """The next member, which ``make`` makes of its number, and of whether the store knows its end already."""
         if not self._is_within:
             raise UsageError("batch", self.id, "add members within its with block: none is enqueued after it")
         with self._adding:
             if self._members == MOST_MEMBERS:
                 raise UsageError("batch", self.id, f"it has {MOST_MEMBERS} members, the maximum: begin another batch")
-            message = member_of(member, self._batch.home, self.id, self._members)
-            # GUARD a batch that is closed; what has ended
-            if not self.duplicate and not (self._resumes and self._has_ended(self._members)):
-                self._page.append(message)
+            number = self._members
+            made = make(number, is_known=self.duplicate or (self._resumes and self._has_ended(number)))
             self._members += 1
-        return message
+        return made
 
     def _flush(self) -> None:
         if self._is_unheard():
@@ -245,7 +282,7 @@ class OpenBatch(AppBatch):
                 self._page[:0] = page  # GUARD what the store has not acknowledged
 
     def _is_unheard(self) -> bool:
-        return time.monotonic() - self._heard > HEARD_EVERY
+        return not self.duplicate and time.monotonic() - self._heard > HEARD_EVERY
 
     def _hear(self, shut: str) -> None:
         """Take in how the batch was as it was opened, or as its producer was heard of."""
@@ -263,12 +300,15 @@ class OpenBatch(AppBatch):
 
     def _open(self, store: Store) -> str:
         store.producer.register(self._batch.home)
+        self._before_open(store)
         if not self._heard:
             called = [(each["queue"], each["id"]) for each in self._batch.callbacks.values()]
             refuse_taken(store.wire, store.keys, "batch", (self._batch.home, self.id), called)
         return Batches(store.producer).open(self._batch)
 
     def _close(self, store: Store) -> None:
+        if self._unopened:
+            raise UsageError("batch", min(self._unopened), "it was added, and not opened: use it in a with statement")
         if self._resumes:
             there = store.batches.at_least(self._batch.home, self.id, self._members)
             if there > self._members:  # GUARD fewer members than before

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack
 
 from pollconsumer.core.errors import BadData, NotFound, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages import sequel as sequels
 from pollconsumer.core.messages.codec import coded_packed
 from pollconsumer.core.messages.message import Codec, NewMessage, check_stem
-from pollconsumer.core.messages.sequel import identified
+from pollconsumer.core.messages.sequel import INNER, identified
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, moment_of
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.runtime.new_messages import Sendable, callback_of, lifetime_ms, message_of, refuse_own_identity
@@ -30,28 +30,47 @@ LONGEST_ID = 100
 FAILED = (State.DEAD, State.CANCELLED, State.EXPIRED)
 
 
+class BatchOptions(TypedDict, total=False):
+    """Those of ``PollConsumer.batch`` but for its id."""
+
+    then: Sendable | None
+    failed: Sendable | None
+    ended: Sendable | None
+    expires: Span | None
+    cancelled_as: Literal["completed"] | None
+
+
 def new_batch(
     batch_id: str,
-    then: Sendable | None,
-    failed: Sendable | None,
-    ended: Sendable | None,
-    expires: Span | None,
+    then: Sendable | None = None,
+    failed: Sendable | None = None,
+    ended: Sendable | None = None,
+    expires: Span | None = None,
     cancelled_as: str | None = None,
     codec: Codec | None = None,
+    within: str = "",
 ) -> NewBatch:
-    """A batch with these callbacks, encoded by the ``codec``. Its home is the queue of the first of them. BadData for
-    an invalid id, expiry, or ``cancelled_as``."""
+    """A batch with these callbacks, encoded by the ``codec``. Its home is the queue of the first of them; of an inner
+    one ``within``, the home of the outer one. BadData for an invalid id, expiry, or ``cancelled_as``."""
+    if batch_id.endswith(INNER) and not within:
+        raise BadData("batch id", repr(batch_id), f"another ending than {INNER}, which those of inner batches have")
     if cancelled_as not in (None, "completed"):
         raise BadData("cancelled_as", repr(cancelled_as), "completed, or leave it out")
     check_stem(batch_id, "batch id", LONGEST_ID)
     given = {"then": then, "failed": failed, "ended": ended}
     called = {name: callback for name, callback in given.items() if callback is not None}
-    home = next((callback_of(called[name], batch_id, name)["queue"] for name in called), "default")
+    home = within or next((callback_of(called[name], batch_id, name)["queue"] for name in called), "default")
     callbacks = {name: callback_of(callback, batch_id, name, home) for name, callback in called.items()}
     if codec is not None:
         callbacks = {name: coded_packed(callback, codec) for name, callback in callbacks.items()}
     lasts = 0 if expires is None else lifetime_ms("expires", expires)
-    return NewBatch(home, batch_id, callbacks, lasts, spares_cancelled=cancelled_as is not None)
+    spares = cancelled_as is not None
+    return NewBatch(home, batch_id, callbacks, lasts, spares_cancelled=spares, is_inner=bool(within))
+
+
+def inner_id(batch: str, number: int) -> str:
+    """The id of the batch that is the member of that number."""
+    return f"{batch}.{number}{INNER}"
 
 
 def member_of(sendable: Sendable, home: str, batch: str, number: int) -> NewMessage:
@@ -164,6 +183,12 @@ class Batch:
         none: outside of its ``with`` block, in a callback, in a link before the last of a chain."""
         raise UsageError("batch", self.id, "add members within the with block of app.batch(...), or in a member")
 
+    def add_batch(self, **options: Unpack[BatchOptions]) -> Batch:  # noqa: ARG002  of others
+        """Add a batch as a member: it counts as completed once all of its own members are, else as dead when it has
+        ended. Options: those of ``PollConsumer.batch``, without an id. Where ``add`` adds members, with its errors; in
+        a program for ``with`` or ``async with``, within the block of this batch."""
+        raise UsageError("batch", self.id, "add batches within the with block of app.batch(...), or in a member")
+
     def _read(self, found: list[Any]) -> BatchStatus:
         """The status that was answered."""
         *told, created, ended, expires, callbacks = found
@@ -202,13 +227,24 @@ class BatchInHand(Batch):
         index: int | None,
         ask: Callable[..., Any],
         add: Callable[[NewMessage, int], None],
+        start: Callable[[str, BatchOptions, str, int], StartedBatch],
     ) -> None:
         super().__init__(home, batch_id, ask)
-        self.index, self._add = index, add
+        self.index, self._add, self._start = index, add, start
         self._numbers = iter(range(0))
         self._next_size = 1
 
     def add(self, member: Sendable) -> str:
+        message = member_of(member, self._home, self.id, self._number())
+        self._add(message, 1)  # GUARD the batch grows
+        return message.id
+
+    def add_batch(self, **options: Unpack[BatchOptions]) -> Batch:
+        # GUARD the batch grows by an inner one
+        return self._start(inner_id(self.id, self._number()), options, self._home, 1)
+
+    def _number(self) -> int:
+        """The number of a further member."""
         if self.index is None:
             raise UsageError("batch.add", f"in a callback of {self.id}", "start another batch: context.start_batch")
         number = next(self._numbers, None)
@@ -219,9 +255,7 @@ class BatchInHand(Batch):
                 raise NotFound("no such batch", self.id, "it has ended and was deleted")
             self._numbers = iter(range(number + 1, number + size))
             self._next_size = min(2 * size, sequels.MOST_ADDED_AT_ONCE)
-        message = member_of(member, self._home, self.id, number)
-        self._add(message, 1)  # GUARD the batch grows
-        return message.id
+        return number
 
 
 class StartedBatch(Batch):
@@ -232,11 +266,12 @@ class StartedBatch(Batch):
         batch: NewBatch,
         ask: Callable[..., Any],
         add: Callable[[NewMessage], None],
+        start: Callable[[str, BatchOptions, str, int], StartedBatch],
         at_end: list[Callable[[], NewBatch]],
     ) -> None:
         """``at_end``: calls that return the batches of a handler that has ended, with their totals."""
         super().__init__(batch.home, batch.id, ask)
-        self._add, self._members = add, 0
+        self._add, self._start, self._members = add, start, 0
         self._adding = Lock()
         at_end.append(lambda: batch._replace(total=self._members))
 
@@ -246,6 +281,12 @@ class StartedBatch(Batch):
             self._add(message)
             self._members += 1
         return message.id
+
+    def add_batch(self, **options: Unpack[BatchOptions]) -> Batch:
+        with self._adding:
+            inner = self._start(inner_id(self.id, self._members), options, self._home, 0)
+            self._members += 1
+        return inner
 
 
 def first_number(producer: Producer, sequel: bytes, home: str, batch_id: str, count: int) -> int | None:

@@ -30,7 +30,7 @@ from pollconsumer.runtime.new_messages import (
 )
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.handling.batch_in_hand import Batch
+    from pollconsumer.runtime.handling.batch_in_hand import Batch, BatchOptions, StartedBatch
     from pollconsumer.store.queues.batches import NewBatch
 
 T = TypeVar("T")
@@ -126,7 +126,7 @@ class Context:
         if self._batch is None and self._delivery.batch is not None:
             from pollconsumer.runtime.handling.batch_in_hand import BatchInHand  # few messages are of a batch
 
-            self._batch = BatchInHand(*self._delivery.batch, self._ask_batch, self._add_of_batch)
+            self._batch = BatchInHand(*self._delivery.batch, self._ask_batch, self._add_of_batch, self._start)
         return self._batch
 
     def _ask_batch(self, *question: Any) -> Any:
@@ -194,11 +194,17 @@ class Context:
     ) -> Batch:
         """Start a batch, which is accepted with the completion of this message, or not at all. Its ``add`` adds
         members, of which a completion takes as many as of `enqueue`. See ``PollConsumer.batch`` for the rest."""
+        given: BatchOptions = {"then": then, "failed": failed, "ended": ended, "expires": expires}
+        return self._start(id, {**given, "cancelled_as": cancelled_as})
+
+    def _start(self, id: str, options: BatchOptions, within: str = "", added: int = 0) -> StartedBatch:  # noqa: A002
+        """Start a batch; an inner one ``within`` a home, of a batch that grows by so many ``added``."""
         from pollconsumer.runtime.handling.batch_in_hand import StartedBatch, new_batch
 
         with Shield(), self._adding:
-            given = new_batch(id, then, failed, ended, expires, cancelled_as, self._codec)
-            return StartedBatch(given, self._ask_batch, self._add_of_batch, self._started)
+            given = new_batch(id, codec=self._codec, within=within, **options)
+            self._added += added
+            return StartedBatch(given, self._ask_batch, self._add_of_batch, self._start, self._started)
 
     def _add_of_batch(self, message: NewMessage, added: int = 0) -> None:
         with Shield(), self._adding:

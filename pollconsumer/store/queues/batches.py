@@ -4,19 +4,26 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pollconsumer.core.messages.sequel import Packed
+from pollconsumer.core.messages.sequel import FIRST, INNER, REQUIRED, Packed
 from pollconsumer.store.queues.producer import Producer
 
 OPEN_FOR_MS = 3600 * 1000
 """Time without a word of its producer after which an open batch is abandoned."""
 CALLBACKS = ("then", "failed", "ended")
+_ENDS = {"then": "c", "ended": "d"}
+"""How an inner batch ends as a member, in the letters of rows, by the callback that says so. Of both the first counts,
+unless a redrive has ``then`` come after ``ended``."""
+NOTED: Packed = dict.fromkeys(FIRST) | dict.fromkeys(REQUIRED, "")
+"""A note among the messages of an entry of an outbox, without what it says. Versions before leave it: it looks like a
+message with a field that they do not know."""
 MOST_BATCHES = 10_000
 """Batches of a home that have not ended, beyond which producers may open no more."""
 
 
 class NewBatch(NamedTuple):
     """A batch to be opened. ``expires`` in ms, 0 for never; ``callbacks`` by name; ``total`` if it is closed at
-    once; ``spares_cancelled``: cancelled members count as completed."""
+    once; ``spares_cancelled``: cancelled members count as completed; ``is_inner``: it is a member of another batch with
+    the same home, by its id, and its end is told there."""
 
     home: str
     id: str
@@ -24,6 +31,7 @@ class NewBatch(NamedTuple):
     expires: int = 0
     total: int | None = None
     spares_cancelled: bool = False
+    is_inner: bool = False
 
 
 class Ends(NamedTuple):
@@ -77,6 +85,11 @@ class Batches:
     def _opening(self, batch: NewBatch, most: int | str = "") -> tuple[Any, ...]:
         total = "" if batch.total is None else batch.total
         arguments: list[Any] = [batch.id, OPEN_FOR_MS, batch.expires, total, int(batch.spares_cancelled), most]
-        for name, message in batch.callbacks.items():
-            arguments += (name, json.dumps([message]))
+        for name in CALLBACKS:
+            entry = [batch.callbacks[name]] if name in batch.callbacks else []
+            if batch.is_inner and name in _ENDS:
+                member = batch.id.removesuffix(INNER)
+                entry.append(NOTED | {"ended": {"as": _ENDS[name], "ids": member, "home": batch.home, "added": 0}})
+            if entry:
+                arguments += (name, json.dumps(entry))
         return self._wire.of_queue("open_batch", self._keys, batch.home, arguments)

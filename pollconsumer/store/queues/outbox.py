@@ -17,7 +17,7 @@ from pollconsumer.core.messages import sequel as sequels
 from pollconsumer.core.messages.message import NewMessage, check_id, check_queue
 from pollconsumer.core.messages.message_steps import MOST_BYTES
 from pollconsumer.store.client.connection import Command
-from pollconsumer.store.queues.batches import CALLBACKS, Batches, Ends, NewBatch
+from pollconsumer.store.queues.batches import CALLBACKS, NOTED, Batches, Ends, NewBatch
 from pollconsumer.store.queues.producer import Origin, Producer
 from pollconsumer.store.server import TIME, to_ms
 
@@ -82,14 +82,17 @@ def pack(
 ) -> bytes:
     """``messages`` as one entry of the outbox, batches to be opened before them, and answers; delays count from
     ``now_ms``, the server's."""
-    # Versions before leave a note beside messages: it looks like a message with a field that they do not know.
-    noted: sequels.Packed = dict.fromkeys(sequels.FIRST) | dict.fromkeys(sequels.REQUIRED, "")
-    entries = [noted | {"opens": batch._asdict()} for batch in opened]
-    entries += [noted | {"answers": answer._asdict()} for answer in answers]
+    entries = [NOTED | {"opens": opens_of(batch)} for batch in opened]
+    entries += [NOTED | {"answers": answer._asdict()} for answer in answers]
     for message in messages:
         due = message.due if message.delay is None else now_ms + message.delay
         entries.append(sequels.packed(message._replace(due=due, delay=None)))
     return json.dumps(entries).encode()
+
+
+def opens_of(batch: NewBatch) -> sequels.Packed:
+    """The fields of a batch that is opened, without one that versions before do not know, unless it says something."""
+    return {name: value for name, value in batch._asdict().items() if name != "is_inner" or value}
 
 
 def told_of_member(home: str, added: int = 0) -> bytes:
@@ -172,8 +175,9 @@ def _opened(given: sequels.Packed) -> NewBatch:
         sequels.sound(message)
     for number in (batch.expires, 0 if batch.total is None else batch.total):
         sequels.whole(number)
-    if type(batch.spares_cancelled) is not bool:
-        raise TypeError(f"spares_cancelled is {batch.spares_cancelled!r}")
+    for name in ("spares_cancelled", "is_inner"):
+        if type(getattr(batch, name)) is not bool:
+            raise TypeError(f"{name} is {getattr(batch, name)!r}")
     return batch
 
 

@@ -13,6 +13,7 @@ from pollconsumer.core import json_values
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import check_handler, check_id, check_queue
+from pollconsumer.core.messages.sequel import INNER
 from pollconsumer.core.notation.instants import datetime_of, moment_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -113,8 +114,8 @@ class BatchReader:
         for _ in range(LOOKS):
             if batch.state != "ended" or not batch.dead:
                 return batch
-            dead = islice(self.members(batch, "dead"), MOST_DEAD)
-            again = sum(each.state is not State.DEAD for each in dead)
+            dead = islice(self._dead(batch), MOST_DEAD)
+            again = sum(state != State.DEAD for state in dead)
             before, batch = batch, self.batch(batch.id, batch.home)
             if batch == before:
                 break
@@ -125,6 +126,20 @@ class BatchReader:
             each._replace(state=each.state or WAITING) if each.name == "then" else each for each in batch.callbacks
         ]
         return batch._replace(state="closed", dead=batch.dead - again, ended_at=None, callbacks=tuple(waiting))
+
+    def _dead(self, batch: BatchStatus) -> Iterator[str]:
+        """The states of the dead members of a batch as they are now: ``closed`` of an inner one that goes on."""
+        at: int | None = 0
+        while at is not None:
+            chunk, (found, at) = at, self.page(batch, "dead", at)
+            yield from (each.state for each in found)
+            inner = map(self.with_redriven, self.inner(batch, "dead", chunk))
+            yield from ("closed" if each.state == "closed" else State.DEAD for each in inner)
+
+    def inner(self, batch: BatchStatus, which: str, chunk: int) -> list[BatchStatus]:
+        """The members of a chunk that are batches themselves."""
+        ids = [f"{batch.id}.{number}{INNER}" for number in self._numbers(batch.home, batch.id, which, chunk)]
+        return [each for each in self._read(batch.home, ids) if each is not None]
 
     def batches(self) -> Iterator[BatchStatus]:
         """All batches, by their homes."""
@@ -229,6 +244,7 @@ class BatchReader:
             return count
         queues, following = readable_queues(self._wire, self._keys), [f"{batch_id}.{count}"]
         is_kept = any(_may_be_of(batch, each) for queue in queues for each in self._sent_to(queue, following))
+        is_kept = is_kept or self._counted(home, f"{batch_id}.{count}{INNER}") is not None
         has_next = is_kept or count in self.ended(home, batch_id, count // PER_CHUNK)
         return max(_ended(batch) - batch.total, count + has_next)
 
@@ -361,12 +377,12 @@ def _is_sound(state: bytes | None) -> TypeGuard[bytes]:
 def _messages_in(entry: bytes) -> list[dict[str, str]]:
     """The messages of an entry that name handler, id and queue; none of a corrupt one."""
     try:
-        given = json_values.parse(entry)
+        given = [each for each in json_values.parse(entry) if "ended" not in each]
         for each in given:
             check_handler(each["handler"]), check_id(each["id"]), check_queue(each["queue"])
     except (ValueError, TypeError, KeyError):
         return []
-    return list(given)
+    return given
 
 
 def _with_states(batch: BatchStatus, enqueued: Mapping[str, str]) -> tuple[BatchCallback, ...]:
