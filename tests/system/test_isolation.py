@@ -506,7 +506,7 @@ def test_where_no_process_can_be_started_the_next_messages_try_none(
 
 @pytest.mark.parametrize(
     ("start", "said"),
-    [("os._exit(3)", "exit code 3"), ("raise MemoryError", "MemoryError"), ("NO_THREADS", "new thread")],
+    [("os._exit(3)", "exit code 3"), ("raise MemoryError", "out of memory"), ("NO_THREADS", "new thread")],
 )
 def test_what_keeps_a_process_from_starting_is_charged_to_no_message(site: Site, start: str, said: str) -> None:
     start = start.replace("NO_THREADS", "import _thread; _thread.start_new_thread = refuse")
