@@ -8,7 +8,6 @@ another's: it ends when the one that found it last finds it no more, or has not 
 from __future__ import annotations
 
 import json
-import math
 import os
 import quopri
 import shutil
@@ -184,11 +183,9 @@ class FindingTeller:
             if is_ours:
                 self._wire.command("DEL", self._turn)
 
-    def tell(
-        self, findings: Sequence[Finding], now: int, left: Callable[[], float], begun_by: float = math.inf
-    ) -> list[str]:
-        """Tell what is new in ``findings``, looked for at ``now``, for ``left()`` seconds, and begin nothing after
-        ``begun_by``, on the monotonic clock: the next look tells what does not fit. Returns what was not delivered."""
+    def tell(self, findings: Sequence[Finding], now: int, left: Callable[[], float]) -> list[str]:
+        """Tell what is new in ``findings``, looked for at ``now``, for ``left()`` seconds. The next look tells what
+        does not fit. Returns what was not delivered."""
         fields = iter(self._wire.command("HGETALL", self._key))
         stored = {name.decode("utf-8", "replace"): Told.read(text) for name, text in zip(fields, fields, strict=True)}
         told = {name: each for name, each in stored.items() if each is not None}
@@ -199,7 +196,7 @@ class FindingTeller:
                 self._wire.command("HDEL", self._key, name)
                 continue
             if is_news:
-                if is_over or left() < LEAST + TO_RECORD or time.monotonic() > begun_by:
+                if is_over or left() < LEAST + TO_RECORD:
                     continue
                 looks = looks or self._wire.command("HINCRBY", self._key, "looks", 1)
                 # GUARD ways that fail are not tried at each look
@@ -244,9 +241,13 @@ class LaunchAlarms:
         if self._shows_completed or not isinstance(event, MessageCompleted):
             self._emit(event)
 
-    def tell(self, left: Callable[[], float]) -> None:
-        """Tell at the exit, in the time that is ``left()``; requests begin in that which any launch allows for it."""
-        begun_by, problems = time.monotonic() + UNLEARNED_EXIT, list[str]()
+    def tell(self, until_cut_off: Callable[[], float]) -> None:
+        """Tell at the exit, in the time that any launch allows for it, and before it is cut off."""
+        until, problems = time.monotonic() + UNLEARNED_EXIT, list[str]()
+
+        def left() -> float:
+            return max(0.0, min(until_cut_off(), until - time.monotonic()))  # GUARD an exit is not much longer
+
         try:
             with closing(opener_of(self._settings, warn=lambda _: None).bare_wire(lambda: Budget(left()))) as wire:
                 wire.skips_lost = True
@@ -258,7 +259,7 @@ class LaunchAlarms:
                 with teller.turn() as is_ours:
                     if is_ours:
                         facts, found = look(self._settings, store)
-                        problems = teller.tell(found, facts.now, left, begun_by)
+                        problems = teller.tell(found, facts.now, left)
         except Exception as error:  # a bug of ours changes no exit code; its text may have a secret
             problems = [f"alarms: {error if isinstance(error, PollConsumerError) else type(error).__name__}"]
         for problem in problems:

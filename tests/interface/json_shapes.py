@@ -101,7 +101,7 @@ waited_seconds              seconds or null           0.3                       
 missed_ticks                whole number              0                              without a launch, before it
 skipped                     whole number              0                              launches that found its lease held
 launch_offset_seconds       seconds or null           0.6                            after its tick
-exit_seconds                seconds or null           0.1                            from stop to exit
+exit_seconds                seconds or null           0.1                            from stop to exit, but for alarms
 platform                    text                      "cron"                         empty: not known
 launcher                    text                      "parallel"
 run_id                      text or null              null                           of the platform

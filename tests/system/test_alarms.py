@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer.core.launcher.past import UNLEARNED_EXIT
 from tests.system.monitor import SECRET, Monitor
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def test_a_host_that_does_not_answer_delays_the_exit_alone_and_no_launch(site: S
     assert "too long" not in done.stderr
     (entry,) = site.json("launches")
     assert (entry["stop_reason"], entry["exit_code"]) == ("empty", 0)
+    assert entry["exit_seconds"] < UNLEARNED_EXIT / 2  # the next launches keep no time free for such a host
 
 
 def test_mail_goes_to_sendmail_with_no_address_on_its_command_line_and_no_secret_beside_it(

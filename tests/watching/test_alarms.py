@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.launcher.past import UNLEARNED_EXIT
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import SECTIONS, Settings
 from pollconsumer.interface.settings.values import DURATION_ALARMS, duration_alarms
@@ -22,6 +24,7 @@ from pollconsumer.watching.alarms import (
     LAPSED_AFTER_MS,
     MOST_CHARACTERS,
     FindingTeller,
+    LaunchAlarms,
     Told,
     changes,
     form_of,
@@ -295,10 +298,32 @@ def test_after_failures_fewer_and_fewer_looks_try_again_until_one_is_taken(telle
     assert heard.told() == ["shop: clocks differ"]
 
 
+@pytest.mark.parametrize(("left", "most"), [(60.0, UNLEARNED_EXIT), (0.8, 0.8)])
+def test_a_launch_tells_in_the_time_of_an_exit_and_before_it_is_cut_off_whoever_does_not_answer(
+    wire: Wire, monkeypatch: pytest.MonkeyPatch, left: float, most: float
+) -> None:
+    waited = [0.0]
+
+    def hang(_: object, __: object, within: float) -> str:
+        waited.append(within)
+        return "nobody answers in time"
+
+    clock = SimpleNamespace(monotonic=lambda: sum(waited))
+    opener = SimpleNamespace(bare_wire=lambda _: wire)
+    for name, found in (
+        ("time", clock), ("opener_of", lambda *_, **__: opener), ("send_request", hang), ("send_mail", hang),
+        ("look", lambda *_: (SimpleNamespace(now=NOW), [BEHIND, SKEWED])),
+    ):  # fmt: skip
+        monkeypatch.setattr(alarms, name, found)
+    doctor = SECTIONS["doctor"](url="https://example.org/secret", mail="ops@example.org")
+    told = LaunchAlarms(Settings(namespace=NAMESPACE, doctor=doctor), lambda _: None, shows_completed=False)
+    told.tell(lambda: left - sum(waited))
+    assert 0.5 < sum(waited) <= most
+
+
 def test_what_does_not_fit_is_told_by_the_next_look(teller: FindingTeller, heard: Heard) -> None:
     for _ in range(4):  # looks that had no time have not failed: the next one tries
         assert tell(teller, BEHIND, left=0.25) == []
-    assert teller.tell([BEHIND], NOW, lambda: 60.0, begun_by=0.0) == []
     assert heard.told() == []
     tell(teller, BEHIND)
     assert heard.told() == ["shop: queue mail is behind"]

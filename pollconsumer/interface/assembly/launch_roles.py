@@ -58,7 +58,7 @@ INTAKE_BUDGET = 2.0
 
 
 class ConsumerRole:
-    """What a consumer's launch prepares, and does once it has the lease, which is then ``held``."""
+    """What a consumer's launch prepares, and does once it has the lease; ``launch`` is then the one that has it."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class ConsumerRole:
     ) -> None:
         """``options_of`` tells the options for the queues that are served, under the rule of the launcher."""
         self._settings, self._programs, self._options_of = settings, programs, options_of
-        self.held = False
+        self.launch: Launch | None = None
         self.handlers: Collection[str] = ()
 
     def prepare(self) -> tuple[Group, Work]:
@@ -113,7 +113,7 @@ class ConsumerRole:
     def _begin(self, launch: Launch, queues: tuple[str, ...]) -> ConsumerOptions:
         """Tell the log and awaiting handlers of the launch, and the hooks that it begins: those of its end are called
         before the process exits, after the lease was released. ConfigurationError if a hook fails."""
-        self.held = True
+        self.launch = launch
         chosen, flight = self._settings.consumer, launch.progress.flight
         identify(launch.id, launch.plan.run_id, flight.the_one)
         until, shared = launch.end.latest, chosen.instances > 1
@@ -161,29 +161,29 @@ def launch_consumer(
     warn_of_another_store(settings)
     on_death = None if programs is None else programs.clear
     run_launch(plan, opener_of(settings), listen, role.prepare, on_death, pinger=pinger)
-    if role.held and settings.dashboard.static is not None:
+    if role.launch is not None and settings.dashboard.static is not None:
         before_exit(wing_part("write_at_end")(settings, settings.dashboard.static))
-    if role.held and alarms is not None:
-        before_exit(alarms.tell)
+    if role.launch is not None and alarms is not None:
+        before_exit(role.launch.unlearned(alarms.tell))
 
 
 def launch_mover(settings: Settings) -> None:
     """Run one launch of the mover."""
     from pollconsumer.runtime.mover import Mover  # a consumer needs none
 
-    options, held = mover_options(settings), False
+    options, holder = mover_options(settings), list[Launch]()
 
     def work(launch: Launch) -> StopReason:
-        nonlocal held
-        held = True
+        holder.append(launch)
         identify(launch.id, launch.plan.run_id)
         with taking_in(settings, launch):
             return Mover(launch, options).run()
 
     listen = listener()
     run_launch(plan_of(settings, settings.mover), opener_of(settings), listen, lambda: (MOVER, work))
-    if held and settings.tells_of_findings:
-        before_exit(wing_part("LaunchAlarms")(settings, listen, shows_completed=False).tell)
+    if holder and settings.tells_of_findings:
+        alarms = wing_part("LaunchAlarms")(settings, listen, shows_completed=False)
+        before_exit(holder[0].unlearned(alarms.tell))
 
 
 def mover_options(settings: Settings) -> MoverOptions:

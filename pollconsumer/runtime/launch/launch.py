@@ -149,6 +149,8 @@ class Launch:
         self.waited_for_long_work = False
         """Whether the launch's own window passed while a holder worked beyond its own."""
         self.released = False
+        self._unlearned = 0.0
+        """Seconds of the exit that later launches do not learn from."""
         self._first_seen: dict[str, float] = {}
         """When the sign of each holder that it waits for was first seen, on the boot clock."""
         self._gone: list[str] = []
@@ -359,9 +361,19 @@ class Launch:
             self._host.before_exit(await_answer)
         self.emit(end)
 
+    def unlearned(self, act: Callable[[Callable[[], float]], None]) -> Callable[[Callable[[], float]], None]:
+        """``act``, done before the exit, without its time in what is learned of that: another host may take it up."""
+
+        def timed(left: Callable[[], float]) -> None:
+            began = self._boot_time()
+            act(left)
+            self._unlearned += self._boot_time() - began
+
+        return timed
+
     def _note_exit(self, ended: float) -> None:
-        """Add to the ledger how long it took from the end to the exit, which is now."""
-        leaving = self._boot_time() - ended
+        """Add to the ledger how long it took from the end to the exit, which is now, without what is `unlearned`."""
+        leaving = self._boot_time() - ended - self._unlearned
         # The lease is released already.
         self.leases.release(self.claim, self.progress.entry(self.claim, ended, leaving))
 
