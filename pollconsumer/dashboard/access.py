@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError
@@ -170,14 +170,12 @@ class DashboardEndpoint:
 
     def __init__(self, app: PollConsumer, visitor: Callable[[Any], Visitor | None]) -> None:
         # Imported lazily: they need jinja2, which `dashboard` itself reports missing.
-        from pollconsumer.dashboard.page_reader import reading_of
-        from pollconsumer.dashboard.server import LONGEST_FORM, Dashboard
+        # Imported lazily: they need jinja2, which `dashboard` itself reports missing.
+        from pollconsumer.dashboard.server import LONGEST_FORM, Dashboard, site_dashboard
 
         @cache
-        def pages() -> Dashboard:
-            calls = calls_of(app)
-            settings = calls.settings()  # read at the first request, as elsewhere in an application
-            return Dashboard(calls, partial(reading_of, settings), SiteAccess(visitor), settings.namespace)
+        def pages() -> Dashboard:  # settings are read at the first request, as elsewhere in an application
+            return site_dashboard(calls_of(app), SiteAccess(visitor))
 
         self._pages = pages
         self.asgi = AsgiApplication(self.answer, lambda _: LONGEST_FORM + 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -55,18 +54,17 @@ def dashboard(host: str, port: int, allow_actions: bool, directory: Path | None)
 
 def _serve(settings: Settings, host: str, port: int, allow_actions: bool) -> None:
     from pollconsumer.dashboard.access import TokenAccess
-    from pollconsumer.dashboard.page_reader import reading_of
     from pollconsumer.dashboard.page_server import guarded, is_loopback, listen, serve
-    from pollconsumer.dashboard.server import Dashboard, SharedStore
+    from pollconsumer.dashboard.server import command_dashboard
 
     token = settings.dashboard.token
     if token is None and (allow_actions or not is_loopback(host)):
         token = secrets.token_urlsafe(24)
-    store = SharedStore(opened())
+    store = opened()
     listening = listen(host, port)
     bound = listening.getsockname()[1]
     access = TokenAccess(token, acts=allow_actions, port=bound)
-    pages = Dashboard(store, partial(reading_of, settings), access, settings.namespace)
+    pages = command_dashboard(settings, store, access, acts=allow_actions)
     shown = f"[{host}]" if ":" in host else host
     given = "" if token is None or settings.dashboard.token else f"?token={token}"
     serve(guarded(pages.answer, host), listening, lambda: print_line(f"http://{shown}:{bound}/{given}"))

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.messages.message import check_handler, check_queue
+from pollconsumer.dashboard.console import Console
 from pollconsumer.dashboard.excerpts import Letters, Sweep, Wanted
 from pollconsumer.store.reading.batch_reader import BatchStatus
 from pollconsumer.store.recurrences import RecurrenceStatus
@@ -28,14 +29,15 @@ class Made(NamedTuple):
 
 
 class PageActions:
-    def __init__(self, store: Store, clock: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, console: Console, who: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store, self._console, self._who, self._clock = store, console, who, clock
         self.actions: dict[str, Callable[[Mapping[str, str]], Iterator[str | Made]]] = {
             "redrive": self._redrive,
             "redrive_all": lambda form: self._sweep(form, self._store.interventions.redrive, "redriven"),
             "purge_all": lambda form: self._sweep(form, self._store.interventions.purge, "purged"),
             "cancel": self._cancel,
             "rerun": self._rerun,
+            "enqueue": self._enqueue,
             "pause": lambda form: self._pause(form, paused=True),
             "resume": lambda form: self._pause(form, paused=False),
             "pause_handler": lambda form: self._pause_handler(form, paused=True),
@@ -65,6 +67,11 @@ class PageActions:
     def _cancel(self, form: Mapping[str, str]) -> Iterator[str]:
         self._store.interventions.cancel(_queue_of(form), _value(form, "id"))
         yield f"Cancelled: {form['id']}"
+
+    def _enqueue(self, form: Mapping[str, str]) -> Iterator[Made]:
+        made = self._console.enqueue(self._store, form, self._who)
+        said = "Nothing is enqueued: this message has the unique key" if made.duplicate else f"Enqueued: {made.id}"
+        yield Made(said, made.queue, made.id)
 
     def _rerun(self, form: Mapping[str, str]) -> Iterator[Made]:
         queue, message_id = _queue_of(form), _value(form, "id")

@@ -18,6 +18,7 @@ from pollconsumer.core.messages.message_steps import Recorded
 from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.dashboard.excerpts import Completions, Excerpts, Letter, LetterGroup, Letters, Wanted, groups_of
 from pollconsumer.interface.settings.model import Settings
+from pollconsumer.runtime.handling.arguments import FormField
 from pollconsumer.store.audit_log import Intervention
 from pollconsumer.store.leases import LAUNCHES_KEPT, MOST_LAUNCHES_KEPT
 from pollconsumer.store.reading.batch_reader import WAITING, BatchStatus
@@ -201,8 +202,34 @@ class OfPast(NamedTuple):
     totals: Sequence[HandlerTotals]
 
 
+class OfEnqueue(NamedTuple):
+    """The form of a new message for ``handler``; empty: it asks for that, one of ``handlers`` or another. ``known``:
+    this process has it, with these ``fields``; ``takes_others``: and with arguments of any other names, too.
+    ``options``: of the message. ``given``: what was filled in, and refused with ``error``."""
+
+    now: int
+    handler: str
+    handlers: Sequence[str]
+    options: Sequence[str]
+    known: bool = False
+    fields: Sequence[FormField] = ()
+    takes_others: bool = True
+    given: Mapping[str, str] = MappingProxyType({})
+    error: str | None = None
+
+
 AnyPage = (
-    OfMessage | OfQueue | OfHandler | OfRecurrence | OfSearch | OfInterventions | OfBatches | OfBatch | OfPast | OfDead
+    OfMessage
+    | OfQueue
+    | OfHandler
+    | OfRecurrence
+    | OfSearch
+    | OfInterventions
+    | OfBatches
+    | OfBatch
+    | OfPast
+    | OfDead
+    | OfEnqueue
 )
 """Any page but the first."""
 

@@ -81,6 +81,9 @@ class Served:
     search: str | None = "search"
     interventions: str | None = "interventions"
 
+    def enqueue(self, handler: str = "") -> str | None:
+        return _query("enqueue", handler=handler) if handler else "enqueue"
+
     def past(self, span: str) -> str | None:
         return _query("past", of=span)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from secrets import token_hex
 from threading import Lock
@@ -14,33 +15,39 @@ from pollconsumer.core.errors import (
     NotFound,
     PermissionDenied,
     PollConsumerError,
+    QueueFull,
     StoreUnreachable,
     UsageError,
 )
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import check_queue
-from pollconsumer.dashboard.access import Access, PageAnswer, Visitor, page_answer, plain_answer, redirect
+from pollconsumer.dashboard.access import Access, PageAnswer, TokenAccess, Visitor, page_answer, plain_answer, redirect
+from pollconsumer.dashboard.console import Console, command_console, site_console
 from pollconsumer.dashboard.excerpts import Wanted
 from pollconsumer.dashboard.page_actions import Made, PageActions
 from pollconsumer.dashboard.page_reader import (
     AnyPage,
     Front,
+    OfEnqueue,
     OfMessage,
     OfPast,
     OfQueue,
     OfSearch,
     PageReader,
     PastSpan,
+    reading_of,
 )
 from pollconsumer.dashboard.pages import ICON, LONGEST_NAME, SCRIPT, STYLE, Pages, Served, static_file
+from pollconsumer.interface.api.app_calls import AppCalls
+from pollconsumer.interface.settings.model import Settings
 from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.store import Store
 from pollconsumer.web.web_exchange import WebRequest, status_of
 
 LONGEST_ADDRESS = 4096
 """Characters of a path and its query."""
-LONGEST_FORM = 8192
-"""Bytes of a form, at most."""
+LONGEST_FORM, MOST_FIELDS = 64 << 10, 200
+"""Bytes of a form, and its fields, at most."""
 MOST_DONE = 32
 """Actions of which a page is still to say what they have done."""
 STATUS: dict[type[PollConsumerError], tuple[int, str]] = {
@@ -48,6 +55,7 @@ STATUS: dict[type[PollConsumerError], tuple[int, str]] = {
     UsageError: (400, "Which one?"),
     BadData: (409, "Not possible"),
     PermissionDenied: (403, "Not permitted"),
+    QueueFull: (429, "The queue is full"),
     StoreUnreachable: (503, "The store does not answer"),
 }
 FILES = {
@@ -64,9 +72,14 @@ class Dashboard:
     """The application. ``reading``: what reads the pages of a store."""
 
     def __init__(
-        self, store: PageStore, reading: Callable[[Store], PageReader], access: Access, namespace: str
+        self,
+        store: PageStore,
+        reading: Callable[[Store], PageReader],
+        access: Access,
+        namespace: str,
+        console: Console,
     ) -> None:
-        self._store, self._reading, self._access = store, reading, access
+        self._store, self._reading, self._access, self._console = store, reading, access, console
         forms = {False: None, True: access.form}
         self._pages = {acts: Pages(namespace, Served(), form) for acts, form in forms.items()}
         self._done: dict[str, str] = {}
@@ -102,6 +115,8 @@ class Dashboard:
                 return page_answer(pages.page(name, page, done))
 
             return self._told(shown)._replace(live=name == "" and refresh is not None)
+        if request.method in ("GET", "HEAD") and visitor.acts and name in FORMS:
+            return self._told(lambda: self._filled_in(name, query))
         if (request.method, name, visitor.acts) == ("POST", "act", True):
             return self._act(request, visitor)
         return self._problem("Not found", "there is no such page", 404)
@@ -122,12 +137,31 @@ class Dashboard:
         if form is None or not self._access.may_act(form.pop("token", ""), request.headers):
             text = "the form is out of date: go back, and reload the page"
             return self._problem("Refused", text, 403)
-        return self._told(lambda: redirect(self._acted(form, visitor)))
+        return self._told(lambda: self._acted_or_asked(form, visitor))
+
+    def _acted_or_asked(self, form: dict[str, str], visitor: Visitor) -> PageAnswer:
+        """The answer to an action; to one that has a page of its own for its form, that page, if it is refused."""
+        try:
+            return redirect(self._acted(form, visitor))
+        except StoreUnreachable:
+            raise
+        except PollConsumerError as error:
+            if (name := form.get("what", "")) not in FORMS:
+                raise
+            return self._filled_in(name, form, error)
+
+    def _filled_in(self, name: str, given: Mapping[str, str], error: PollConsumerError | None = None) -> PageAnswer:
+        """The page of a form, with what was ``given``, and refused with ``error``."""
+        page = self._store.ask(lambda store: FORMS[name](self._console, store, given))
+        if error is None:
+            return page_answer(self._pages[True].page(name, page))
+        status, _ = status_of(error, STATUS, (500, ""))
+        return page_answer(self._pages[True].page(name, page._replace(error=str(error))), status)
 
     def _acted(self, form: dict[str, str], visitor: Visitor) -> str:
         """Do the action of a form. Returns the address of the page about it, which says what was done."""
         with acting_as(visitor.name):
-            *_, done = self._store.ask_for_each(lambda store: PageActions(store).act(form))
+            *_, done = self._store.ask_for_each(lambda store: PageActions(store, self._console, visitor.name).act(form))
         served, address = Served(), "./?"
         said = done.said if isinstance(done, Made) else done
         if isinstance(done, Made):
@@ -187,6 +221,8 @@ READ: dict[str, Read] = {
     "interventions": lambda reading, _: reading.interventions(),
 }
 """What is read for each page, by its address."""
+FORMS: dict[str, Callable[[Console, Store, Query], OfEnqueue]] = {"enqueue": Console.enqueue_form}
+"""The pages of a form, by the action that it asks for, which is their address, too."""
 
 
 def _named(query: Query, name: str) -> str:
@@ -213,7 +249,7 @@ def _form(request: WebRequest) -> dict[str, str] | None:
     """The values of a form that is not too long, each given once."""
     try:
         content = request.read(LONGEST_FORM + 1)
-        read = parse_qs(content.decode("ascii"), max_num_fields=10) if len(content) <= LONGEST_FORM else {}
+        read = parse_qs(content.decode("ascii"), max_num_fields=MOST_FIELDS) if len(content) <= LONGEST_FORM else {}
     except (OSError, ValueError):
         return None
     return {name: values[0] for name, values in read.items() if len(values) == 1}
@@ -246,3 +282,15 @@ class SharedStore:
             if not several:
                 return
             yield several[0]
+
+
+def site_dashboard(calls: AppCalls, access: Access) -> Dashboard:
+    """The pages of an application of a site."""
+    settings = calls.settings()
+    return Dashboard(calls, partial(reading_of, settings), access, settings.namespace, site_console(calls))
+
+
+def command_dashboard(settings: Settings, store: Store, access: TokenAccess, *, acts: bool) -> Dashboard:
+    """The pages of the command. ``acts``: somebody may act from them, so that forms need handlers."""
+    console = command_console(settings, imports=acts)
+    return Dashboard(SharedStore(store), partial(reading_of, settings), access, settings.namespace, console)

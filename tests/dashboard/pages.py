@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.testclient import TestClient
 
+from pollconsumer import PollConsumer
 from pollconsumer.dashboard.access import TokenAccess
+from pollconsumer.dashboard.console import site_console
+from pollconsumer.dashboard.page_actions import PageActions
 from pollconsumer.dashboard.page_reader import PageReader
 from pollconsumer.dashboard.page_server import guarded
 from pollconsumer.dashboard.server import LONGEST_FORM, Dashboard, SharedStore
@@ -15,6 +18,7 @@ from pollconsumer.store.store import Store
 from pollconsumer.web.web_exchange import AsgiApplication
 from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE
+from tests.inner import calls_of
 
 if TYPE_CHECKING:
     from pollconsumer.dashboard.access import Access
@@ -80,25 +84,31 @@ def reading(wire: Wire) -> PageReader:
     return PageReader(Store(wire, NAMESPACE), expected_as_set(), None)
 
 
-def pages_of(store: PageStore, access: Access) -> Dashboard:
-    return Dashboard(store, lambda store: reading(store.wire), access, NAMESPACE)
+def pages_of(store: PageStore, access: Access, app: PollConsumer | None = None) -> Dashboard:
+    """``app``: makes what forms ask for."""
+    console = site_console(calls_of(app or PollConsumer()))
+    return Dashboard(store, lambda store: reading(store.wire), access, NAMESPACE, console)
 
 
-def answers(wire: Wire, *, token: str | None = None, acts: bool = False) -> Answers:
+def acting(wire: Wire, **options: Any) -> PageActions:
+    return PageActions(Store(wire, NAMESPACE), site_console(calls_of(PollConsumer())), "ada", **options)
+
+
+def answers(wire: Wire, app: PollConsumer | None = None, *, token: str | None = None, acts: bool = False) -> Answers:
     """Those of a server of our own."""
-    pages = pages_of(SharedStore(Store(wire, NAMESPACE)), TokenAccess(token, acts=acts, port=8080))
+    pages = pages_of(SharedStore(Store(wire, NAMESPACE)), TokenAccess(token, acts=acts, port=8080), app)
     return guarded(pages.answer, "127.0.0.1")
 
 
-def browser(wire: Wire, *, token: str | None = None, acts: bool = False) -> TestClient:
+def browser(wire: Wire, app: PollConsumer | None = None, *, token: str | None = None, acts: bool = False) -> TestClient:
     """One that has opened no page yet."""
-    app = AsgiApplication(answers(wire, token=token, acts=acts), lambda _: LONGEST_FORM + 1)
-    return TestClient(app, base_url=f"http://{HOST}", follow_redirects=False)
+    site = AsgiApplication(answers(wire, app, token=token, acts=acts), lambda _: LONGEST_FORM + 1)
+    return TestClient(site, base_url=f"http://{HOST}", follow_redirects=False)
 
 
-def admitted(wire: Wire) -> TestClient:
+def admitted(wire: Wire, app: PollConsumer | None = None) -> TestClient:
     """One that may act."""
-    client = browser(wire, token=TOKEN, acts=True)
+    client = browser(wire, app, token=TOKEN, acts=True)
     assert client.get("/", params={"token": TOKEN}).status_code == 303
     return client
 

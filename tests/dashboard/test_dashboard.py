@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer import PollConsumer
 from pollconsumer.core.choices import Overlap
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.dashboard.access import HEADERS, LIVE
 from pollconsumer.dashboard.excerpts import Letters, Sweep, Wanted, mark_of
-from pollconsumer.dashboard.page_actions import SWEEP_WITHIN, PageActions
+from pollconsumer.dashboard.page_actions import SWEEP_WITHIN
+from pollconsumer.dashboard.server import LONGEST_FORM
 from pollconsumer.store.audit_log import acting_as, note
 from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.interventions import HandlerPauses, Interventions
@@ -25,7 +27,7 @@ from pollconsumer.store.recurrences import LaunchRecurrences
 from pollconsumer.store.store import Store
 from tests.conftest import NAMESPACE
 from tests.dashboard.batch_scene import a_batch
-from tests.dashboard.pages import HOST, TOKEN, Document, admitted, browser, reading, seen
+from tests.dashboard.pages import HOST, TOKEN, Document, acting, admitted, browser, reading, seen
 from tests.dashboard.scenes import Scene, bad_hour, usual
 from tests.leaving_out import long
 from tests.site import wait_until
@@ -367,14 +369,17 @@ def test_without_the_cookie_no_page_says_anything(scene: Scene, wire: Wire) -> N
     assert client.post("/act", data={"what": "pause", "queue": QUEUE}).status_code == 403
 
 
-def test_every_form_of_the_pages_can_be_sent(scene: Scene, wire: Wire) -> None:
+def test_every_form_of_the_pages_can_be_sent(scene: Scene, wire: Wire, valkey: Server) -> None:
     """Each is sent as it stands on its page; each is possible, and answers with a page."""
     bad_hour(scene)
     RedisStore(wire, NAMESPACE).enqueue([message("scheduled", delay=HOUR)])
     a_batch(wire)
-    client = admitted(wire)
+    app = PollConsumer(store=valkey.url, namespace=NAMESPACE)
+    app.handler("mail.send")(lambda to="ada": to)
+    client = admitted(wire, app)
     addresses = [
         "./",
+        "enqueue?handler=mail.send",
         "message?queue=mail&id=dead-1",
         "message?queue=mail&id=scheduled",
         "dead?queue=mail",
@@ -394,7 +399,7 @@ def test_every_form_of_the_pages_can_be_sent(scene: Scene, wire: Wire) -> None:
                 seen(client, answer.headers["location"])
                 done.add(what)
         again.add(address)
-    assert done == PageActions(Store(wire, NAMESPACE)).actions.keys()
+    assert done == acting(wire).actions.keys()
 
 
 def form_of(client: TestClient, address: str, what: str) -> dict[str, str]:
@@ -539,10 +544,10 @@ def test_letters_that_die_again_meanwhile_are_not_redriven_for_ever(wire: Wire) 
 
 def test_an_action_on_many_ends_in_time_and_says_that_there_are_more(wire: Wire) -> None:
     letters(wire, mail=900)
-    acting = PageActions(Store(wire, NAMESPACE), clock=lambda: next(clock))
+    acts = acting(wire, clock=lambda: next(clock))
     clock = count(0.0, SWEEP_WITHIN / 4)
     for _ in range(2):
-        *_, said = acting.act({"what": "purge_all"})
+        *_, said = acts.act({"what": "purge_all"})
         assert said == "300 dead letters purged; that took 20 s: press the button again for the rest"
 
 
@@ -556,7 +561,7 @@ def test_an_action_on_many_ends_in_time_and_says_that_there_are_more(wire: Wire)
         ({}, {"sec-fetch-site": "cross-site"}),
         ({}, {"sec-fetch-site": "same-site"}),
         ({}, {"sec-fetch-site": "cross-site", "origin": f"http://{HOST}"}),
-        ({"padding": "x" * 9000}, {}),
+        ({"padding": "x" * LONGEST_FORM}, {}),
     ],
 )
 def test_a_form_from_elsewhere_is_refused(change: dict[str, str], headers: dict[str, str], wire: Wire) -> None:

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.dashboard.files import write_pages
-from pollconsumer.dashboard.page_actions import SWEEP_WITHIN, PageActions
+from pollconsumer.dashboard.page_actions import SWEEP_WITHIN
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import PER_CHUNK
-from pollconsumer.store.store import Store
 from tests.conftest import NAMESPACE
 from tests.dashboard.batch_scene import SIDE, a_batch
-from tests.dashboard.pages import Document, admitted, browser, reading, seen
+from tests.dashboard.pages import Document, acting, admitted, browser, reading, seen
 from tests.store.acting import QUEUE, Launch, die
 from tests.store.batching import HOME, OTHER, OneBatch, member, new_batch
 
@@ -135,8 +134,8 @@ def test_an_action_on_a_large_batch_ends_in_time_and_says_that_there_is_more(wir
     batch.close(4 * PER_CHUNK)
     form = {"what": "cancel_batch", "queue": HOME, "id": "b"}
     clock = count(0.0, SWEEP_WITHIN / 3)
-    acting = PageActions(Store(wire, NAMESPACE), clock=lambda: next(clock))
-    *_, said = acting.act(form)
+    acts = acting(wire, clock=lambda: next(clock))
+    *_, said = acts.act(form)
     assert said == "3 members cancelled; that took 20 s: press the button again for the rest"
 
 

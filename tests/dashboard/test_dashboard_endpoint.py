@@ -13,8 +13,10 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 from pollconsumer import PollConsumer
+from pollconsumer.audit import interventions
 from pollconsumer.dashboard import DashboardEndpoint, Visitor
 from pollconsumer.dashboard.access import HEADERS
+from pollconsumer.dashboard.server import LONGEST_FORM
 from pollconsumer.store import rights
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
@@ -105,6 +107,23 @@ def test_who_may_only_look_has_no_button_and_can_send_no_form(client: httpx.Clie
     assert "scheduled" in seen(client, "bob", "message?queue=mail&id=a").text
 
 
+def test_who_may_act_enqueues_for_a_handler_of_the_site_in_their_own_name(
+    app: PollConsumer, client: httpx.Client
+) -> None:
+    app.handler("greet", queue="mail")(lambda name: name)
+    assert client.get("/queue/enqueue", headers={"who": "bob"}).status_code == 404
+    assert "enqueue?handler=greet" in seen(client, "ada", "enqueue").links()
+    form = next(each for each in seen(client, "ada", "enqueue?handler=greet").forms() if "handler" in each)
+    refused = client.post("/queue/act", data=form, headers=OURS | {"who": "ada"})
+    assert (refused.status_code, "arguments of greet: missing name" in refused.text) == (409, True)
+    taken = client.post("/queue/act", data=form | {"arg.name": "eve"}, headers=OURS | {"who": "ada"})
+    assert taken.status_code == 303
+    [message] = app.messages(handler="greet")
+    assert (message.status().created_by, message.status().payload) == ("ada", {"name": "eve"})
+    [note] = interventions(app)
+    assert (note.who, note.what, note.names) == ("ada", "enqueue", (message.id,))
+
+
 def test_who_may_act_cancels_a_message_and_is_told(client: httpx.Client) -> None:
     form = seen(client, "ada", "message?queue=mail&id=a").forms()[0]
     answer = client.post("/queue/act", data=form, headers=OURS | {"who": "ada"})
@@ -132,7 +151,10 @@ def test_a_form_of_which_the_browser_does_not_say_that_it_is_ours_is_refused(
 ) -> None:
     form = seen(client, "ada", "message?queue=mail&id=a").forms()[0]
     assert client.post("/queue/act", data=form, headers=headers | {"who": "ada"}).status_code == 403
-    assert client.post("/queue/act", data=form | {"x": "x" * 9000}, headers=OURS | {"who": "ada"}).status_code == 403
+    assert (
+        client.post("/queue/act", data=form | {"x": "x" * LONGEST_FORM}, headers=OURS | {"who": "ada"}).status_code
+        == 403
+    )
     assert "scheduled" in seen(client, "ada", "message?queue=mail&id=a").text
 
 

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.dashboard.page_actions import PageActions
-from pollconsumer.store.store import Store
 from tests.conftest import NAMESPACE
 from tests.dashboard.batch_scene import a_batch
 from tests.dashboard.chromium import MISSING, Chromium
-from tests.dashboard.pages import reading
+from tests.dashboard.pages import acting, reading
 from tests.dashboard.scenes import Scene, bad_hour
 from tests.site import wait_until
 from tests.store.acting import HOUR, QUEUE, message
@@ -39,6 +37,7 @@ PAGES = (
     "message?queue=mail&id=scheduled",
     "dead?queue=mail",
     "handler?name=mail.send",
+    "enqueue?handler=fatal",
     "recurrence?name=check",
     f"batch?queue={HOME}&id=b",
 )
@@ -98,7 +97,7 @@ def test_every_button_does_what_it_says(chromium: Chromium, wire: Wire, address:
             assert chromium.all("[role=status]"), f"{what} of {page}: {chromium.text}"
             clicked_here.add(what)
         done |= clicked_here
-    assert done == PageActions(Store(wire, NAMESPACE)).actions.keys()
+    assert done == acting(wire).actions.keys()
     found = reading(wire)
     assert found.message("dead-1", QUEUE).message.generation == 1
     assert found.message("scheduled", QUEUE).message.state == "cancelled"

@@ -44,6 +44,17 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 """Makes a payload of today's form from one that does not fit."""
 
 
+class FormField(NamedTuple):
+    """A parameter, as a form asks for its argument. ``annotation``: its text, empty for none; ``kinds``: types of JSON;
+    ``default``: None for an argument that must be given, too."""
+
+    name: str
+    annotation: str
+    kinds: Kinds
+    required: bool
+    default: Any
+
+
 class _Plan(NamedTuple):
     """The types of each parameter, and of ``**kwargs`` (``others``)."""
 
@@ -124,6 +135,24 @@ class Arguments:
         if not isinstance(name, str):
             return False
         return name in self._named or (self._rest is not None and (name != "context" or not self.takes_context))
+
+    @property
+    def takes_others(self) -> bool:
+        """Whether a message may have arguments of any other names."""
+        return self._rest is not None
+
+    def form_fields(self) -> list[FormField]:
+        """The parameters that a message has arguments for by name."""
+        return [
+            FormField(
+                name,
+                _text_of(parameter.annotation),
+                self._plan.kinds[name],
+                name in self.required,
+                None if name in self.required else parameter.default,
+            )
+            for name, parameter in self._named.items()
+        ]
 
     def of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The payload for these arguments. TypeError if they do not fit."""
@@ -302,6 +331,12 @@ def _converted(payload: dict[str, Any], kinds_of: dict[str, Kinds], converts: di
     if problems:
         raise bad_arguments(problems)
     return arguments
+
+
+def _text_of(annotation: Any) -> str:
+    if annotation is inspect.Parameter.empty:
+        return ""
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
 def _instant(value: Any) -> datetime | None:

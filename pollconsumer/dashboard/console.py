@@ -1,0 +1,140 @@
+"""What the forms of the pages make: checked as a call in Python is, by the handlers that this process has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from pollconsumer.core import json_values
+from pollconsumer.core.errors import BadData, ConfigurationError
+from pollconsumer.core.messages.message import LONGEST_CREATOR, check_handler
+from pollconsumer.core.notation.text import printable
+from pollconsumer.core.users_code import refusing
+from pollconsumer.dashboard.page_reader import OfEnqueue
+from pollconsumer.interface.api.app import PATIENCE
+from pollconsumer.interface.api.app_calls import AppCalls
+from pollconsumer.interface.api.handle import Handle
+from pollconsumer.interface.api.registry import RegisteredHandler, registry
+from pollconsumer.interface.api.slips import check_arguments, check_retry, refuse_handler
+from pollconsumer.interface.assembly.handlers import import_handlers
+from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.settings.model import Settings
+from pollconsumer.runtime.handling.arguments import FormField
+from pollconsumer.store.audit_log import demand_operator, note
+from pollconsumer.store.store import Store
+
+ARGUMENT = "arg."
+"""How the names of a form's inputs begin that are arguments of a handler."""
+OF_MESSAGE = ("queue", "in_", "priority", "key", "order_key", "expires", "timeout", "max_attempts", "retry")
+WHOLE = frozenset({"priority", "max_attempts"})
+"""Options that are whole numbers; the others are text."""
+ELSEWHERE = "if another program has it, name its queue"
+
+
+class Console:
+    """``app_of``: the application that makes a handler's messages."""
+
+    def __init__(self, app_of: Callable[[str], AppCalls]) -> None:
+        self._app_of = app_of
+
+    def handlers(self) -> list[str]:
+        """The handlers, programs among them, that this process has for its store."""
+        app = self._app_of("")
+        names = {name for each in registry.apps if each.place == app.place for name in each.handlers}
+        return sorted({*names, *app.handlers, *app.settings().commands})
+
+    def enqueue_form(self, store: Store, given: Mapping[str, str]) -> OfEnqueue:
+        handler = given.get("handler", "")
+        page = OfEnqueue(store.inspector.now(), handler, self.handlers(), OF_MESSAGE, given=given)
+        known = self._known(check_handler(handler)) if handler else None
+        if known is None:
+            return page._replace(known=handler in page.handlers)
+        fields = known.arguments.form_fields()
+        return page._replace(known=True, fields=fields, takes_others=known.arguments.takes_others)
+
+    def enqueue(self, store: Store, form: Mapping[str, str], who: str) -> Handle[Any]:
+        """Enqueue the message of a form, in the name of ``who``, which the audit log has, too. Raises as
+        ``PollConsumer.enqueue``; BadData for an unknown handler whose queue is not named, and for arguments that do not
+        fit."""
+        handler, options = _given(form, "handler"), _options(form, OF_MESSAGE)
+        app, known = self._app_of(handler), self._known(handler)
+        payload = _object(form.get("payload", "")) | _arguments(known, form)
+        if known is not None:
+            check_arguments(known, payload)
+            check_retry(known, options.get("retry"))
+        elif "queue" not in options and handler not in app.settings().commands:
+            refuse_handler(handler, self.handlers(), ELSEWHERE)
+        try:
+            message = app.new_message(handler, payload, created_by=printable(who)[:LONGEST_CREATOR], **options)
+        except TypeError as error:
+            raise BadData(str(error)) from None
+        demand_operator(store.wire, store.keys, store.keys.queue(message.queue, "rows"))
+        with refusing("message", handler, "a hook or the codec"):
+            handle = app.enqueue_one(message)
+        note(store.wire, store.keys, "enqueue", handle.queue, [handle.id])
+        return handle
+
+    def _known(self, handler: str) -> RegisteredHandler | None:
+        return self._app_of(handler).known(handler)
+
+
+def site_console(app: AppCalls) -> Console:
+    """That of an application of a site."""
+    return Console(lambda _: app)
+
+
+def command_console(settings: Settings, *, imports: bool) -> Console:
+    """That of the command: each handler's messages are made by the application that has it. ``imports``: the modules of
+    the configuration are imported; if they cannot be, a warning says that arguments are not checked."""
+    try:
+        if imports:
+            import_handlers(settings)
+    except ConfigurationError as error:
+        log.warning("%s", f"forms know no handlers, and check no arguments: {error}")
+    of_none = AppCalls(None, None, None, PATIENCE, None)
+    apps = [each for each in registry.apps if isinstance(each, AppCalls) and each.place == of_none.place]
+    return Console(lambda handler: next((each for each in apps if handler in each.handlers), of_none))
+
+
+def _given(form: Mapping[str, str], name: str) -> str:
+    if not form.get(name, ""):
+        raise BadData(name, None, "give one")
+    return form[name]
+
+
+def _options(form: Mapping[str, str], names: Iterable[str]) -> Any:
+    """The options that are filled in."""
+    return {name: _whole(name, form[name]) if name in WHOLE else form[name] for name in names if form.get(name)}
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise BadData(name, text, "must be a whole number") from None
+
+
+def _object(text: str) -> dict[str, Any]:
+    """The JSON object in ``text``; empty if that is."""
+    try:
+        value = json_values.parse(text.encode() if text.strip() else b"{}")
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise BadData("payload", None, f"is no JSON object: write {json.dumps({'name': 'Ada'})}")
+    return value
+
+
+def _arguments(known: RegisteredHandler | None, form: Mapping[str, str]) -> dict[str, Any]:
+    fields = [] if known is None else known.arguments.form_fields()
+    return {each.name: _argument(each, text) for each in fields if (text := form.get(f"{ARGUMENT}{each.name}"))}
+
+
+def _argument(field: FormField, text: str) -> Any:
+    """What was filled in: JSON, or else text; of a parameter that takes text alone, that text."""
+    if field.kinds is None or not {*field.kinds} <= {str, type(None)}:
+        with suppress(ValueError):
+            return json_values.parse(text.encode())
+    return text
