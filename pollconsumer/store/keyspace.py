@@ -70,6 +70,7 @@ QUEUE_KEYS = {
         "→ signals",
     ),
     "progress": Key("yp", "hash", "id → instant, and how far its handler has come"),
+    "logs": Key("yl", "hash", "id → a line for each attempt: when it was reserved, its number, what it has logged"),
     "stops": Key("kz", "hash", "id → instant at which a person asked a message in hand to stop"),
     "stop_marker": Key("kx", "list", "by fence, which follows: one element while a launch is to look for these"),
     "recurrences": Key("n", "hash", "name → definition"),

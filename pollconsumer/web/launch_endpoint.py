@@ -22,7 +22,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import check_queue
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.interface.api.app import PollConsumer, calls_of
-from pollconsumer.interface.api.described import describe, describe_recurrence
+from pollconsumer.interface.api.described import describe, describe_recurrence, log_as_json
 from pollconsumer.interface.api.recurrences import decoded_status
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import WebSettings
@@ -59,7 +59,7 @@ TokenName = Literal["token", "enqueue_token", "manage_token"]
 """The setting that a request's token is compared with."""
 STATE = ("id", "queue", "handler", "state", "attempts")
 """What the sender of messages is told of one; and what who manages them is told beside that."""
-DETAILS = ("created_by", "last_error", "result", "progress", "timestamps", "durations")
+DETAILS = ("created_by", "last_error", "result", "progress", "log", "timestamps", "durations")
 WHO = "web"
 """The name in the audit log of whoever has the token for managing."""
 
@@ -164,7 +164,8 @@ class LaunchEndpoint:
     def _tell(self, request: WebRequest, message_id: str) -> WebAnswer:
         """Tell the state of a message; who manages messages is told its times, error and result, too."""
         manages = _has(request, self._calls.settings().web, "manage_token")
-        told = describe(self._calls.look(_queue_of(request), message_id))
+        message = self._calls.look(_queue_of(request), message_id)
+        told = describe(message) | {"log": log_as_json(message)}
         return WebAnswer(200, {name: told[name] for name in (*STATE, *(DETAILS if manages else ()))})
 
     def _cancel(self, request: WebRequest, message_id: str) -> WebAnswer:

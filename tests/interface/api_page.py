@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ForwardRef, is_typeddict
 
 import pollconsumer
 from pollconsumer import audit, dashboard, django, otel, sentry, testing, web
-from pollconsumer.core.messages.message_steps import Progress
+from pollconsumer.core.messages.message_steps import AttemptLog, Progress
 from pollconsumer.interface.api.batches import AppBatch, AppBatches, Chain, LinkHandle, Messages, OpenBatch
 from pollconsumer.interface.api.handler_function import Args, BoundHandler, HandlerFunction
 from pollconsumer.interface.api.recurrences import AppRecurrences, PutOptions
@@ -54,6 +54,7 @@ GIVEN: dict[str, Any] = {
     "app.recurrences.history(…)": Occurred,
     "handle.status()": Message,
     "handle.progress": Progress,
+    "handle.log": AttemptLog,
     "context.previous": Previous,
     "batch.results(), batch.failures()": MemberOutcome,
 }

@@ -54,6 +54,11 @@ signals.name                text                      "approved"
 signals.at                  instant                   "2026-11-27T08:00:00.060Z"     sent
 signals.value               any                       {"by": "ann"}
 """
+_LOG = """log                         list of object  of each attempt that logged anything
+log.attempt                 whole number              1
+log.at                      instant                   "2026-11-27T08:00:00.004Z"     reserved for it
+log.text                    any                       "2026-11-27T08:00:00.010Z info mail: sent\\n"
+"""
 _QUEUE = """
 name                        text                      "default"
 ready                       whole number              3
@@ -165,7 +170,7 @@ TEXTS = {
 id                          text                      "a"
 duplicate                   true or false or null     false                          null: spooled
 """,
-    "status a": f"{_MESSAGE}{_WORK}",
+    "status a": f"{_MESSAGE}{_WORK}{_LOG}",
     "status": _below("queues", "list of object", _QUEUE)
     + """
 overdue                     whole number              0
@@ -179,7 +184,7 @@ paused_handlers             list of text              []
     + _below("launches", "list of object", _LAUNCH),
     "list": _MESSAGE,
     "dead list": _MESSAGE,
-    "dead show f": f"{_MESSAGE}raw                         text or null              null\n",
+    "dead show f": f"{_MESSAGE}raw                         text or null              null\n{_LOG}",
     "dead redrive f": f"redriven                    whole number              1\n{_LEFT}",
     "dead purge --yes g": f"purged                      whole number              1\n{_LEFT}",
     "cancel --handler record --queue other": """

@@ -18,7 +18,7 @@ import click
 
 from pollconsumer.interface.cli.group import group
 from pollconsumer.interface.settings.declared import Settings
-from pollconsumer.interface.settings.model import READ_DURATION, TABLE
+from pollconsumer.interface.settings.model import READ_DURATION, READ_KEPT_SIZE, TABLE
 from pollconsumer.interface.settings.names import variable
 from tests.interface.api_page import api
 from tests.interface.field_table import described, meaning, written_table
@@ -104,6 +104,8 @@ def written(setting: DeclaredField) -> str:
     """The default as the file would have it; empty if there is none."""
     if setting.default in (None, "", (), {}):
         return ""
+    if setting.reads == READ_KEPT_SIZE:
+        return f'"{setting.default // 1024}KiB"'
     return f'"{setting.default:g}s"' if setting.reads == READ_DURATION else json.dumps(setting.default)
 
 

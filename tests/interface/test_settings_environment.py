@@ -42,6 +42,7 @@ WRITTEN = {
     "dashboard.url": ('"https://h/queue"', "https://h/queue"),
     "pings.url": ('"https://h/x"', "https://h/x"),
     "logs.target": ('"launch.log"', "launch.log"),
+    "logs.keep": ('"16KiB"', "16KiB"),
     "dashboard.static": ('"/var/www/queue"', "/var/www/queue"),
     "dashboard.token": ('"a-token-of-sixteen"', "a-token-of-sixteen"),
     "web.token": ('"a-token-of-sixteen"', "a-token-of-sixteen"),

@@ -90,7 +90,7 @@ def test_none_is_stored_before_an_earlier_one_that_is_taken_along(
         assert taken is not None
         store.reports.append(taken)
     assert store.tried.wait(30)
-    assert [each["mail"][b"a"].done for each in store.reports] == [1, 2]
+    assert [each["mail"][b"a"] for each in store.reports] == [Progress(1), Progress(2)]
 
 
 def test_the_last_report_is_stored_again_once_a_store_that_was_away_is_back(store: Store) -> None:

@@ -167,6 +167,15 @@ class Progress(NamedTuple):
         return f"{number} {self.note}".rstrip()
 
 
+class AttemptLog(NamedTuple):
+    """What one attempt has logged and printed, the end of it. ``at``: when its launch reserved the message, by the
+    server's clock. ``text`` is what is stored in its place, an object, if it is encoded and the codec is not here."""
+
+    attempt: int
+    at: datetime
+    text: Any
+
+
 def checked(done: float, total: float | None, note: str) -> Progress:
     """The progress that a handler reports. BadData for a number that is none or is not finite, or for a long note."""
     for name, number in (("done", done), ("total", 0 if total is None else total)):

@@ -55,6 +55,11 @@ def recorded_as_json(recorded: Recorded) -> dict[str, Any]:
     }
 
 
+def log_as_json(message: Message) -> list[dict[str, Any]]:
+    """What a message's attempts have logged, as ``--json`` shows it."""
+    return [{"attempt": each.attempt, "at": iso(each.at), "text": shown_value(each.text)} for each in message.log]
+
+
 def describe_recurrence(standing: RecurrenceStatus) -> dict[str, Any]:
     """A recurrence as ``--json`` shows it. If its definition is unreadable, the keys of the definition are None."""
     rule, previous = standing.recurrence, standing.previous

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, cast
@@ -31,7 +31,7 @@ from pollconsumer.runtime.handling.slot_waits import slot_waits
 from pollconsumer.runtime.new_messages import due_ms, milliseconds
 
 if TYPE_CHECKING:
-    from pollconsumer.core.messages.message_steps import Progress
+    from pollconsumer.core.messages.message_steps import AttemptLog, Progress
     from pollconsumer.store.reading.messages import Message
     from pollconsumer.store.store import Store
 
@@ -167,6 +167,12 @@ class Handle(Generic[R]):
     def progress(self) -> Progress | None:
         """How far its handler says it has come, in the last attempt that said anything. Raises as ``state``."""
         return self.status().progress
+
+    @property
+    def log(self) -> Sequence[AttemptLog]:
+        """What its handler has logged and printed, the end of it: of each attempt that has logged anything, the
+        earliest first. Raises as ``state``."""
+        return self.status().log
 
     def cancel(self) -> None:
         """Cancel the message, if it is not reserved yet; BadData if it is too late. NotFound, StoreUnreachable."""

@@ -367,9 +367,10 @@ class StoreCalls:
         return self.decoded(await self.ask_async(_looking(queue, message_id)))
 
     def decoded(self, message: Message) -> Message:
-        """``message`` with its payload and its result decoded, as far as the codec can."""
+        """``message`` with its payload, its result and its log decoded, as far as the codec can."""
         payload, result = (readable_value(each, self.codec) for each in (message.payload, message.result))
-        return message._replace(payload=payload, result=result)
+        log = [each._replace(text=readable_value(each.text, self.codec)) for each in message.log]
+        return message._replace(payload=payload, result=result, log=log)
 
     def handle_of(self, message: Message) -> Handle[Any]:
         message = self.decoded(message)

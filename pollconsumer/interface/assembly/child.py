@@ -26,6 +26,7 @@ from pollconsumer.runtime.children.protocol import FrameConnection, decode_refus
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
+from pollconsumer.runtime.handling.kept_lines import kept_lines
 from pollconsumer.runtime.handling.slot_waits import IN_SLOT, ServedQueues, SlotWaits, serve_here
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.system import standard_error
@@ -50,6 +51,7 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     directory = Path(introduction["directory"])
     settings = settings_of(introduction["settings"], directory, Path(config) if config else None, lenient=True)
     direct_log(settings)
+    logs.keep_lines(settings.logs.keep)
     identify(*introduction["identity"])
     if (damping := introduction["streaks"]) is not None:
         logs.damp(LaunchStreaks(damping["name"], settings.state_files(), launch=damping["launch"]))
@@ -64,45 +66,58 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     logs.warn_of_lost_output(lost_output())
 
 
-class Reports:
-    """Sends a handler's progress now and then, with the lock ``sending`` held."""
-
-    def __init__(self, connection: FrameConnection, sending: threading.Lock) -> None:
-        self._connection, self._sending, self._lock = connection, sending, threading.Lock()
-        self._waits, self._taken = False, threading.Event()
-        self._unsent: dict[str, Any] = {}
-
-    def report(self, _message: object, progress: Progress) -> None:
-        with self._lock:
-            self._unsent = {"progress": progress[:3]}
-            if not self._waits:
-                with suppress(RuntimeError):  # the system refuses a thread: the last one goes with the outcome
-                    start_thread("progress", self._send)
-                    self._waits = True
-
-    def take(self) -> dict[str, Any]:
-        """The last report, if it was not sent. From now on none is sent."""
-        with self._lock:
-            self._taken.set()
-            last, self._unsent = self._unsent, {}
-            return last
-
-    def _send(self) -> None:
-        if self._taken.wait(REPORT_EVERY):
-            return
-        with self._sending, self._lock, suppress(OSError):  # the launch is gone
-            self._waits = False
-            if self._unsent:
-                self._connection.send(self._unsent)
-                self._unsent = {}
-
-
 class Handed(NamedTuple):
     """A message in hand, as the launch names it."""
 
     name: str
     handler: str
     attempt: int
+
+
+class Reports:
+    """Sends a handler's progress, and what it logs, now and then, with the lock ``sending`` held."""
+
+    def __init__(self, connection: FrameConnection, sending: threading.Lock, handed: Handed) -> None:
+        self._connection, self._sending, self._lock = connection, sending, threading.Lock()
+        self._begun, self._taken = False, threading.Event()
+        self._unsent: dict[str, Any] = {}
+        self._handed, self._lines, self._pid = handed, kept_lines(), os.getpid()
+        if self._lines is not None:
+            self._lines.begun = self._begin
+
+    def report(self, _message: object, progress: Progress) -> None:
+        with self._lock:
+            self._unsent = {"progress": progress[:3]}
+        self._begin()
+
+    def take(self) -> dict[str, Any]:
+        """What was not sent. From now on nothing is sent."""
+        with self._lock:
+            self._taken.set()
+            last = self._last()
+            if self._lines is not None:
+                self._lines.tails.clear()
+            return last
+
+    def _begin(self) -> None:
+        """Begin to send, unless that goes on already, or the handler has forked this process."""
+        if not self._begun and os.getpid() == self._pid:
+            self._begun = True
+            with suppress(RuntimeError):  # the system refuses a thread: the last one goes with the outcome
+                start_thread("progress", self._send)
+
+    def _last(self) -> dict[str, Any]:
+        last, self._unsent = self._unsent, {}
+        if self._lines is not None and (text := self._lines.news(self._handed)) is not None:
+            last["log"] = text
+        return last
+
+    def _send(self) -> None:
+        with suppress(OSError):  # the launch is gone
+            while not self._taken.wait(REPORT_EVERY):
+                with self._sending, self._lock:
+                    if last := self._last():
+                        self._connection.send(last)
 
 
 class _WaitsTold(SlotWaits):
@@ -174,7 +189,7 @@ class _ChildServer:
         handler = self._handlers[given["handler"]]
         if given["timeout"] != handler.timeout:
             handler = handler.with_timeout(given["timeout"])  # the message's own
-        reports = Reports(self._connection, self._asking)
+        reports = Reports(self._connection, self._asking, handed)
         situation = Situation(
             lambda began, limit=inf: min(given["deadline"], began + limit),
             lambda: self._cancelled,

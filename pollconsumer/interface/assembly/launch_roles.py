@@ -36,6 +36,7 @@ from pollconsumer.interface.settings.owners import warn_of_another_store
 from pollconsumer.interface.settings.values import parse_keep
 from pollconsumer.interface.user_imports import shadowed
 from pollconsumer.runtime.handling.handler import Handler, begin_launch
+from pollconsumer.runtime.handling.kept_lines import kept_lines
 from pollconsumer.runtime.handling.slot_waits import ServedQueues, SlotWaits, serve_here
 from pollconsumer.runtime.launch.launch import Launch, LaunchPlan, Work, run_launch
 from pollconsumer.runtime.launch.next_launches import launched_ago, next_launches
@@ -122,7 +123,8 @@ class ConsumerRole:
         if hooks:
             before_exit(begin_launch(hooks))
         options = self._options_of(queues, launch.plan.launcher.rule)
-        return options._replace(new_monitors=partial(_monitors, self._settings, launch), min_margin=launch.min_margin)
+        monitors = partial(_monitors, self._settings, launch)
+        return options._replace(new_monitors=monitors, min_margin=launch.min_margin, kept_lines=kept_lines())
 
 
 def launch_consumer(

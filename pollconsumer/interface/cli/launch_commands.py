@@ -42,6 +42,7 @@ def run(if_free: bool, until_empty: bool, max_messages: int | None, linger: floa
     settings = _settings_of_launch(settings, "consumer", flags)
     problems = outlast_readers()
     before_exit(lambda _: logs.warn_of_lost_output(problems()))
+    logs.keep_lines(settings.logs.keep)
     launch_consumer(
         settings,
         if_free=if_free,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pollconsumer.core.lifecycle import State
@@ -61,6 +62,13 @@ def print_message(details: dict[str, Any]) -> None:
     print_table(("id", details["id"]), rows)
     if details["traceback"]:
         print_quoted(details["traceback"])
+    _print_log(details.get("log", ()))
+
+
+def _print_log(log: Sequence[dict[str, Any]]) -> None:
+    for each in log:
+        text = each["text"] if isinstance(each["text"], str) else json_text(each["text"])
+        print_quoted(f"log of attempt {each['attempt']}, reserved at {each['at']}\n{text.rstrip()}")
 
 
 def _head(details: dict[str, Any]) -> str | None:

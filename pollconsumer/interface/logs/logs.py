@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from traceback import format_exception
 from types import MappingProxyType
@@ -23,10 +24,12 @@ from typing import Any, TextIO
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PollConsumerError, StoreUnreachable, UsageError
 from pollconsumer.core.news.repeats import Streaks
 from pollconsumer.core.notation.digests import sha256
+from pollconsumer.core.notation.instants import iso_of
 from pollconsumer.core.notation.text import printable, printable_lines, redacted
 from pollconsumer.core.users_code import MOST_CHARACTERS, called, described, text_of
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.command_line import values_of
+from pollconsumer.runtime.handling.kept_lines import KeptLines, keep_lines_here
 from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InHand
 from pollconsumer.runtime.system import own_threads, standard_error
 from pollconsumer.runtime.system.own_files import OwnFiles, spare_directory
@@ -174,10 +177,7 @@ class _Lines(logging.Handler):
             self.print_record(record)
 
     def print_record(self, record: logging.LogRecord) -> None:
-        try:
-            text = called(record.getMessage)
-        except Exception:  # a record of the user's code whose arguments do not fit its text
-            text = str(record.msg)
+        text = _text_of(record)
         if record.exc_info and record.exc_info[1] is not None:
             failure = record.exc_info[1]
             text = f"{text}: {described(failure, most=len(text_of(failure)) + MOST_CHARACTERS)}"
@@ -195,6 +195,24 @@ class _Lines(logging.Handler):
             fields |= origin
             is_verbose = self.threshold < min(record.levelno, logging.WARNING)
             write_line(level, damped, fields, fields.get("traceback", "") if is_verbose else "")
+
+
+class _Keeper(logging.Handler):
+    """Keeps the records of handlers with their messages. Never raises."""
+
+    def __init__(self, lines: KeptLines) -> None:
+        super().__init__()
+        self._lines = lines
+
+    def createLock(self) -> None:  # noqa: N802  of its base
+        self.lock = None  # a thread adds to its own message
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if IN_SLOT.get() is None or record.name in (*SAID_BY_US, log.name):
+            return
+        at, level = iso_of(datetime.fromtimestamp(record.created, UTC)), record.levelname.lower()
+        line = f"{at} {level} {record.name}: {_text_of(record)}\n"
+        self._lines.add(line + _origin(record).get("traceback", ""), is_line=True)
 
 
 class _OwnLogger(logging.Logger):
@@ -250,7 +268,7 @@ def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
     _output = _output_of(sys.stderr)
     level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)]
     root = logging.getLogger()
-    for handler in [handler for handler in root.handlers if isinstance(handler, _Lines)]:
+    for handler in [handler for handler in root.handlers if isinstance(handler, _Lines | _Keeper)]:
         root.removeHandler(handler)
     own_threads.report[1:] = [partial(log.error, "%s")]
     log.others.propagate = True
@@ -258,6 +276,18 @@ def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
     root.addHandler(log.lines)
     for logger in (root, log, log.others):
         logger.setLevel(level)
+
+
+def keep_lines(most: int) -> None:
+    """Keep, from now on, ``most`` bytes of what each message in flight logs, from INFO up unless users' code says
+    otherwise, and prints; 0 for none. Streams are those of `standard_error.outlast_readers`."""
+    lines = KeptLines(most) if most else None
+    keep_lines_here(lines)
+    standard_error.HandlersStream.printed = None if lines is None else lines.add_printed
+    if lines is not None:
+        root = logging.getLogger()
+        root.addHandler(_Keeper(lines))
+        root.setLevel(min(root.level, logging.INFO))
 
 
 def speak() -> None:
@@ -282,6 +312,13 @@ def direct(line: Line | None, copy: Copy | None, *, has_traceback: bool = False)
         each.setLevel(min(each.level, logging.INFO))
 
 
+def _text_of(record: logging.LogRecord) -> str:
+    try:
+        return called(record.getMessage)
+    except Exception:  # a record of the user's code whose arguments do not fit its text
+        return str(record.msg)
+
+
 def _origin(record: logging.LogRecord) -> dict[str, Any]:
     """The fields of a record that only formats for programs show."""
     origin = {"logger": record.name}
@@ -294,10 +331,13 @@ def _origin(record: logging.LogRecord) -> dict[str, Any]:
 @contextmanager
 def kept() -> Iterator[None]:
     """Wrap code that may configure logging, as Django's setup does: our lines are printed once, even if that code
-    replaces the handlers of the root logger."""
+    replaces the handlers of the root logger; and what messages log is kept all the same."""
     root = logging.getLogger()
     ours = [handler for handler in root.handlers if isinstance(handler, _Lines)]
+    keeping = [handler for handler in root.handlers if isinstance(handler, _Keeper)]
     yield
+    for handler in keeping:
+        root.addHandler(handler)  # unless it is still there
     if not all(handler in root.handlers for handler in ours):
         log.others.propagate = False
 

@@ -52,6 +52,8 @@ Period = Annotated[str, _READ_PERIOD]
 """A period as text; it may be written as a number of seconds, too."""
 Memory = Annotated[int, BeforeValidator(values.read_memory, json_schema_input_type=int | str)]
 """Bytes, written as a number or with a unit."""
+KeptSize = Annotated[int, BeforeValidator(values.read_kept_size, json_schema_input_type=int | str)]
+"""Bytes that are kept of something, 0 for none; written as a number or with a unit."""
 Name = Annotated[str, checked(values.check_name)]
 Cron = Annotated[str, checked(values.check_cron)]
 Rate = Annotated[str, checked(parse_rate)]
@@ -341,6 +343,9 @@ class LogsSettings(Section):
     """`text`: lines for people. `json`: a JSON object per line. `journal`: lines with a priority, for systemd."""
     target: LogTarget = "stderr"
     """`stderr`, `syslog`, or the path of a file. Warnings and errors of pollconsumer also go to standard error."""
+    keep: KeptSize = 8192
+    """How much of what a handler logs and prints is kept with its message, the end of it: from `1KiB` to `64KiB`. `0`:
+    nothing."""
 
 
 class Settings(BaseSettings, Placed):

@@ -15,9 +15,9 @@ from pollconsumer.core import choices
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.settings.values import Placed
 
-READ_ARGV, READ_DURATION, READ_MEMORY, CHECK_NAME, CHECK_CRON = (
+READ_ARGV, READ_DURATION, READ_MEMORY, READ_KEPT_SIZE, CHECK_NAME, CHECK_CRON = (
     f"pollconsumer.interface.settings.values:{name}"
-    for name in ("read_argv", "read_duration", "read_memory", "check_name", "check_cron")
+    for name in ("read_argv", "read_duration", "read_memory", "read_kept_size", "check_name", "check_cron")
 )
 EXPECTED: dict[str, tuple[str, type | tuple[type, ...]]] = {
     "bool": ("expected true or false", bool),

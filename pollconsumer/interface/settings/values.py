@@ -31,7 +31,7 @@ NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 NAME_RULE = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 LEAST_TOKEN = 16
-MEBIBYTE = 1024**2
+KIBIBYTE, MEBIBYTE = 1024, 1024**2
 STORE_RULE = "use embedded, redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"
 CRON_FIELDS = (
     ("minute", "0-59"),
@@ -62,6 +62,14 @@ def read_memory(value: object) -> int:
     return _read_scalar(parse_memory, value)
 
 
+def read_kept_size(value: object) -> int:
+    """Bytes in ``value``, as of `read_memory`: 0, or 1 KiB to 64 KiB."""
+    size = _read_scalar(parse_size, value)
+    if size and not KIBIBYTE <= size <= 64 * KIBIBYTE:
+        raise ValueError("0, or 1KiB to 64KiB; was a unit meant, as in 8KiB?")
+    return size
+
+
 def read_period(value: object) -> object:
     """The text of a period that is given in seconds or as a timedelta; any other ``value`` as it is."""
     if isinstance(value, timedelta):
@@ -79,16 +87,21 @@ def _read_scalar(parse: Callable[[Any], R], value: object) -> R:
 
 
 def parse_memory(value: str | int) -> int:
+    """`parse_size` of the memory of a process. ValueError, too, for less than 1 MiB, probably by a forgotten unit."""
+    size = parse_size(value)
+    if size < MEBIBYTE:
+        raise ValueError("too little for any process; was a unit meant, as in 256MB?")
+    return size
+
+
+def parse_size(value: str | int) -> int:
     """Bytes in ``value``: a number of bytes or text such as ``256MB`` (millions) or ``256MiB`` (1024²). ValueError if
-    it is invalid, or less than 1 MiB, probably by a forgotten unit."""
+    it is invalid."""
     found = None if isinstance(value, bool) else re.fullmatch(_MEMORY, str(value).strip())
     if found is None:
         raise ValueError("write bytes or a unit, as in 256MB or 1GiB")
     power = " KMG".index((found[2] or " ").upper())
-    size = int(float(found[1]) * (1024 if found[3] else 1000) ** power)
-    if size < MEBIBYTE:
-        raise ValueError("too little for any process; was a unit meant, as in 256MB?")
-    return size
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
 
 
 def parse_timeout(value: Span) -> float:

@@ -28,6 +28,7 @@ from pollconsumer.core.retry import STOP_GRACE, HandlerTimeout, NotBegun, Proces
 from pollconsumer.runtime.children.protocol import FrameConnection, decode_messages, decode_outcome, encode_refusal
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.kept_lines import kept_lines
 from pollconsumer.runtime.handling.outcome import Outcome, signal_name
 from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InHand, slot_waits
 from pollconsumer.runtime.system.system_limits import limits, start_refused
@@ -303,8 +304,7 @@ class _HandlerProcess(ChildProcess):
                 stop_at = min(stop_at, time.monotonic() + STOP_GRACE)
             if frame is not None:
                 if "enqueued" in frame:
-                    if frame["last"]:
-                        context.progress(*frame["last"]["progress"])
+                    answer_to(frame["last"], message, context)
                     context.unasked = frame["unasked"]
                     opened = [NewBatch(**each) for each in frame["opened"]]
                     context.left(decode_messages(frame["enqueued"]), opened, frame["added"])
@@ -395,6 +395,8 @@ def answer_to(frame: dict[str, Any], message: InHand, context: LaunchContext) ->
         return {"stuck": stuck}
     if "batch" in frame:
         return _answered(context.ask_batch, *frame["batch"])
+    if "log" in frame and (lines := kept_lines()) is not None:
+        lines.replace(message, frame["log"])
     if "progress" in frame:
         context.progress(*frame["progress"])
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
@@ -27,10 +27,12 @@ from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors import Attempt, Executor, Handled
 from pollconsumer.runtime.handling.handler import Crashed, Handler
 from pollconsumer.runtime.handling.outcome import CallOutcomes, Outcome
+from pollconsumer.runtime.handling.slot_waits import InHand
 from pollconsumer.runtime.launch.board import Stops
 from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.launch.launch_end import KILLED
 from pollconsumer.runtime.session.exchange import Exchange
+from pollconsumer.runtime.session.line_reports import LineReports
 from pollconsumer.runtime.session.pace import HORIZON, LONGEST_WAIT, ConsumerOptions, Pace
 from pollconsumer.runtime.session.settlements import RESISTED_BEFORE
 from pollconsumer.runtime.system.system_limits import SpareDescriptors
@@ -60,6 +62,11 @@ class Attempts:
         self._context_of = context_of
         self.calls = BulkCalls(self._stops, self._pace)
         self.stopping = MessageStopper(launch, executor, exchange, options.queues, self.calls)
+        self._tails: Collection[InHand] = ()
+        """The messages that have logged or printed anything."""
+        if (lines := options.kept_lines) is not None:
+            self._lines = LineReports(lines, self._flight, handlers, exchange.reporter, self.calls.of)
+            self._tails = lines.tails
         self.spare_descriptors = SpareDescriptors()
         self.leaking = False
         """Whether handlers have left so few descriptors that the launch must end."""
@@ -212,6 +219,8 @@ class Attempts:
             self._exchange.is_stuck = False
             if attempt.context is not None:
                 attempt.context.end()
+            if self._tails:
+                self._lines.end(attempt.reservation)
             if self.spare_descriptors.freed():
                 self._launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
                 self.leaking = True
@@ -343,6 +352,11 @@ class BulkCalls:
         """``reservation``, if the executor knows a call by it; None for the other messages of the call."""
         call = self._in_hand.get(reservation)
         return reservation if call is None or call.reservation is reservation else None
+
+    def of(self, reservation: Reservation) -> Sequence[Reservation]:
+        """The messages of the call that the executor knows by ``reservation``."""
+        call = self._in_hand.get(reservation)
+        return [reservation] if call is None else [each.reservation for each in call.attempts]
 
     def stoppable(self, reservation: Reservation) -> Reservation | None:
         """The message by which the executor knows the call of ``reservation``; None while the call has messages that

@@ -29,7 +29,7 @@ from pollconsumer.store.records.occurrences import PreviousOccurrence
 from pollconsumer.store.records.reservations import Lot, Reservation
 
 if TYPE_CHECKING:
-    from pollconsumer.store.records.steps import Reports
+    from pollconsumer.store.records.steps import LogEntry, Reports
 
 
 MOST = 100
@@ -66,11 +66,12 @@ class Predecessors:
 
 
 class ProgressReporter:
-    """Stores reports. ``every``: seconds between two times; 0 to store each report at once, in its handler's thread."""
+    """Stores what handlers tell of their messages: how far they have come, and what they log. ``every``: seconds
+    between two times; 0 to store each report at once, in its handler's thread."""
 
     def __init__(self, launch: Launch, every: float) -> None:
         self._launch, self._every = launch, every
-        self._reports: dict[str, dict[bytes, Progress]] = {}
+        self._reports: dict[str, dict[bytes, Progress | LogEntry]] = {}
         self._lock, self._storing = threading.Lock(), threading.Lock()
         self._reported = threading.Event()
         self._thread: Started | None = None
@@ -79,10 +80,16 @@ class ProgressReporter:
         """Whether any handler of this launch has ever reported."""
 
     def report(self, reservation: Reservation, progress: Progress) -> None:
+        self.add(reservation, reservation.id, progress)
+
+    def add(self, reservation: Reservation, name: bytes, told: Progress | LogEntry, *, soon: bool = True) -> None:
+        """Have ``told`` stored in place of what was told by that name. Unless ``soon``, a step stores it."""
         with Shield():
             self.has_reported = True
             with self._lock:
-                self._reports.setdefault(reservation.queue, {})[reservation.id] = progress
+                self._reports.setdefault(reservation.queue, {})[name] = told
+            if not soon:
+                return
             if not self._every:
                 self._store_all()
                 return

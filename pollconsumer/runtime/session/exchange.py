@@ -90,7 +90,7 @@ class Exchange:
         """``lost``: queues of ours that are skipped now, since a cluster has lost their node; kept up to date here."""
         self._launch, self.settling, self.pace, self.lost = launch, settling, pace, lost
         self._turns, self._keeping = Turns(options.queues, options.weights), options.keeping
-        self._reporter, self.reserved, self.gathered = reporter, reserved, deque[Reservation]()
+        self.reporter, self.reserved, self.gathered = reporter, reserved, deque[Reservation]()
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._limits = {queue: limits.packed() for queue, limits in options.limits.items()}
         self.passing = Lock()
@@ -289,9 +289,9 @@ class Exchange:
         launch = self._launch
         sent = launch.clock()
         # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
-        carries = self._reporter.has_reported and not wait
+        carries = self.reporter.has_reported and not wait
         try:
-            with self._reporter.carried(self.lost | self._left_out) if carries else nullcontext() as reports:
+            with self.reporter.carried(self.lost | self._left_out) if carries else nullcontext() as reports:
                 stepped = self._store.step(
                     launch.claim,
                     shares,

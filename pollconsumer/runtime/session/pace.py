@@ -13,6 +13,7 @@ from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.steps import Limits, Retention
 
 if TYPE_CHECKING:
+    from pollconsumer.runtime.handling.kept_lines import KeptLines
     from pollconsumer.runtime.launch.pings import Monitors
 
 
@@ -55,6 +56,8 @@ class ConsumerOptions(NamedTuple):
     """Launches that share the queues at the same time."""
     longest_wait: float = LONGEST_WAIT
     report_every: float = REPORT_EVERY
+    kept_lines: "KeptLines | None" = None
+    """What handlers log and print in this process; None where nothing of it is kept."""
     new_monitors: "Callable[[], Monitors] | None" = None
     """Makes the monitors that recurrences ping; None where nobody is to be told, as in a test."""
 

@@ -148,7 +148,16 @@ class HandlersOutput(io.FileIO):
 
 
 class HandlersStream(io.TextIOWrapper):
-    """A text stream that stays open: a handler that closed it would make the handlers after it fail."""
+    """A text stream that stays open: a handler that closed it would make the handlers after it fail. ``printed``, if
+    there is one, is given what is written."""
+
+    printed: Callable[[str], object] | None = None
+
+    def write(self, text: str, /) -> int:
+        written = super().write(text)
+        if (printed := self.printed) is not None:
+            printed(text)
+        return written
 
     def close(self) -> None:
         self.flush()

@@ -1,5 +1,5 @@
 -- Forget dead letters, except their ids.
--- KEYS records rows dead_letters errors checkpoints progress counters id_memory id_memory_before
+-- KEYS records rows dead_letters errors checkpoints progress logs counters id_memory id_memory_before
 -- KEYS id_digests id_digests_before ready ready_by_priority ready_marker waiting_for_place order_heads answered
 -- NEEDS id_memory message_steps places once
 -- ARGV ms to remember ids at least, most ids per generation; ids
@@ -16,7 +16,7 @@ if #forgotten > 0 then
   remember(forgotten)  -- GUARD ids remembered
   give_up_order(forgotten)  -- GUARD a purged head passes on
   redis.call('ZREM', dead_letters, unpack(forgotten))
-  for _, key in ipairs({records, rows, errors, progress}) do redis.call('HDEL', key, unpack(forgotten)) end
+  for _, key in ipairs({records, rows, errors, progress, logs}) do redis.call('HDEL', key, unpack(forgotten)) end
   drop_checkpoints(forgotten)  -- GUARD steps of the purged
 end
 return forgotten

@@ -1,6 +1,6 @@
 -- Forget completed, cancelled, expired and dead messages beyond the limits, oldest first; and expired results. End batches
 -- that are abandoned or have expired, and forget those that have ended. Count what versions before have left uncounted.
--- KEYS records rows completed cancelled expired dead_letters errors checkpoints progress results result_runs result_ends
+-- KEYS records rows completed cancelled expired dead_letters errors checkpoints progress logs results result_runs result_ends
 -- KEYS counters id_memory id_memory_before id_digests id_digests_before stops uncounted totals
 -- KEYS batches batch_members batch_callbacks batch_instants outbox schedule_marker
 -- KEYS ready ready_by_priority ready_marker waiting_for_place order_heads
@@ -15,7 +15,7 @@ local now, most, forgotten = now_ms(), tonumber(ARGV[1]), 0
 
 local function forget(ids)
   remember(ids)  -- GUARD ids remembered
-  for _, key in ipairs({rows, records, errors, progress, stops}) do
+  for _, key in ipairs({rows, records, errors, progress, logs, stops}) do
     if redis.call('HLEN', key) > 0 then redis.call('HDEL', key, unpack(ids)) end
   end
   drop_checkpoints(ids)  -- GUARD steps of the forgotten

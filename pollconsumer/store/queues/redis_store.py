@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, starmap
 from math import inf
 from types import MappingProxyType
 from typing import Any
 
 from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.message_steps import Recorded, StepEntry
+from pollconsumer.core.messages.message_steps import Progress, Recorded, StepEntry
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import Unanswered
@@ -22,7 +22,7 @@ from pollconsumer.store.queues.upkeep import Upkeep
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.occurrences import PreviousOccurrence, read_previous
 from pollconsumer.store.records.reservations import Claim, DeadLetter, Reservation, dead_letters_of, reservations_of
-from pollconsumer.store.records.steps import Promoted, Reports, Share, Stepped, read_recorded
+from pollconsumer.store.records.steps import LogEntry, Promoted, Reports, Share, Stepped, read_recorded
 from pollconsumer.store.server import known_queues, lost_queues
 
 SHOWN_FOR = 0.001
@@ -267,17 +267,17 @@ class RedisStore:
         reservation.row = row
 
     def report(self, claim: Claim, reports: Reports) -> None:
-        """Store progress; tries once. Unanswered if the server does not answer, LeaseLost if a newer launch has
-        announced itself."""
+        """Store what handlers tell; tries once. Unanswered if the server does not answer, LeaseLost if a newer launch
+        has announced itself."""
         self.wire.once(self._reporting(claim, reports))
 
     def _reporting(self, claim: Claim, reports: Reports) -> list[Command]:
         """The commands that store ``reports``. A message that another launch has reserved since, or that is forgotten,
-        keeps the progress that it has."""
+        keeps what it has."""
         commands, fence = list[Command](), rows.pack6(int(claim.fence))
         for queue, of_queue in reports.items():
-            said = ((name, json.dumps(each[:3], separators=(",", ":"))) for name, each in of_queue.items())
-            commands.append((*self._beginning("progress", claim, queue), fence, *chain.from_iterable(said)))
+            said = chain.from_iterable(starmap(_told, of_queue.items()))
+            commands.append((*self._beginning("progress", claim, queue), fence, *said))
         return commands
 
     def recorded(self, reservation: Reservation) -> tuple[bytes | None, Recorded | None]:
@@ -301,3 +301,10 @@ class RedisStore:
     def queues(self) -> list[str]:
         """Every queue that ever had a message or a consumer, by name."""
         return known_queues(self.wire, self.keys)
+
+
+def _told(name: bytes, each: Progress | LogEntry) -> tuple[bytes, str, str, int]:
+    """A report as `progress.lua` takes it."""
+    if isinstance(each, LogEntry):
+        return name.partition(b"\n")[0], f"{each.head}{each.text}]", each.head, each.most
+    return name, json.dumps(each[:3], separators=(",", ":")), "", 0

@@ -105,7 +105,7 @@ class Inspector:
         if len(having) > 1:
             raise UsageError("message id", message_id, f"queues {' and '.join(having)} have one each: give --queue")
         for name in having:
-            for message in self.those(name, [id_bytes(message_id)]):
+            for message in read_messages(self._wire, self._keys, name, [id_bytes(message_id)], with_log=True):
                 self._wire.unread.clear()  # whatever queues could not be read
                 return message
         if self._wire.unread:

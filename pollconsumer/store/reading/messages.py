@@ -12,7 +12,7 @@ from pollconsumer.core import json_values
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
 from pollconsumer.core.messages import sequel as sequels
 from pollconsumer.core.messages.message import CREATED_BY, decoded_options
-from pollconsumer.core.messages.message_steps import Progress
+from pollconsumer.core.messages.message_steps import AttemptLog, Progress
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.notation.instants import datetime_of, moment_of
 from pollconsumer.store.client.wire import Wire
@@ -20,7 +20,7 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.reading.ledger import InHand, in_hand_of
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.rows import id_text
-from pollconsumer.store.records.steps import read_progress
+from pollconsumer.store.records.steps import read_log, read_progress
 
 T = TypeVar("T")
 RAW_BYTES = 2000
@@ -56,6 +56,8 @@ class Message(NamedTuple):
     """The id of the message with the same order key that it waits for, while it is ready."""
     batch: tuple[str, str] | None = None
     """Home and id of the batch that it is a member or a callback of; None for none, or if its record was dropped."""
+    log: Sequence[AttemptLog] = ()
+    """What its attempts have logged and printed, the earliest first; read of a single message, and not in lists."""
 
     @property
     def handler(self) -> str:
@@ -102,14 +104,23 @@ class Message(NamedTuple):
 
 
 def read_messages(
-    wire: Wire, keys: Keys, queue: str, ids: Sequence[bytes], index: State | None = None, *, for_producer: bool = False
+    wire: Wire,
+    keys: Keys,
+    queue: str,
+    ids: Sequence[bytes],
+    index: State | None = None,
+    *,
+    for_producer: bool = False,
+    with_log: bool = False,
 ) -> Iterator[Message]:
     """The messages of ``ids`` that the queue knows. With ``index``, the state in whose index they were found, also ids
     without row and record, except in the ready list, where the next step drops them. ``for_producer``: with its rights
-    alone, which do not reach to launches, and what they say of messages in hand."""
+    alone, which do not reach to launches, and what they say of messages in hand. ``with_log``: and what their attempts
+    have logged."""
     if not ids:
         return
-    found = wire.all([("HMGET", keys.queue(queue, name), *ids) for name in _Parts._fields])
+    names = _Parts._fields if with_log else _Parts._fields[:-1]
+    found = wire.all([("HMGET", keys.queue(queue, name), *ids) for name in names])
     in_hand: Callable[[], InHand] = dict if for_producer else cache(partial(in_hand_of, wire, keys))
     order_keys = sorted({rows.order_key(record) for record in found[1] if record is not None} - {b""})
     heads = dict[bytes, bytes | None]()
@@ -150,6 +161,7 @@ class _Parts(NamedTuple):
     results: bytes | None
     progress: bytes | None
     stops: bytes | None
+    logs: bytes | None = None
 
 
 def _message(
@@ -186,6 +198,7 @@ def _message(
         order_key=order_key.decode("utf-8", "replace") or None,
         waits_for=None if head_id == message_id else head_id,
         batch=(sent.batch, batch_id) if sent.batch else None,
+        log=read_log(parts.logs),
     )
 
 

@@ -7,7 +7,14 @@ from typing import Any, NamedTuple, Self
 
 from pollconsumer.core import json_values
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.messages.message_steps import Progress, Recorded, checked, head_and_signals, step_fields
+from pollconsumer.core.messages.message_steps import (
+    AttemptLog,
+    Progress,
+    Recorded,
+    checked,
+    head_and_signals,
+    step_fields,
+)
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.records import rows
@@ -26,8 +33,20 @@ Left = tuple[int, int, bytes, bytes, list[bytes], int, bytes]
 """What a run of completed messages leaves: the position of the first in the share, from 1; the ms to keep their
 results; follow-ups of the first, and which occurrence it is, each b"" for none; the results, one of each message, or
 none; how many are members of a batch, and what is told of their ends."""
-Reports = Mapping[str, Mapping[bytes, Progress]]
-"""The last report of each message, by queue and id."""
+
+
+class LogEntry(NamedTuple):
+    """What an attempt has logged and printed. ``head``: how the entry begins, as no other attempt's; ``text`` is JSON.
+    Entries of earlier attempts stay as long as all have ``most`` bytes together."""
+
+    head: str
+    text: str
+    most: int
+
+
+Reports = Mapping[str, Mapping[bytes, Progress | LogEntry]]
+"""What is told of messages, by queue and by what it replaces: the last progress by the id, what an attempt has logged
+by the id, a line feed and the attempt's instant."""
 _INSTANT = 6
 
 
@@ -292,6 +311,19 @@ class Stepped:
         """Malformed messages, now dead letters."""
         self.unusual: list[str] = []
         """Queues of which a plain message was wanted, and is not next."""
+
+
+def read_log(stored: bytes | None) -> list[AttemptLog]:
+    """What attempts have logged, in stored text, the earliest first, without what is corrupt."""
+    found = []
+    for line in (stored or b"").split(b"\n"):
+        try:
+            at, attempt, text = json_values.parse(line)
+            if isinstance(text, str | dict):
+                found.append(AttemptLog(int(attempt), datetime_of(at), text))
+        except (ValueError, TypeError, OverflowError):
+            continue
+    return found
 
 
 def read_progress(stored: bytes | None) -> Progress | None:

@@ -19,7 +19,7 @@ from pollconsumer.core.notation import instants
 from pollconsumer.core.notation.instants import LAST_MILLISECOND, iso
 from pollconsumer.core.notation.text import counted
 from pollconsumer.core.window import why_stopped
-from pollconsumer.interface.api.described import describe, recorded_as_json
+from pollconsumer.interface.api.described import describe, log_as_json, recorded_as_json
 from pollconsumer.interface.cli.message_details import print_message
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import (
@@ -98,7 +98,7 @@ def status(message_id: str | None, queue: str | None, watch: bool) -> None:
             if number and not wants_json():
                 print_line()
             kept = {"checkpoint": shown_value(checkpoint), **recorded_as_json(recorded)}
-            print_message(describe(message) | kept)
+            print_message(describe(message) | kept | {"log": log_as_json(message)})
         return
     _show_overview(reading)
     while watch:

@@ -14,7 +14,7 @@ from pollconsumer.core.errors import NotFound, PermissionDenied, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.text import counted
-from pollconsumer.interface.api.described import describe
+from pollconsumer.interface.api.described import describe, log_as_json
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.message_details import print_message
 from pollconsumer.interface.cli.messages.interventions import each_queue, report, report_counts
@@ -182,7 +182,7 @@ def show(message_id: str, queue: str | None) -> None:
     letter = opened().inspector.message(message_id, queue)
     if letter.state is not State.DEAD:
         raise NotFound("no such dead letter", message_id, f"the message is {letter.state}")
-    print_message(describe(letter) | {"raw": letter.raw})
+    print_message(describe(letter) | {"raw": letter.raw, "log": log_as_json(letter)})
 
 
 @dead.command(epilog="pollconsumer dead redrive ID\npollconsumer dead redrive --header customer=7")

@@ -1,0 +1,102 @@
+"""The last lines that handlers log and print while they handle messages.
+
+A message that logs nothing has nothing here. What comes goes to the message that `IN_SLOT` names: to that of the thread
+or the task, also in threads that are given its context, and to none in other threads of a handler.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InHand
+
+CUT = "[what came earlier is left out]\n"
+LOGGING = "logging"
+_of_process: KeptLines | None = None
+
+
+class Tail:
+    """The end of what one attempt has logged and printed: ``most`` bytes, and for a while as many before these."""
+
+    __slots__ = ("_held", "_is_cut", "_most", "is_new")
+
+    def __init__(self, most: int) -> None:
+        self._held, self._most, self._is_cut = bytearray(), most, False
+        self.is_new = True
+        """Whether anything came since this was last set to False."""
+
+    def add(self, text: str, *, is_line: bool = False) -> None:
+        """Add ``text``; if it ``is_line``, on a line of its own."""
+        held, most = self._held, self._most
+        if is_line and held and not held.endswith(b"\n"):
+            held += b"\n"
+        held += text[-most:].encode("utf-8", "backslashreplace")
+        if len(held) > 2 * most or len(text) > most:  # rarely, so that a byte is moved once at most
+            self._is_cut = True
+            del held[:-most]
+        self.is_new = True
+
+    def replace(self, text: str) -> None:
+        """Have ``text`` in place of what was added."""
+        self._held.clear()
+        self.add(text)
+
+    def text(self) -> str:
+        """The last ``most`` bytes, and a line before them if they are not all."""
+        held = bytes(self._held)
+        if not self._is_cut and len(held) <= self._most:
+            return held.decode()
+        return CUT + held[-self._most :].decode("utf-8", "ignore")  # it may begin within a character
+
+
+class KeptLines:
+    """What the messages in flight have logged and printed, ``most`` bytes of each. ``begun`` is called when the first
+    text of a message comes, in the thread that logs it."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.tails: dict[InHand, Tail] = {}
+        self.begun: Callable[[], object] = bool
+
+    def add(self, text: str, *, is_line: bool = False) -> None:
+        """Keep ``text`` with the message that is handled here, if there is one."""
+        message = IN_SLOT.get()
+        if message is not None:
+            tail = self.tails.get(message)
+            if tail is None:
+                tail = self.tails.setdefault(message, Tail(self.most))
+                self.begun()
+            tail.add(text, is_line=is_line)
+
+    def add_printed(self, text: str) -> None:
+        """Keep what a stream's ``write`` was given, unless a handler of ``logging`` wrote it: records come here by
+        themselves."""
+        if IN_SLOT.get() is not None and sys._getframe(2).f_globals.get("__name__") != LOGGING:  # noqa: SLF001  documented
+            self.add(str.__str__(text))  # exactly text, and no class of the user's
+
+    def replace(self, message: InHand, text: str) -> None:
+        """Have ``text`` in place of what ``message`` has logged and printed: it is handled in another process."""
+        if message not in self.tails:
+            self.tails[message] = Tail(self.most)
+            self.begun()
+        self.tails[message].replace(text)
+
+    def news(self, message: InHand) -> str | None:
+        """What ``message`` has logged and printed, if anything of it has come since this was last asked."""
+        tail = self.tails.get(message)
+        if tail is None or not tail.is_new:
+            return None
+        tail.is_new = False
+        return tail.text()
+
+
+def keep_lines_here(lines: KeptLines | None) -> None:
+    """Have this process keep lines in ``lines``."""
+    global _of_process  # one for the process
+    _of_process = lines
+
+
+def kept_lines() -> KeptLines | None:
+    """Where this process keeps lines; None if it keeps none."""
+    return _of_process
