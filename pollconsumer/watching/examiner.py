@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from pollconsumer.core import json_values
 from pollconsumer.core.choices import HandOff
+from pollconsumer.core.lifecycle import State, state_of
 from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.core.notation.text import counted
 from pollconsumer.core.notation.timespan import format_duration
@@ -30,11 +32,22 @@ from pollconsumer.store.records import rows
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import TIME, count_of, info_fields, to_ms
 from pollconsumer.store.store import Store
-from pollconsumer.watching.facts import BatchFacts, Expected, Facts, Finding, QueueFacts, RecurrenceFacts, ServerFacts
+from pollconsumer.watching.facts import (
+    BatchFacts,
+    Expected,
+    Facts,
+    Finding,
+    HeldOrder,
+    QueueFacts,
+    RecurrenceFacts,
+    ServerFacts,
+)
 from pollconsumer.watching.findings import findings_of
 
 LAUNCHES_READ = 1000
 PARKED_LOOKED_AT = 200
+HEADS_LOOKED_AT, LINES_LOOKED_AT, WAITING_COUNTED = 1000, 20, 1000
+"""How many heads of order keys are looked at; of how many the lines, if they hold; and how far these are counted."""
 UNREADABLE_READ = 20
 BATCHES_LOOKED_AT = 50
 """Batches of a queue, from either end of their order."""
@@ -130,12 +143,13 @@ class Examiner:
 
     def _queue(self, counts: QueueCounts, now: int, recent: float) -> QueueFacts:
         key = self._keys.queue
-        head, died, (skipped, skipped_at), quarantined = self._wire.all(
+        head, died, (skipped, skipped_at), quarantined, (_, heads) = self._wire.all(
             [
                 ("ZRANGE", key(counts.name, "schedule"), 0, 0, "WITHSCORES"),
                 ("ZCOUNT", key(counts.name, "dead_letters"), f"({now - recent * 1000}", "+inf"),
                 ("HMGET", key(counts.name, "totals"), SKIPPED, SKIPPED_AT),
                 ("LLEN", key(counts.name, "quarantine")),
+                ("HSCAN", key(counts.name, "order_heads"), 0, "COUNT", HEADS_LOOKED_AT),
             ]
         )
         due = float(head[1]) / 1000 if head and counts.overdue else None
@@ -154,7 +168,35 @@ class Examiner:
             died=died,
             skipped=count_of(skipped),
             skipped_ago=max(0, now - count_of(skipped_at)) / 1000 if skipped_at is not None else None,
+            held=self._held(counts.name, heads, now) if heads else None,
         )
+
+    def _held(self, queue: str, heads: Sequence[bytes], now: int) -> HeldOrder | None:
+        """The order key of ``queue`` for which a message waits longest, of those whose heads hold them. ``heads``:
+        keys, each before the id of its head."""
+        name, ids = partial(self._keys.queue, queue), heads[1::2]
+        states = zip(*self._wire.all([("HMGET", name(each), *ids) for each in ("rows", "records")]), strict=True)
+        holding = list[tuple[bytes, bytes, bool]]()
+        for key, head, (row, record) in zip(heads[::2], ids, states, strict=True):
+            newer = record is not None and rows.is_newer(record)
+            if newer or (row is not None and state_of(rows.read_row(row).timestamps) is State.DEAD):
+                holding.append((key, head, newer))
+        del holding[LINES_LOOKED_AT:]
+        begins = [b"\1" + key for key, *_ in holding]
+        line = name("waiting_for_place")
+        looks = [
+            ("ZRANGEBYLEX", line, b"[%b\0" % each, b"(%b\1" % each, "LIMIT", 0, WAITING_COUNTED) for each in begins
+        ]
+        lines = self._wire.all(looks) if looks else []
+        found = list[HeldOrder]()
+        for (key, head, newer), begin, waiting in zip(holding, begins, lines, strict=True):
+            if waiting:
+                first = self._wire.command("HGET", name("rows"), waiting[0][len(begin) + 20 :])
+                since = rows.read_row(first or rows.BLANK).timestamps.enqueued_at or now
+                about = key.decode("utf-8", "replace"), rows.id_text(head), newer
+                found.append(HeldOrder(*about, len(waiting), max(0, now - since) / 1000))
+        longest = max(found, key=lambda each: each.first, default=None)
+        return longest and longest._replace(others=len(found) - 1)
 
     def _parked(self, counts: QueueCounts) -> dict[str, int]:
         """The number of parked messages by handler, as far as a few of them show it."""

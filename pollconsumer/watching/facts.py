@@ -68,12 +68,26 @@ class ServerFacts(NamedTuple):
     runs_another: bool = False
 
 
+class HeldOrder(NamedTuple):
+    """An order key whose ``head`` does not go on without a person: a dead letter that holds it, or a message of a
+    ``newer`` version. ``waiting``: how many messages wait for it, as far as they are counted; ``first``: for how long
+    the first of them is ready. ``others``: further keys of which this holds."""
+
+    key: str
+    head: str
+    newer: bool
+    waiting: int
+    first: float
+    others: int = 0
+
+
 class QueueFacts(NamedTuple):
     """What is known of a queue. ``resumes``: its pause ends by itself. ``oldest_ready`` and ``overdue_by``: for how
     long the oldest message is ready, or overdue; None if there is none. ``parked``: messages by the handler that no
     launch had. ``unreadable``: recurrences that launches could not read. ``quarantined``: entries of the outbox that
     could not be read. ``died``: dead letters of the time that `Expected.recent` says. ``skipped``: how many occurrences
-    were ever skipped. ``skipped_ago``: for how long none was skipped; None if none ever was."""
+    were ever skipped. ``skipped_ago``: for how long none was skipped; None if none ever was. ``held``: the order key
+    for which a message waits longest that a person must see to."""
 
     name: str
     ready: int = 0
@@ -89,6 +103,7 @@ class QueueFacts(NamedTuple):
     died: int = 0
     skipped: int = 0
     skipped_ago: float | None = None
+    held: HeldOrder | None = None
 
 
 class RecurrenceFacts(NamedTuple):

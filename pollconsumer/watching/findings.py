@@ -9,6 +9,7 @@ from typing import Any
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
+from pollconsumer.core.errors import shown
 from pollconsumer.core.launcher.coverage import holes_of, unserved_time
 from pollconsumer.core.launcher.past import past_launch
 from pollconsumer.core.notation.text import counted
@@ -227,6 +228,7 @@ def _of_queue(
     yield from _of_pause(queue)
     yield from _of_bad_ends(queue, facts.expected.recent)
     yield from _of_parked(queue, facts.paused_handlers)
+    yield from _of_held_order(queue)
     if queue.quarantined:
         yield Finding(
             "outbox_unreadable", queue.name, f"messages in the outbox of queue {queue.name} cannot be read",
@@ -265,6 +267,19 @@ def _of_pause(queue: QueueFacts) -> Iterator[Finding]:
             f"{counted(queue.ready, 'message')} ready, the oldest for {format_duration(waits)}",
             f"'pollconsumer queue resume {queue.name}' ends the pause, 'queue pause {queue.name} --for 2h' limits it",
         )  # fmt: skip
+
+
+def _of_held_order(queue: QueueFacts) -> Iterator[Finding]:
+    held = queue.held
+    if held is None or (held.newer and held.first <= LONG_WAIT):  # an upgrade takes its time
+        return
+    by, fix = "dead letter", f"'pollconsumer dead redrive {held.head}', or 'dead purge', lets them go on"
+    if held.newer:
+        by, fix = "a newer version's message", "start launches of that version: only these can handle it"
+    value = f"{counted(held.waiting, 'message')} behind it, the first for {format_duration(held.first)}"
+    value += f"; {counted(held.others, 'more key')}" if held.others else ""
+    what = f"order key {shown(held.key)} of queue {queue.name} is held by {by} {held.head}"
+    yield Finding("order_held", queue.name, what, value, fix)
 
 
 def _of_parked(queue: QueueFacts, paused: Collection[str]) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,16 @@ from pollconsumer.testing import Sandbox
 
 if TYPE_CHECKING:
     from pollconsumer import Handle
+    from tests.site import Site
 
+BLOCKING = """
+from pollconsumer import Fatal, PollConsumer
+app = PollConsumer()
+@app.handler("sync", order_on_dead="hold")
+def sync(fails: bool) -> None:
+    if fails:
+        raise Fatal("no")
+"""
 NOON = datetime(2026, 3, 27, 12, 0, tzinfo=UTC)
 SLOT = timedelta(minutes=5)
 
@@ -46,6 +56,31 @@ def test_of_two_keys_that_dead_letters_hold_the_one_whose_is_redriven_goes_on(
     sandbox.run_for("1d")
     assert seen == ["c2", "b1", "b2"]
     assert handles["a2"].state == "ready"
+
+
+@pytest.mark.ends_with(1)
+def test_blocked_keys_are_named_until_each_is_purged_or_redriven(site: Site) -> None:
+    (site.directory / "handlers.py").write_text(BLOCKING)
+
+    def blocked() -> list[str]:
+        found = json.loads(site.command("doctor", "--json").stdout)["findings"]
+        return [f"{each['what']}: {each['value']}" for each in found if each["name"] == "order_held"]
+
+    assert blocked() == []
+    heads = [site.enqueue("sync", "--order-key", key, fails=True) for key in ("a", "b")]
+    for key in ("a", "b", "b"):
+        site.enqueue("sync", "--order-key", key, fails=False)
+    site.drain()
+    (value,) = blocked()
+    assert value.startswith(f"order key a of queue default is held by dead letter {heads[0]}: 1 message behind it, ")
+    assert value.endswith("; 1 more key")
+    site.command("dead", "purge", heads[0], "--yes")
+    site.drain()
+    (value,) = blocked()
+    assert value.startswith(f"order key b of queue default is held by dead letter {heads[1]}: 2 messages behind it, ")
+    site.command("dead", "purge", heads[1], "--yes")
+    site.drain()
+    assert blocked() == []
 
 
 def test_messages_enqueued_together_keep_the_order_of_their_own_keys(app: PollConsumer, sandbox: Sandbox) -> None:

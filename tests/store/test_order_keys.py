@@ -8,19 +8,26 @@ import pytest
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
+from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.steps import Kept, Retention, Settlement
+from pollconsumer.store.store import Store
+from pollconsumer.watching.examiner import Examiner
+from pollconsumer.watching.facts import HeldOrder
+from tests.as_set import expected_as_set
+from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, expire, finish, message, names, park, release, retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.core.messages.message import NewMessage
-    from pollconsumer.store.interventions import Interventions
-    from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.records.reservations import Reservation
     from pollconsumer.store.records.steps import Done
+    from tests.store.servers import Server
 
 STAYS: list[Callable[[Reservation], Settlement]] = [lambda r: retry(r, HOUR), lambda r: park(r, HOUR), release]
 ENDS: list[Callable[[Reservation], Settlement | Done]] = [die, expire, finish]
@@ -325,6 +332,30 @@ def test_a_head_of_a_newer_version_holds(store: RedisStore, look: Looking) -> No
     assert launch.reserve(9) == []
     assert launch.reserve(9) == []
     assert (look.ranked("schedule"), look.lined()) == (["a"], ["b"])
+
+
+def test_who_watches_is_told_of_keys_that_dead_letters_and_newer_versions_hold(valkey: Server) -> None:
+    store, key = RedisStore(valkey.wire(), NAMESPACE), Keys(NAMESPACE).queue(QUEUE, "records")
+
+    def held() -> HeldOrder | None:
+        (queue,) = Examiner(Store(store.wire, NAMESPACE)).facts(expected_as_set()).queues
+        assert queue.held is None or 0 <= queue.held.first < 60
+        return queue.held and queue.held._replace(first=0)
+
+    store.enqueue([*ordered("a", "b", "c"), *ordered("n", "o", key="newer"), *ordered("x", "y", key="retried")])
+    launch = Launch(store)
+    first, newer, other = launch.reserve(9)
+    assert (names([first, newer, other]), launch.reserve(9), held()) == (["a", "n", "x"], [], None)
+    launch.settle(Settlement.dead(first, 1, 1, error="Fatal: no", holds=True), retry(newer, HOUR), retry(other, HOUR))
+    assert held() == HeldOrder("k", "a", newer=False, waiting=2, first=0)
+    record = store.wire.command("HGET", key, "n")
+    at = rows.RECORD_KEYS + 2  # behind a concurrency key of no length
+    store.wire.command("HSET", key, "n", record[:at] + b"\x82" + record[at + 1 :])
+    found = held()
+    assert found is not None
+    assert (found.others, found.key in ("k", "newer")) == (1, True)
+    Interventions(store.wire, NAMESPACE).purge(QUEUE, ["a"])
+    assert held() == HeldOrder("newer", "n", newer=True, waiting=1, first=0)
 
 
 def test_what_is_not_in_line_any_more_is_passed_over(store: RedisStore, look: Looking) -> None:

@@ -72,6 +72,7 @@ PLAIN = {
     "operator": {
         "DEL", "EXISTS", "HDEL", "HGET", "HGETALL", "HINCRBY", "HMGET", "HSCAN", "LLEN", "LRANGE", "PEXPIRE", "RPUSH",
         "SCARD", "SISMEMBER", "SRANDMEMBER", "TIME", "ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE",
+        "ZRANGEBYLEX",
     },
     "keeper": {
         "EVALSHA", "SCRIPT|LOAD", "DEL", "EXISTS", "GET", "HGETALL", "HLEN", "HSCAN", "HSET", "INFO", "LLEN", "LRANGE",

@@ -8,7 +8,16 @@ import pytest
 
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.launcher.coverage import WorkBeyond
-from pollconsumer.watching.facts import Expected, Facts, Finding, QueueFacts, RecurrenceFacts, ServerFacts, groups_of
+from pollconsumer.watching.facts import (
+    Expected,
+    Facts,
+    Finding,
+    HeldOrder,
+    QueueFacts,
+    RecurrenceFacts,
+    ServerFacts,
+    groups_of,
+)
 from pollconsumer.watching.findings import findings_of, unserved_times
 from tests.as_set import expected_as_set
 
@@ -363,6 +372,19 @@ def test_a_pause_that_may_be_forgotten_is_found() -> None:
     assert names(facts(queues=[paused._replace(resumes=True)])) == []
     assert names(facts(queues=[paused._replace(oldest_ready=23 * 3600)])) == []
     assert names(facts(queues=[paused._replace(oldest_ready=None)])) == []
+
+
+def test_an_order_key_that_is_held_is_named_with_its_head_and_the_way_to_let_it_go_on() -> None:
+    held = HeldOrder("customer 7", "abc", newer=False, waiting=3, first=90.0, others=2)
+    (found,) = findings_of(facts(queues=[QueueFacts("mail", held=held)]))
+    assert (found.name, found.subject) == ("order_held", "mail")
+    assert str(found) == (
+        "order key customer 7 of queue mail is held by dead letter abc: 3 messages behind it, the first for 1m 30s; "
+        "2 more keys; 'pollconsumer dead redrive abc', or 'dead purge', lets them go on"
+    )
+    newer = held._replace(newer=True)
+    assert names(facts(queues=[QueueFacts("mail", held=newer)])) == []
+    assert names(facts(queues=[QueueFacts("mail", held=newer._replace(first=601.0))])) == ["order_held"]
 
 
 def test_a_queue_that_is_behind_is_found_unless_it_is_paused() -> None:
