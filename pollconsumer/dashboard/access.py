@@ -170,7 +170,6 @@ class DashboardEndpoint:
 
     def __init__(self, app: PollConsumer, visitor: Callable[[Any], Visitor | None]) -> None:
         # Imported lazily: they need jinja2, which `dashboard` itself reports missing.
-        # Imported lazily: they need jinja2, which `dashboard` itself reports missing.
         from pollconsumer.dashboard.server import LONGEST_FORM, Dashboard, site_dashboard
 
         @cache

@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from pollconsumer.core import json_values
-from pollconsumer.core.errors import BadData, ConfigurationError
+from pollconsumer.core.choices import After, Missed, Overlap
+from pollconsumer.core.errors import BadData, ConfigurationError, NotFound
+from pollconsumer.core.messages.codec import is_encoded
 from pollconsumer.core.messages.message import LONGEST_CREATOR, check_handler
+from pollconsumer.core.notation.instants import given_instant, iso
 from pollconsumer.core.notation.text import printable
+from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.users_code import refusing
-from pollconsumer.dashboard.page_reader import OfEnqueue
+from pollconsumer.dashboard.page_reader import OfEnqueue, OfPut
 from pollconsumer.interface.api.app import PATIENCE
 from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
+from pollconsumer.interface.api.recurrences import encoded_put, new_put
 from pollconsumer.interface.api.registry import RegisteredHandler, registry
 from pollconsumer.interface.api.slips import check_arguments, check_retry, refuse_handler
 from pollconsumer.interface.assembly.handlers import import_handlers
@@ -23,12 +29,43 @@ from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.handling.arguments import FormField
 from pollconsumer.store.audit_log import demand_operator, note
+from pollconsumer.store.recurrences import RecurrenceStatus
 from pollconsumer.store.store import Store
 
 ARGUMENT = "arg."
 """How the names of a form's inputs begin that are arguments of a handler."""
 OF_MESSAGE = ("queue", "in_", "priority", "key", "order_key", "expires", "timeout", "max_attempts", "retry")
-WHOLE = frozenset({"priority", "max_attempts"})
+OF_RECURRENCE: dict[str, tuple[str, ...]] = {
+    "every": (),
+    "cron": (),
+    "timezone": (),
+    "queue": (),
+    "priority": (),
+    "missed": (*Missed,),
+    "overlap": (*Overlap,),
+    "after": (*After,),
+    "first": (),
+    "times": (),
+    "until": (),
+    "enabled": ("true", "false"),
+}
+"""What a form asks for of a recurrence, beside name, handler and payload, and the words that there are for it."""
+EDITED = (
+    "handler",
+    "every",
+    "cron",
+    "timezone",
+    "queue",
+    "payload",
+    "priority",
+    "missed",
+    "overlap",
+    "after",
+    "enabled",
+)
+"""What an edited recurrence has of its form, with `LIMITS`; it keeps all else, as its headers."""
+LIMITS = ("times", "until", "occurrence_wanted")
+WHOLE = frozenset({"priority", "max_attempts", "times"})
 """Options that are whole numbers; the others are text."""
 ELSEWHERE = "if another program has it, name its queue"
 
@@ -75,6 +112,41 @@ class Console:
             handle = app.enqueue_one(message)
         note(store.wire, store.keys, "enqueue", handle.queue, [handle.id])
         return handle
+
+    def put_form(self, store: Store, given: Mapping[str, str]) -> OfPut:
+        """The form of the recurrence that is ``edited``, or of a new one; of one that is named alone, as it stands."""
+        edited = given.get("edited", "")
+        if "what" not in given and given.get("name"):
+            edited = given["name"]
+            given = _as_it_stands(store.recurrences.find(edited))
+        return OfPut(store.inspector.now(), edited, self.handlers(), OF_RECURRENCE, given)
+
+    def put(self, store: Store, form: Mapping[str, str], who: str) -> str:
+        """Put the recurrence of a form, as `AppRecurrences.put`, in the name of ``who``. Returns its name. One that is
+        edited keeps what the form does not ask for. BadData if there is another of a new one's name."""
+        name, handler, edited = _given(form, "name"), _given(form, "handler"), form.get("edited")
+        rule = _found(store, name) if edited != name else store.recurrences.find(name).recurrence
+        if rule is not None and edited != name:
+            raise BadData("recurrence name", name, "there is one of that name: edit it, or choose another name")
+        app, options, text = self._app_of(handler), _options(form, OF_RECURRENCE), form.get("payload", "")
+        keeps = rule is not None and not text.strip() and is_encoded(rule.payload)
+        known = None if keeps else self._known(handler)
+        if known is None and not keeps and "queue" not in options and handler not in app.settings().commands:
+            refuse_handler(handler, self.handlers(), ELSEWHERE)
+        options |= {"handler": handler, "payload": _object(text), "created_by": printable(who)[:LONGEST_CREATOR]}
+        _with_types(options)
+        try:
+            put = new_put(name, known, app.defaults_of(handler), app.settings().namespace, **options)
+        except TypeError as error:
+            raise BadData(str(error)) from None
+        with refusing("codec", name, "encode"):
+            recurrence, first = encoded_put(put, app.codec)
+        if rule is not None:
+            changed = {field: getattr(recurrence, field) for field in (*EDITED, *LIMITS)}
+            kept = {"payload": rule.payload, "occurrence_wanted": rule.occurrence_wanted} if keeps else {}
+            recurrence = replace(rule, **changed | kept)
+        store.recurrences.put([(recurrence, first)])
+        return name
 
     def _known(self, handler: str) -> RegisteredHandler | None:
         return self._app_of(handler).known(handler)
@@ -138,3 +210,42 @@ def _argument(field: FormField, text: str) -> Any:
         with suppress(ValueError):
             return json_values.parse(text.encode())
     return text
+
+
+def _found(store: Store, name: str) -> Recurrence | None:
+    with suppress(NotFound):
+        return store.recurrences.find(name).recurrence
+    return None
+
+
+def _with_types(options: dict[str, Any]) -> None:
+    """Give the options of a recurrence, which are text, their types."""
+    for key, words in (("first", ("now", "next")), ("until", ())):
+        if (text := options.get(key)) is not None and text not in words:
+            try:
+                options[key] = given_instant(text)
+            except ValueError as error:
+                raise BadData(key, text, str(error)) from None
+    if "enabled" in options:
+        options["enabled"] = options["enabled"] == "true"
+
+
+def _as_it_stands(standing: RecurrenceStatus) -> dict[str, str]:
+    """The values of a form that changes nothing."""
+    rule = standing.recurrence
+    if rule is None:
+        return {"name": standing.name, "queue": standing.queue}
+    payload = "" if is_encoded(rule.payload) else _written(rule.payload)
+    values: dict[str, Any] = {"name": rule.name, "handler": rule.handler, "payload": payload, "first": "next"}
+    values |= {"every": None if rule.every is None else f"{rule.every:.12g}s", "cron": rule.cron}
+    values |= {
+        name: getattr(rule, name) for name in ("timezone", "queue", "priority", "missed", "overlap", "after", "times")
+    }
+    values |= {"until": rule.until and iso(rule.until), "enabled": "true" if rule.enabled else "false"}
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def _written(payload: dict[str, Any]) -> str:
+    """JSON for an input; escaped, if it has characters that are not to be seen."""
+    text = json.dumps(payload, ensure_ascii=False, indent=1)
+    return text if all(each.isprintable() for each in text.split("\n")) else json.dumps(payload, indent=1)

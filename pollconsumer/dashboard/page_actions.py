@@ -46,6 +46,7 @@ class PageActions:
             "pause_recurrence": lambda form: self._hold(form, self._store.recurrences.pause, "Paused"),
             "resume_recurrence": lambda form: self._hold(form, self._store.recurrences.resume, "Resumed"),
             "remove_recurrence": self._remove,
+            "put": self._put,
             "cancel_batch": self._cancel_batch,
             "redrive_batch": self._redrive_batch,
         }
@@ -91,6 +92,9 @@ class PageActions:
     def _hold(self, form: Mapping[str, str], act: Callable[[RecurrenceStatus], None], what: str) -> Iterator[str]:
         act(self._store.recurrences.find(_value(form, "name")))
         yield f"{what}: {form['name']}"
+
+    def _put(self, form: Mapping[str, str]) -> Iterator[str]:
+        yield f"Put: {self._console.put(self._store, form, self._who)}"
 
     def _remove(self, form: Mapping[str, str]) -> Iterator[str]:
         self._store.recurrences.remove(_value(form, "name"))

@@ -218,6 +218,18 @@ class OfEnqueue(NamedTuple):
     error: str | None = None
 
 
+class OfPut(NamedTuple):
+    """The form of a recurrence: of one that is ``edited``, or, if that is empty, of a new one. ``asked``: what it asks
+    for, and the words that there are for it. ``given``, ``error``: as of `OfEnqueue`."""
+
+    now: int
+    edited: str
+    handlers: Sequence[str]
+    asked: Mapping[str, Sequence[str]]
+    given: Mapping[str, str] = MappingProxyType({})
+    error: str | None = None
+
+
 AnyPage = (
     OfMessage
     | OfQueue
@@ -230,6 +242,7 @@ AnyPage = (
     | OfPast
     | OfDead
     | OfEnqueue
+    | OfPut
 )
 """Any page but the first."""
 

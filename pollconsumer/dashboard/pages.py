@@ -84,6 +84,9 @@ class Served:
     def enqueue(self, handler: str = "") -> str | None:
         return _query("enqueue", handler=handler) if handler else "enqueue"
 
+    def put(self, name: str = "") -> str | None:
+        return _query("put", name=name) if name else "put"
+
     def past(self, span: str) -> str | None:
         return _query("past", of=span)
 
@@ -286,6 +289,7 @@ def _instants(message: Message) -> list[tuple[str, datetime]]:
 
 _FILTERS = {
     "block": _block,
+    "typed": escape,  # what stands in an input is sent again, so it stays as it is
     "brief": _brief,
     "json": _json,
     "moment": _moment,

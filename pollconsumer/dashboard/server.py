@@ -31,6 +31,7 @@ from pollconsumer.dashboard.page_reader import (
     OfEnqueue,
     OfMessage,
     OfPast,
+    OfPut,
     OfQueue,
     OfSearch,
     PageReader,
@@ -168,7 +169,7 @@ class Dashboard:
             address = f"{served.message(done.queue, done.id) or './?'}&"
         elif form["what"] in ("pause_handler", "resume_handler"):
             address = f"{served.handler(form['name']) or './?'}&"
-        elif form["what"] in ("pause_recurrence", "resume_recurrence"):
+        elif form["what"] in ("pause_recurrence", "resume_recurrence", "put"):
             address = f"{served.recurrence(form['name']) or './?'}&"
         elif form["what"].endswith("_batch"):
             address = f"{served.batch(form['queue'], form['id']) or './?'}&"
@@ -221,7 +222,10 @@ READ: dict[str, Read] = {
     "interventions": lambda reading, _: reading.interventions(),
 }
 """What is read for each page, by its address."""
-FORMS: dict[str, Callable[[Console, Store, Query], OfEnqueue]] = {"enqueue": Console.enqueue_form}
+FORMS: dict[str, Callable[[Console, Store, Query], OfEnqueue | OfPut]] = {
+    "enqueue": Console.enqueue_form,
+    "put": Console.put_form,
+}
 """The pages of a form, by the action that it asks for, which is their address, too."""
 
 

@@ -51,8 +51,8 @@ class Intervention(NamedTuple):
 @contextmanager
 def acting_as(who: str) -> Iterator[None]:
     """Note what is done within the ``with`` block as done by ``who``: messages cancelled, stopped, changed,
-    redriven or purged, queues and handlers paused or resumed, recurrences removed, paused, resumed or triggered, leases
-    broken. Nothing is done, and an error says so, where the store's user may not write notes."""
+    redriven, rerun or purged, queues and handlers paused or resumed, recurrences put, removed, paused, resumed or
+    triggered, leases broken. Nothing is done, and an error says so, where the store's user may not write notes."""
     before = _WHO.set(who[:LONGEST_WHO])
     try:
         yield
@@ -63,6 +63,11 @@ def acting_as(who: str) -> Iterator[None]:
 def demand_operator(wire: Wire, keys: Keys, key: str, rights: str = OPERATOR) -> None:
     """Check ``rights`` to ``key``, and to note what a person does, before the first write. PermissionDenied."""
     demand(wire, rights, key)
+    demand_noting(wire, keys)
+
+
+def demand_noting(wire: Wire, keys: Keys) -> None:
+    """Check the rights to note what is done, if a person does it. PermissionDenied."""
     if _WHO.get() and lacking(wire, NOTING, keys.control("audit")):  # GUARD rights to note
         fix = "give the store's user the rights of an operator: see docs/reference/rights.md"
         raise PermissionDenied("not permitted to write the audit log", keys.control("audit"), fix)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pollconsumer.core.errors import BadData, NotReplicated
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms
 from pollconsumer.core.recurrence import First, Recurrence
-from pollconsumer.store.audit_log import demand_operator, note
+from pollconsumer.store.audit_log import demand_noting, demand_operator, note
 from pollconsumer.store.client.replies import refuse_without
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records import occurrences
@@ -54,6 +54,7 @@ class Recurrences(RecurrenceReader):
         """
         by_name = {recurrence.name: (recurrence, first) for recurrence, first in wanted}
         chosen = list(by_name.values())
+        demand_noting(self._wire, self._keys)  # GUARD rights to note what is put
         for queue in sorted({recurrence.queue for recurrence, _ in chosen}):
             self._register(queue)
         for at in range(0, len(chosen), AT_ONCE):
@@ -72,6 +73,9 @@ class Recurrences(RecurrenceReader):
         ]
         for taken in self._wire.all(commands):
             _refuse(taken)
+        for queue in of_queues:
+            names = [recurrence.name for recurrence, _ in chosen if recurrence.queue == queue]
+            note(self._wire, self._keys, "put", queue, names)
 
     def _look_around(self, recurrences: Sequence[Recurrence]) -> tuple[int, dict[str, tuple[int | None, str]]]:
         """The server's now; and by name, of recurrences that stood in another queue, from which they are removed, the

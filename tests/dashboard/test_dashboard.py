@@ -376,8 +376,10 @@ def test_every_form_of_the_pages_can_be_sent(scene: Scene, wire: Wire, valkey: S
     a_batch(wire)
     app = PollConsumer(store=valkey.url, namespace=NAMESPACE)
     app.handler("mail.send")(lambda to="ada": to)
+    app.recurrences.put("hourly", handler="mail.send", every="1h")
     client = admitted(wire, app)
     addresses = [
+        "put?name=hourly",
         "./",
         "enqueue?handler=mail.send",
         "message?queue=mail&id=dead-1",

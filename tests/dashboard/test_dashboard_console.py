@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from contextlib import contextmanager
+from dataclasses import replace
+from html import unescape
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -10,7 +14,9 @@ import pytest
 
 from pollconsumer import Item, PollConsumer
 from pollconsumer.audit import interventions
+from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.dashboard.server import LONGEST_FORM
+from pollconsumer.store.recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.dashboard.pages import Document, admitted, browser, seen
 from tests.dashboard.test_dashboard_command import served
@@ -189,6 +195,132 @@ def test_an_encoded_payload_is_what_the_form_sends_where_the_application_has_a_c
     [message] = app.messages()
     assert message.status().payload == {"n": 5}
     assert "encoded_bytes" in seen(client, f"message?queue=other&id={message.id}").text
+
+
+# Recurrences
+
+
+def put(client: TestClient, address: str = "put", **values: str) -> tuple[int, Document]:
+    page = seen(client, address)
+    form = next(each for each in page.forms() if each.get("what") == "put")
+    answer = client.post("/act", data=form | values)
+    if answer.status_code == 303:
+        assert answer.headers["location"].startswith("recurrence?name=")
+        return 303, seen(client, answer.headers["location"])
+    return answer.status_code, Document(answer.text)
+
+
+NEW = {"name": "check:1", "handler": "mail.send", "every": "1h", "payload": '{"to": "ada"}'}
+
+
+def test_a_recurrence_is_added_in_the_name_of_who_did_it(client: TestClient, app: PollConsumer) -> None:
+    assert "put" in seen(client, "./").links()
+    options = {"missed": "skip", "overlap": "skip", "first": "2030-01-31T09:00:00Z", "times": "3", "priority": "-1"}
+    status, page = put(client, **NEW, **options, until="2031-01-31T09:00:00Z")
+    assert (status, "Put: check:1" in page.text) == (303, True)
+    standing = app.recurrences.get("check:1")
+    rule = standing.recurrence
+    assert rule is not None
+    assert (rule.every, rule.queue, rule.payload, rule.times, rule.priority) == (3600, "mail", {"to": "ada"}, 3, -1)
+    assert (rule.missed, rule.overlap, rule.created_by, rule.enabled) == ("skip", "skip", "dashboard", True)
+    assert standing.next is not None
+    assert standing.next.isoformat() == "2030-01-31T09:00:00+00:00"
+    assert [(each.who, each.what, each.names) for each in interventions(app)] == [("dashboard", "put", ("check:1",))]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"payload": ""}, "arguments of mail.send: missing to"),
+        ({"handler": "mail.sent"}, "unknown handler: mail.sent; did you mean mail.send?"),
+        ({"name": "a b"}, "recurrence name"),
+        ({"every": "soon"}, "every"),
+        ({"cron": "* * * * *"}, "give cron or every"),
+        ({"first": "soon"}, "first: soon; write ISO 8601"),
+        ({"until": "tomorrow"}, "until: tomorrow; write ISO 8601"),
+        ({"times": "many"}, "times: many; must be a whole number"),
+        ({"missed": "never"}, "missed"),
+        ({"name": ""}, "name; give one"),
+    ],
+    ids=str,
+)
+def test_what_is_no_recurrence_is_refused_on_the_form(
+    client: TestClient, app: PollConsumer, values: dict[str, str], said: str
+) -> None:
+    status, page = put(client, **NEW | values)
+    assert (status, [*app.recurrences]) == (409, [])
+    assert said in page.text
+    assert {each.get("name"): each.get("value") for each in page.all("input")}["handler"] == (NEW | values)["handler"]
+
+
+def test_a_new_one_does_not_replace_one_of_its_name(client: TestClient, app: PollConsumer) -> None:
+    app.recurrences.put("check:1", handler="mail.send", every="2h", payload={"to": "eve"})
+    status, page = put(client, **NEW)
+    assert (status, "there is one of that name: edit it" in page.text) == (409, True)
+
+
+@pytest.mark.parametrize("text", ["</textarea><script>", "é", "\u202e\x1b\\", "a\nb", '"'])
+def test_an_input_has_what_is_sent_again_as_it_is(client: TestClient, app: PollConsumer, text: str) -> None:
+    payload = {"to": text, "note": 1}
+    app.recurrences.put("r", handler="mail.send", every="1h", payload=payload)
+    shown = re.findall(r"<textarea[^>]*>([^<]*)</textarea>", client.get("/put?name=r").text)
+    assert [json.loads(unescape(each)) for each in shown] == [payload]
+    refused = client.post(
+        "/act", data={"what": "enqueue", "token": token(client), "handler": "mail.send"} | {"payload": text}
+    )
+    assert [unescape(each) for each in re.findall(r"<textarea[^>]*>([^<]*)</textarea>", refused.text)] == [text]
+
+
+def test_an_edited_one_keeps_what_the_form_does_not_ask_for(client: TestClient, app: PollConsumer) -> None:
+    kept: dict[str, Any] = {"headers": {"n": "1"}, "created_by": "eve", "timeout": "1m", "jitter": "10m"}
+    app.recurrences.put("r", handler="mail.send", every="90s", payload={"to": "eve"}, first="next", **kept)
+    before = app.recurrences.get("r")
+    assert "put?name=r" in seen(client, "recurrence?name=r").links()
+    page = seen(client, "put?name=r")
+    assert '"to": "eve"' in page.text
+    form = {each.get("name"): each.get("value") for each in page.all("input")}
+    assert (form["every"], form["timezone"], form["first"]) == ("90s", "UTC", "next")
+    status, _ = put(client, "put?name=r", payload='{"to": "eve"}', enabled="true", missed="once", overlap="allow")
+    assert (status, app.recurrences.get("r")) == (303, before)
+    assert put(client, "put?name=r", payload='{"to": "bob"}', every="2h", overlap="skip")[0] == 303
+    after = app.recurrences.get("r").recurrence
+    assert before.recurrence is not None
+    changed = {"payload": {"to": "bob"}, "every": 7200, "overlap": "skip"}
+    assert after == replace(before.recurrence, **changed)
+    status, page = put(client, "put?name=r", payload="{}")
+    assert (status, "Edit r" in " ".join(page.text.split())) == (409, True)
+    assert client.get("/put?name=nobody").status_code == 404
+
+
+def test_an_encoded_payload_stays_as_it_is_unless_another_is_given(valkey: Server) -> None:
+    class Reversed:
+        def encode(self, data: bytes) -> bytes:
+            return data[::-1]
+
+        decode = encode
+
+    app = PollConsumer(store=valkey.url, namespace=NAMESPACE, codec=Reversed())
+    app.handler("work")(lambda n: n)
+    app.recurrences.put("r", handler="work", every="1h", payload={"n": 5})
+    client = admitted(valkey.wire(), app)
+    assert "empty: as it is" in seen(client, "put?name=r").text
+    assert put(client, "put?name=r", every="2h")[0] == 303
+    rule = app.recurrences.get("r").recurrence
+    assert rule is not None
+    assert (rule.payload, rule.every) == ({"n": 5}, 7200)
+    assert put(client, "put?name=r", payload='{"n": 6}')[0] == 303
+    rule = app.recurrences.get("r").recurrence
+    assert rule is not None
+    assert rule.payload == {"n": 6}
+
+
+def test_one_of_a_configuration_cannot_be_edited(client: TestClient, app: PollConsumer, valkey: Server) -> None:
+    app.enqueue("mail.send", {"to": "a"})
+    nightly = Recurrence("nightly", "mail.send", cron="30 2 * * *", queue="mail")
+    LaunchRecurrences(valkey.wire(), NAMESPACE).define("consumer:mail", ["mail"], [nightly], lambda _: None)
+    assert "put?name=nightly" not in seen(client, "recurrence?name=nightly").links()
+    status, page = put(client, "put?name=nightly", payload='{"to": "a"}')
+    assert (status, "a configuration defines one of that name" in page.text) == (409, True)
 
 
 @contextmanager

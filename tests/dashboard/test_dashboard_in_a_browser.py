@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.store.recurrence_interventions import Recurrences
 from tests.conftest import NAMESPACE
 from tests.dashboard.batch_scene import a_batch
 from tests.dashboard.chromium import MISSING, Chromium
@@ -38,6 +40,7 @@ PAGES = (
     "dead?queue=mail",
     "handler?name=mail.send",
     "enqueue?handler=fatal",
+    "put?name=hourly",
     "recurrence?name=check",
     f"batch?queue={HOME}&id=b",
 )
@@ -80,6 +83,8 @@ def clicked(chromium: Chromium, what: str) -> None:
 
 def test_every_button_does_what_it_says(chromium: Chromium, wire: Wire, address: str) -> None:
     Scene(wire, NAMESPACE).store.enqueue([message("scheduled", delay=HOUR)])
+    hourly = Recurrence("hourly", "fatal", every=3600.0, at_run_time=True)
+    Recurrences(wire, NAMESPACE).put([(hourly, "next")])
     a_batch(wire)
     chromium.open(address)
     bare = chromium.address

@@ -119,7 +119,8 @@ def test_a_recurrence_is_put_as_by_python_told_of_and_removed(app: PollConsumer,
     assert [*app.recurrences] == []
     assert asked(endpoint, "GET", "/recurrences/check:42")[0] == 404
     assert asked(endpoint, "DELETE", "/recurrences/check:42")[0] == 404
-    assert [(note.who, note.what, note.names) for note in noted(app)] == [("web", "remove", ("check:42",))]
+    did = [(note.who, note.what, note.names) for note in noted(app)]
+    assert did == [("web", what, ("check:42",)) for what in ("remove", "put", "put")]
 
 
 def test_putting_without_an_instant_begins_at_once(app: PollConsumer, endpoint: LaunchEndpoint) -> None:
@@ -254,4 +255,4 @@ def test_requests_manage_what_the_shell_sees(site: Site) -> None:
         assert client.delete("recurrences/check:7").json() == {"name": "check:7", "removed": True}
         assert site.json("recurrences", "list", "--created-by", "ann") == []
     done = [(each["who"], each["what"], each["names"]) for each in site.json("audit")]
-    assert done == [("web", "remove", ["check:7"]), ("web", "cancel", [waiting])]
+    assert done == [("web", "remove", ["check:7"]), ("web", "put", ["check:7"]), ("web", "cancel", [waiting])]
