@@ -102,6 +102,7 @@ NEAREST = {
     "reservations": ["recovering", "expiry"],
     "suitability": ["rollback"],
     "interventions": ["rights", "acts", "message_steps", "interface/test_handler_pauses"],
+    "reruns": ["rights", "interface/test_rerunning"],
     "audit_log": ["rights"],
     "note": ["audit_log"],
     "once": ["acts"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,11 +21,12 @@ from pollconsumer.store.client.wire import WAITING, ByPeople, ServerWire, Strict
 from pollconsumer.store.interventions import HandlerPauses, Interventions
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Group, Leases
-from pollconsumer.store.queues.producer import StrictProducer
+from pollconsumer.store.queues.producer import Producer, StrictProducer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.steps import Settlement
+from pollconsumer.store.reruns import Reruns
 from pollconsumer.store.scripts import linked
 from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
@@ -508,13 +510,14 @@ def test_notes_that_a_producer_forges_under_the_former_key_are_unverified_and_hi
     ]
 
 
-@pytest.mark.parametrize("do", ["cancel", "pause", "resume handler", "trigger", "break"])
+@pytest.mark.parametrize("do", ["cancel", "pause", "resume handler", "trigger", "break", "rerun", "put"])
 def test_who_may_not_note_what_it_does_is_refused_before_it_does_anything(
     users: Users, valkey: Server, do: str
 ) -> None:
     near = RedisStore(valkey.wire(), NAMESPACE)
     near.wire.command("HSET", near.keys.control("lease:consumer:mail:0"), "fence", "7")
-    near.enqueue([message("a", delay=HOUR)])
+    near.enqueue([message("a", delay=HOUR), message("ended", delay=HOUR)])
+    person_of(near.wire).cancel(QUEUE, "ended")
     hourly = Recurrence("hourly", "handler", every=3600.0, queue=QUEUE)
     AllRecurrences(near.wire, NAMESPACE).define("owner", [QUEUE], [hourly], print)
     HandlerPauses(near.wire, NAMESPACE).pause("handler")
@@ -528,6 +531,8 @@ def test_who_may_not_note_what_it_does_is_refused_before_it_does_anything(
         "resume handler": lambda: HandlerPauses(wire, NAMESPACE).resume("handler"),
         "trigger": lambda: AllRecurrences(wire, NAMESPACE).trigger(AllRecurrences(wire, NAMESPACE).find("hourly")),
         "break": lambda: Leases(wire, NAMESPACE).break_("consumer:mail:0", "7"),
+        "rerun": lambda: Reruns(Producer(wire, NAMESPACE)).rerun(QUEUE, "ended"),
+        "put": lambda: AllRecurrences(wire, NAMESPACE).put([(replace(hourly, name="new", at_run_time=True), "next")]),
     }
     before = users.seen()
     with acting_as("ada"), pytest.raises(PermissionDenied, match="not permitted to write the audit log"):
