@@ -17,8 +17,8 @@ from benchmarks.place import Figure, plain_wire, server_seconds
 from pollconsumer.runtime.session.exchange import TRIM_EVERY
 from pollconsumer.store.client.address import address_of
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.queues.maintenance import DEFAULT
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.queues.upkeep import DEFAULT
 from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.records.rows import pack6
 from pollconsumer.store.scripts import Script, Scripts
@@ -52,7 +52,7 @@ class Bare:
         """Loaded, with its keys."""
         script = self.scripts[name]
         self.call(("SCRIPT", "LOAD", script.code))
-        return script, self.keys.of_script(script, QUEUE)
+        return script, self.keys.names_for(script, QUEUE)
 
     def call(self, *commands: tuple[Any, ...]) -> Any:
         """The last reply."""
@@ -88,17 +88,17 @@ def _produce(bare: Bare, wire: Wire, messages: int, batch: int) -> list[Figure]:
 def consume(url: str, messages: int) -> list[Figure]:
     """Reserve, decode, call, time and settle what `produce` enqueued, and forget as many as a launch does."""
     store = RedisStore(plain_wire(url), NAMESPACE)
-    store.upkeep.announce(HOLDER, QUEUE)
+    store.maintenance.announce(HOLDER, QUEUE)
     with Bare(url) as bare:
         bare.script("trim")
-        trim = store.wire.script(*store.upkeep.trimming(QUEUE, DEFAULT))
+        trim = store.wire.script(*store.maintenance.trimming(QUEUE, DEFAULT))
         return _consume(bare, plain_wire(url), messages, trim)
 
 
 def _consume(bare: Bare, wire: Wire, messages: int, trim: tuple[Any, ...]) -> list[Figure]:
     script, keys = bare.script("step")
     keys[-1] += f":{HOLDER.group}"
-    head = ("EVALSHA", script.sha, len(keys), *keys, HOLDER.lineage, HOLDER.fence, pack6(1), 60_000, BATCH, "")
+    head = ("EVALSHA", script.sha, len(keys), *keys, HOLDER.lease_name, HOLDER.fence, pack6(1), 60_000, BATCH, "")
     settled, runs = list[bytes](), list[list[Any]]()
     handled, completed, untrimmed, payload_at = 0, 0, 0, len(RECORD) + 6
     decoder: Any = json.JSONDecoder()

@@ -1,4 +1,4 @@
-"""kill -9 of a launch → the next one, on the same host, handles again what was in hand.
+"""kill -9 of a launch → the next one, on the same host, handles again what was in flight.
 
 It is killed alone, or together with its heartbeat, as where a container ends. The next one waits for the lease already,
 or is started when the other is killed.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from benchmarks.place import Figure, handler, place, plain_wire, share_one_core, tcp_server
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Claim
-from pollconsumer.store.records.steps import Share
+from pollconsumer.store.records.steps import QueueStep
 
 if TYPE_CHECKING:
     from pollconsumer.store.client.wire import Wire
@@ -60,12 +60,12 @@ def _complete(wire: Wire, count: int) -> None:
     """Complete messages as launches do, which would forget all but 10,000 of them."""
     plain, store = handler("plain"), RedisStore(wire, "pollconsumer")
     claim = Claim("consumer:default:0", "1", "consumer:default")
-    store.upkeep.announce(claim, "default")
+    store.maintenance.announce(claim, "default")
     for first in range(0, count, BULK):
         plain.enqueue_many([{"n": n + 1} for n in range(min(BULK, count - first))])
-        share = Share("default", 500)
+        share = QueueStep("default", 500)
         while reserved := store.step(claim, [share], lasts_ms=60_000, now=time.monotonic).reserved:
-            share = Share("default", 500)
+            share = QueueStep("default", 500)
             now = time.monotonic()
             share.complete([(reservation, now, now, None) for reservation in reserved])
 

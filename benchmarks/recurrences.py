@@ -21,7 +21,7 @@ def measure() -> list[Figure]:
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.records.reservations import Claim
-    from pollconsumer.store.recurrence_interventions import Recurrences
+    from pollconsumer.store.recurrence_actions import Recurrences
     from pollconsumer.store.recurrences import LaunchRecurrences
 
     with tcp_server() as url, place(url):
@@ -32,7 +32,7 @@ def measure() -> list[Figure]:
         people = Recurrences(wire, NAMESPACE)
         mover = Claim("mover::0", "1", "mover:")
         own = [Recurrence(f"own{n}", "plain", every=3600.0) for n in range(3)]
-        store.upkeep.announce(mover, QUEUE)
+        store.maintenance.announce(mover, QUEUE)
 
         def bytes_each() -> float:
             names = [store.keys.queue(QUEUE, word) for word in ("recurrences", "next_instants", "recurrence_counters")]
@@ -57,7 +57,7 @@ def measure() -> list[Figure]:
         figures.append(Figure("put again", MOST / _seconds(lambda: people.put((each, "next") for each in many)), "/s"))
         figures.append(Figure("bytes each", bytes_each(), "B"))
         figures += beside("beside 100,000")
-        listed = _seconds(lambda: sum(1 for _ in people.standing(lambda _: None)))
+        listed = _seconds(lambda: sum(1 for _ in people.statuses(lambda _: None)))
         figures.append(Figure("listed", MOST / listed, "/s"))
         longest(wire)
         for first in range(0, MOST, 10_000):

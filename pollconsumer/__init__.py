@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     )
     from pollconsumer.interface.api.app import PollConsumer
     from pollconsumer.interface.api.handle import Handle
-    from pollconsumer.runtime.handling.batch_in_hand import Batch
     from pollconsumer.runtime.handling.bulk import BulkContext, Item
     from pollconsumer.runtime.handling.context import Context
+    from pollconsumer.runtime.handling.handler_batches import Batch
     from pollconsumer.runtime.new_messages import Draft
 
     __version__: str
@@ -87,7 +87,7 @@ _HOMES = {
     **dict.fromkeys(("Backoff", "ErrorPolicy", "RetryPolicy"), "pollconsumer.core.retry"),
     **dict.fromkeys(("Fatal", "Partial", "RetryIn", "Skip", "Yield"), "pollconsumer.core.retry"),
     **dict.fromkeys(("HandlerTimeout", "ProcessDied"), "pollconsumer.core.retry"),
-    "Batch": "pollconsumer.runtime.handling.batch_in_hand",
+    "Batch": "pollconsumer.runtime.handling.handler_batches",
     "BulkContext": "pollconsumer.runtime.handling.bulk",
     "Context": "pollconsumer.runtime.handling.context",
     "Draft": "pollconsumer.runtime.new_messages",

@@ -9,7 +9,7 @@ import sys
 
 
 def _leave(number: int, _frame: object) -> NoReturn:
-    os._exit(130 if number == _signal.SIGINT else 0)  # nothing is in hand yet
+    os._exit(130 if number == _signal.SIGINT else 0)  # nothing is in flight yet
 
 
 if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:  # else it is ignored, as in a background process
@@ -55,7 +55,7 @@ def main() -> NoReturn:
     limit = os.sysconf("SC_OPEN_MAX")
     if 0 <= limit < FEWEST_DESCRIPTORS:  # said without our modules, whose import needs descriptors
         fix = f"at least {FEWEST_DESCRIPTORS} are needed, raise the limit (ulimit -n)"
-        _say(f"pollconsumer: error: most open files: {limit}; {fix}\n".encode())
+        _write(f"pollconsumer: error: most open files: {limit}; {fix}\n".encode())
         os._exit(78)
     code, spare = 1, bytearray()
     try:
@@ -68,7 +68,7 @@ def main() -> NoReturn:
         lacks_memory = _lacks_memory(error)
         code = 78 if lacks_memory else code
         del spare
-        _say(NO_MEMORY if lacks_memory else BEYOND_REPORTING)
+        _write(NO_MEMORY if lacks_memory else BEYOND_REPORTING)
     finally:  # Python's own exit would wait for threads of handlers
         os._exit(code)
 
@@ -95,7 +95,7 @@ def _ran() -> int:
         if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
             # A brief line: the modules that say more could not be imported.
             fix = "have handlers and their modules close what they open, or raise the limit (ulimit -n)"
-            _say(f"pollconsumer: error: too many open files: {os.sysconf('SC_OPEN_MAX')}; {fix}\n".encode())
+            _write(f"pollconsumer: error: too many open files: {os.sysconf('SC_OPEN_MAX')}; {fix}\n".encode())
             os._exit(73)
         from pollconsumer.interface.logs.logs import write_traceback
 
@@ -114,7 +114,7 @@ def _lacks_memory(error: BaseException | None) -> bool:
     return False
 
 
-def _say(line: bytes) -> None:
+def _write(line: bytes) -> None:
     with suppress(OSError):
         standard_error.write(line)
 

@@ -29,11 +29,11 @@ from pollconsumer.interface.memory_store import SCRIPTS, DirectConnection
 from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.embedded.start import find_program
-from pollconsumer.store.brought_client import brought
 from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
+from pollconsumer.store.user_client import supplied_client
 from tests.exits import RUNS
 from tests.fast_fakeredis.store import FastStore
 from tests.forks import Forks
@@ -216,7 +216,7 @@ def by_url(url: str) -> MakeWire:
 def by_client(url: str) -> MakeWire:
     """Those of a client that a user may have, which decodes, and repeats what it should not."""
     client = redis.Redis.from_url(url, decode_responses=True, retry=Retry(NoBackoff(), 3), max_connections=1)
-    connect = brought(client).connecting(NAMESPACE)
+    connect = supplied_client(client).connecting(NAMESPACE)
     return lambda patience, greet: connect(patience, greet=greet)
 
 
@@ -325,7 +325,7 @@ server = pytest.fixture(empty_server, params=["valkey", "fakeredis"], name="serv
 
 
 def in_memory_by_client() -> Server:
-    connect = brought(fakeredis.FakeRedis(server=fakeredis.FakeServer())).connecting(NAMESPACE)
+    connect = supplied_client(fakeredis.FakeRedis(server=fakeredis.FakeServer())).connecting(NAMESPACE)
     return Server(lambda patience, greet: connect(patience, greet=greet))
 
 

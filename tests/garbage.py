@@ -12,11 +12,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.durations import Histogram
+from pollconsumer.core.messages.continuation import Continuation, encoded, identified, packed
 from pollconsumer.core.messages.message_steps import Progress, Step, StepEntry, as_recorded
-from pollconsumer.core.messages.sequel import Sequel, encoded, identified, packed
 from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.store.actions import HandlerPauses, MessageActions
 from pollconsumer.store.audit_log import acting_as, note
-from pollconsumer.store.interventions import HandlerPauses, Interventions
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.batches import Batches, NewBatch
@@ -174,7 +174,7 @@ def _set_scores(wire: Wire, key: Keyed, what: str) -> list[tuple[Any, ...]]:
 
 
 def callback(batch: str, name: str) -> NewMessage:
-    return message(f"{batch}:{name}", handler=HANDLER)._replace(sequel=encoded(Sequel(called_by=QUEUE)))
+    return message(f"{batch}:{name}", handler=HANDLER)._replace(continuation=encoded(Continuation(called_by=QUEUE)))
 
 
 def member(number: int, batch: str = "b") -> NewMessage:
@@ -183,7 +183,7 @@ def member(number: int, batch: str = "b") -> NewMessage:
 
 def fill(wire: Wire, namespace: str) -> None:
     """Write what a store has, into the queue QUEUE, and a message into another."""
-    store, person = RedisStore(wire, namespace), Interventions(wire, namespace)
+    store, person = RedisStore(wire, namespace), MessageActions(wire, namespace)
     ok = partial(message, handler=HANDLER)
     batches, keys = Batches(store.producer), store.keys
     callbacks = {name: packed(callback("b", name)) for name in ("then", "failed", "ended")}
@@ -206,7 +206,7 @@ def fill(wire: Wire, namespace: str) -> None:
     launch.begin(begun)
     launch.complete(counted)
     wire.command("RPUSH", keys.queue(QUEUE, "uncounted"), bytes(12) + counted.row)  # as versions before left it
-    Interventions(wire, namespace).signal(QUEUE, "orphan", "go", {"by": "me"})
+    MessageActions(wire, namespace).signal(QUEUE, "orphan", "go", {"by": "me"})
     person.stop(QUEUE, "stopped")
     limits = Limits(5, 100, HOUR, 10, HOUR)
     store.enqueue([ok("rated", rate_key="r"), ok("rated-2", rate_key="r", rate="1/1h"), ok("placed", concurrency="c")])
@@ -225,11 +225,11 @@ def fill(wire: Wire, namespace: str) -> None:
     person.cancel(QUEUE, "cancelled")
     launch.step(wanted=3, limits=limits)
     link = packed(identified(ok(""), "chain+2"))
-    store.enqueue([ok("chain")._replace(sequel=encoded(Sequel(links=[link]))), member(2, "open")])
+    store.enqueue([ok("chain")._replace(continuation=encoded(Continuation(links=[link]))), member(2, "open")])
     recurring = AllRecurrences(wire, namespace)
     defined = Recurrence("hourly", HANDLER, every=3600.0, queue=QUEUE)
     recurring.define(GROUP, [QUEUE], [defined], lambda _: None)
-    store.upkeep.own_recurrences(GROUP, [QUEUE])
+    store.maintenance.own_recurrences(GROUP, [QUEUE])
     put = Recurrence("put", HANDLER, every=3600.0, queue=QUEUE, at_run_time=True, created_by="me")
     recurring.put([(put, "now"), (replace(put, name="over", times=1), "now")])
     store.enqueue([member(0), member(1)])
@@ -243,7 +243,7 @@ def fill(wire: Wire, namespace: str) -> None:
     with acting_as("me"):
         note(wire, keys, "cancel", QUEUE, ["x"])
         recurring.trigger(recurring.find("put"))
-    store.upkeep.trim(QUEUE)
+    store.maintenance.trim(QUEUE)
     store.enqueue([message("of-another", handler="other", queue="default")])
 
 

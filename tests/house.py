@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pollconsumer"
-WINGS = ("dashboard/", "django/", "moving/", "otel/", "platform_files/", "sentry/", "watching/", "web/")
-"""Beside the layers, which are the house: no module there imports them."""
+OPTIONAL_PACKAGES = ("dashboard/", "django/", "moving/", "otel/", "platform_files/", "sentry/", "watching/", "web/")
+"""Beside the layers, which are the core packages: no module there imports them."""
 NOT_PRIVATE = {"pollconsumer", "__future__", "_typeshed", "_thread"}
 """Documented under these names."""
 NAMED_BY_USERS = {"audit.py", "testing.py", "django/apps.py", "django/dashboard_urls.py", "django/launch_urls.py"}
@@ -252,15 +252,15 @@ def private_imports() -> list[str]:
     return found
 
 
-def imports_of_wings() -> list[str]:
-    """A module of the house that imports one of a wing, wherever in it that stands."""
+def imports_of_optional_packages() -> list[str]:
+    """A module of a core package that imports one of an optional package, wherever in it that stands."""
     return [
         f"{path} imports {target}"
         for path, tree in trees().items()
-        if not path.startswith(WINGS)
+        if not path.startswith(OPTIONAL_PACKAGES)
         for node in ast.walk(tree)
         for target in _targets(node)
-        if target.startswith(WINGS)
+        if target.startswith(OPTIONAL_PACKAGES)
     ]
 
 
@@ -385,13 +385,16 @@ def report() -> Iterator[tuple[str, Any]]:
     yield "modules", len(modules())
     yield "lines of Python", lines()
     yield "lines of Lua", lines(pattern="*.lua")
-    yield "lines of Python without wings", lines() - lines([path for path in trees() if path.startswith(WINGS)])
+    yield (
+        "lines of Python without optional packages",
+        lines() - lines([path for path in trees() if path.startswith(OPTIONAL_PACKAGES)]),
+    )
     yield "modules over 600 lines", len(long_modules())
     for what, count in COUNTS.items():
         yield what, count()
     yield "circles of files", len(circles())
     yield "private imports of other packages", len(private_imports())
-    yield "modules of the house that import a wing", len(imports_of_wings())
+    yield "modules of core packages that import an optional one", len(imports_of_optional_packages())
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def table(section: str, first: str) -> list[list[str]]:
 
 
 def test_every_layer_and_wing_is_in_the_tree() -> None:
-    tree = SECTIONS["Layers and wings"].split("```")[1].partition("pollconsumer/")[2]
+    tree = SECTIONS["Layers and optional packages"].split("```")[1].partition("pollconsumer/")[2]
     packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert packages == {*re.findall(r"([a-z_]+)/", tree)}
 

@@ -55,10 +55,10 @@ def test_nothing_private_of_another_package_is_imported_but_where_it_is_defended
     assert {found.rpartition(" in ")[2] for found in house.private_imports()} <= DEFENDED
 
 
-def test_the_house_imports_no_wing_and_every_directory_is_one_or_the_other() -> None:
-    assert house.imports_of_wings() == []
+def test_no_core_package_imports_an_optional_one_and_every_directory_is_one_or_the_other() -> None:
+    assert house.imports_of_optional_packages() == []
     tops = {f"{path.split('/')[0]}/" for path in house.trees() if "/" in path}
-    assert tops == {*house.WINGS, "core/", "interface/", "runtime/", "store/"}
+    assert tops == {*house.OPTIONAL_PACKAGES, "core/", "interface/", "runtime/", "store/"}
 
 
 SMALL_HOUSE = {

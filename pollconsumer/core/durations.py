@@ -1,7 +1,7 @@
 """Handling durations by size, their averages, and the margin and page size derived from them. All in seconds.
 
-A launch ends late if a message that it has in hand when its margin begins outlasts the margin. At any instant the
-message in hand is likely a long one, so that no multiple of the mean and no quantile bounds this. By renewal theory,
+A launch ends late if a message that it has in flight when its margin begins outlasts the margin. At any instant the
+message in flight is likely a long one, so that no multiple of the mean and no quantile bounds this. By renewal theory,
 with n slots it happens with probability n × Σ max(0, d − m) / Σ d over all durations d: the excess life beyond the
 margin m.
 """

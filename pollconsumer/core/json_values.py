@@ -110,8 +110,8 @@ def _look_through(value: Any, path: str, around: set[int]) -> None:
         raise BadData(path, None, "it holds itself")
     else:
         around.add(id(value))
-        for place, part in _parts(value, path):
-            _look_through(part, place, around)
+        for location, part in _parts(value, path):
+            _look_through(part, location, around)
         around.remove(id(value))
 
 

@@ -205,7 +205,7 @@ def zone_of(name: str) -> tzinfo:
         raise ValueError(f"time zone {name!r} is not known here; install tzdata") from None
 
 
-def of_json(definition: str | bytes, name: str = "", queue: str = "default") -> Recurrence:
+def recurrence_from_json(definition: str | bytes, name: str = "", queue: str = "default") -> Recurrence:
     """Inverse of ``as_json``, and of ``as_put`` for the name and queue under which that is stored. ValueError for text
     that is corrupt, or of a newer version."""
     try:

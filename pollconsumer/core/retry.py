@@ -49,11 +49,11 @@ class Partial(Exception):
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:
         self.errors = dict(errors)
-        for place, error in self.errors.items():
-            if not isinstance(place, int) or isinstance(place, bool) or place < 0:
-                raise TypeError(f"Partial: {place!r} is no position in the list of messages; the first one is 0")
+        for position, error in self.errors.items():
+            if not isinstance(position, int) or isinstance(position, bool) or position < 0:
+                raise TypeError(f"Partial: {position!r} is no position in the list of messages; the first one is 0")
             if not isinstance(error, Exception):
-                raise TypeError(f"Partial: message {place} has a {type(error).__name__}; give an exception")
+                raise TypeError(f"Partial: message {position} has a {type(error).__name__}; give an exception")
         super().__init__(f"{len(self.errors)} messages failed")
 
 
@@ -88,8 +88,8 @@ class HandlerTimeout(TimeoutError):
 class Stopped(Exception):
     """A person asked for the end of the message, and its handler was interrupted."""
 
-    def __init__(self, said: str = "") -> None:
-        super().__init__(f"stopped on request: {said}" if said else "stopped on request")
+    def __init__(self, returned: str = "") -> None:
+        super().__init__(f"stopped on request: {returned}" if returned else "stopped on request")
 
 
 class ProcessDied(Exception):
@@ -149,10 +149,10 @@ class Backoff:
         (Brooker, "Exponential Backoff and Jitter", 2015).
         """
         try:
-            plain = min(self.most, self.first * self.factor ** (attempt - 1))
+            base_delay = min(self.most, self.first * self.factor ** (attempt - 1))
         except OverflowError:
-            plain = self.most
-        return plain * (1 - self.jitter * chance)
+            base_delay = self.most
+        return base_delay * (1 - self.jitter * chance)
 
 
 class Pauses:
@@ -203,11 +203,11 @@ def after_failure(
         return Retry(error.seconds)
     try:
         delay_of: Any = policy.delay
-        said = called(delay_of, *((attempt, chance, error) if sees_error(delay_of) else (attempt, chance)))
+        returned = called(delay_of, *((attempt, chance, error) if sees_error(delay_of) else (attempt, chance)))
         try:
-            return Retry(parse_duration(said))
+            return Retry(parse_duration(returned))
         except (TypeError, ValueError):
-            raise ValueError(f"its delay is {said!r}, which is no duration") from None
+            raise ValueError(f"its delay is {returned!r}, which is no duration") from None
     except BaseException as problem:  # raised by the user's policy
         return Retry(Backoff().delay(attempt, chance), problem)
 

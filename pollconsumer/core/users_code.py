@@ -21,7 +21,7 @@ MOST_CHARACTERS = 200
 OTHERS, OURS, OUR_THREAD = range(3)
 """Whose code runs at the bottom of a thread: that of a program that is not ours; that of a command or of an endpoint;
 that of a thread which we have begun, and which no signal interrupts."""
-_printing_aside = ContextVar("users' code prints on standard error", default=False)
+_printing_on_stderr = ContextVar("users' code prints on standard error", default=False)
 whose: ContextVar[int] = ContextVar("whose code runs here", default=OTHERS)
 
 
@@ -33,7 +33,7 @@ class Exited(Exception):
     """Users' code raised what is no Exception; the text names it."""
 
 
-class OddError(Exception):
+class UnreadableError(Exception):
     """Stands for an exception of users' code whose class raises when it is looked at."""
 
 
@@ -66,7 +66,7 @@ def called(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         known = readable(error)
         if known is error and (isinstance(error, Exception) or _is_interruption(type(error))):
             raise
-        instead = known if isinstance(known, OddError) else Exited(described(error))
+        instead = known if isinstance(known, UnreadableError) else Exited(described(error))
         raise instead.with_traceback(sys.exc_info()[2]) from None  # which shows the place in the user's code
 
 
@@ -85,15 +85,15 @@ def answering() -> AbstractContextManager[None]:
     return _having(whose, OURS)
 
 
-def printing_aside() -> AbstractContextManager[None]:
+def printing_on_stderr() -> AbstractContextManager[None]:
     """Wrap a command whose standard output is for what it prints itself: `users_output` goes to standard error."""
-    return _having(_printing_aside, value=True)
+    return _having(_printing_on_stderr, value=True)
 
 
 def users_output() -> AbstractContextManager[object]:
-    """Wrap an import or a call of users' code. What it prints goes to standard error within `printing_aside`."""
+    """Wrap an import or a call of users' code. What it prints goes to standard error within `printing_on_stderr`."""
     # GUARD what users' code prints is not taken for a command's own output
-    return redirect_stdout(sys.stderr) if _printing_aside.get() else nullcontext()
+    return redirect_stdout(sys.stderr) if _printing_on_stderr.get() else nullcontext()
 
 
 @contextmanager
@@ -110,7 +110,7 @@ def refusing(what: str, name: str, who: str) -> Iterator[None]:
 
 
 def readable(error: BaseException) -> BaseException:
-    """``error``, or `OddError` in its place, if its class raises when it is looked at."""
+    """``error``, or `UnreadableError` in its place, if its class raises when it is looked at."""
     try:
         if (error.__class__, error.__traceback__, error.__cause__) and type(type(error).__name__) is str:
             getattr(error, "trace", None)
@@ -119,13 +119,13 @@ def readable(error: BaseException) -> BaseException:
         raise
     except BaseException:  # GUARD an exception that cannot be looked at is replaced
         pass
-    return OddError("it is an exception whose own class raises")
+    return UnreadableError("it is an exception whose own class raises")
 
 
 def described(error: BaseException, most: int = MOST_CHARACTERS) -> str:
     """The type and the text of ``error`` in ``most`` characters, even if its class raises."""
     text, kind = text_of(error), type(readable(error)).__name__
-    if not isinstance(readable(error), Exited | OddError):
+    if not isinstance(readable(error), Exited | UnreadableError):
         text = f"{kind}: {text}" if text else kind
     return text if len(text) <= most else f"{text[: most - 1]}…"
 

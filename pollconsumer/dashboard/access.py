@@ -39,28 +39,28 @@ BY_TOKEN = "dashboard"
 
 
 class PageAnswer(NamedTuple):
-    """An answer with the content ``said``, of the type ``kind``. ``live``: it has the script."""
+    """An answer with the content ``body``, of the type ``kind``. ``live``: it has the script."""
 
     status: int
-    said: bytes
+    body: bytes
     kind: str = "text/html; charset=utf-8"
     further: tuple[tuple[str, str], ...] = ()
     """Headers beside those of every answer."""
     live: bool = False
 
     def headers(self) -> list[tuple[str, str]]:
-        plain = [("content-type", self.kind), ("content-length", str(len(self.said)))]
-        return [*plain, *(LIVE if self.live else HEADERS).items(), *self.further]
+        basic = [("content-type", self.kind), ("content-length", str(len(self.body)))]
+        return [*basic, *(LIVE if self.live else HEADERS).items(), *self.further]
 
     def content(self) -> bytes:
-        return self.said
+        return self.body
 
 
 def page_answer(page: str, status: int = 200) -> PageAnswer:
     return PageAnswer(status, page.encode("utf-8", "backslashreplace"))
 
 
-def plain_answer(text: str, status: int) -> PageAnswer:
+def text_answer(text: str, status: int) -> PageAnswer:
     return PageAnswer(status, f"{text}\n".encode(), "text/plain; charset=utf-8")
 
 
@@ -188,5 +188,5 @@ class DashboardEndpoint:
             pages = self._pages()
         except PollConsumerError as error:
             log.warning("dashboard: %s", error)  # it may name a host or a path, which are not told
-            return plain_answer("refused by the configuration; see the log", 500)
+            return text_answer("refused by the configuration; see the log", 500)
         return pages.answer(request)

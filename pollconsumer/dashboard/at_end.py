@@ -25,8 +25,8 @@ def write_at_end(settings: Settings, static: str) -> LateAct:
     problems: list[str] = []
     writer = None
     try:
-        place = settings.directory / Path(static).expanduser()
-        writer = start_thread("static pages", _write, settings, place, problems)
+        pages_path = settings.directory / Path(static).expanduser()
+        writer = start_thread("static pages", _write, settings, pages_path, problems)
     except RuntimeError as error:  # no thread can be started
         problems.append(str(error))
 

@@ -79,7 +79,7 @@ class Console:
     def handlers(self) -> list[str]:
         """The handlers, programs among them, that this process has for its store."""
         app = self._app_of("")
-        names = {name for each in registry.apps if each.place == app.place for name in each.handlers}
+        names = {name for each in registry.apps if each.location == app.location for name in each.handlers}
         return sorted({*names, *app.handlers, *app.settings().commands})
 
     def enqueue_form(self, store: Store, given: Mapping[str, str]) -> OfEnqueue:
@@ -166,7 +166,7 @@ def command_console(settings: Settings, *, imports: bool) -> Console:
     except ConfigurationError as error:
         log.warning("%s", f"forms know no handlers, and check no arguments: {error}")
     of_none = AppCalls(None, None, None, PATIENCE, None)
-    apps = [each for each in registry.apps if isinstance(each, AppCalls) and each.place == of_none.place]
+    apps = [each for each in registry.apps if isinstance(each, AppCalls) and each.location == of_none.location]
     return Console(lambda handler: next((each for each in apps if handler in each.handlers), of_none))
 
 

@@ -22,7 +22,7 @@ from pollconsumer.core.notation.text import printable
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.window import StopReason, why_stopped
 from pollconsumer.dashboard.excerpts import Completions
-from pollconsumer.dashboard.page_reader import OfPast, PastSpan
+from pollconsumer.dashboard.page_reader import HistoryPage, PastSpan
 
 BARS = 60
 """Bars of a chart, one for each minute."""
@@ -43,7 +43,7 @@ PUNCTUAL = 0.1
 """Share of a period by which half of the launches may be early or late, for the others to be missing."""
 PARTS_OF_PAST = {PastSpan.DAY: (96, "the quarter of an hour"), PastSpan.WEEK: (84, "two hours")}
 """How many bars a chart has, and the time that each stands for."""
-MARKS_OF_PAST = {PastSpan.DAY: 4, PastSpan.WEEK: 7}
+AXIS_LABELS = {PastSpan.DAY: 4, PastSpan.WEEK: 7}
 """Distances between the instants that stand below."""
 
 
@@ -112,7 +112,7 @@ class _Minute(NamedTuple):
     late: Sequence[float]
 
 
-def of_completions(completions: Sequence[Completions], now: int) -> list[Chart]:
+def completion_charts(completions: Sequence[Completions], now: int) -> list[Chart]:
     """Charts of all queues together: completed messages by the minute, how long they waited, and how late they were.
     None if nothing was completed. ``now`` in epoch ms."""
     minutes = [_minute(completions, now - (BARS - number) * MINUTE) for number in range(BARS)]
@@ -124,7 +124,7 @@ def of_completions(completions: Sequence[Completions], now: int) -> list[Chart]:
     return charts
 
 
-def of_durations(histogram: Histogram) -> DurationsDrawn:
+def durations_drawn(histogram: Histogram) -> DurationsDrawn:
     """How many messages took how long."""
     first, last = min(histogram.counts), max(histogram.counts)
     most = max(histogram.counts.values())
@@ -172,8 +172,8 @@ def _spans(title: str, minutes: Sequence[_Minute], spans: Sequence[Sequence[floa
                 Box("idle", number, least, 0.8, max(thick, most - least)),
                 Box("work", number, min(middle, height - thick), 0.8, thick),
             ]
-            said = f"{minute.at}: median {format_duration(median(each))}, longest {format_duration(max(each))}"
-            parts.append(group(boxes, said))
+            caption = f"{minute.at}: median {format_duration(median(each))}, longest {format_duration(max(each))}"
+            parts.append(group(boxes, caption))
     scale = tuple(format_duration(SHORTEST * (top / SHORTEST) ** share) for share in (1.0, 0.5, 0.0))
     return Chart(title, picture("chart", BARS, height, parts, f"how long messages {title}"), scale)
 
@@ -239,8 +239,8 @@ def drawn(launches: Sequence[Mapping[str, Any]], now: int) -> list[Drawn]:
 
 def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int) -> Drawn:
     found = [_launched(entry, now) for entry in entries]
-    apart = [later.at - earlier.at for earlier, later in pairwise(found) if later.at > earlier.at]
-    width = min(max(0.8 * median(apart), 6.0), 300.0) if apart else 48.0
+    gaps = [later.at - earlier.at for earlier, later in pairwise(found) if later.at > earlier.at]
+    width = min(max(0.8 * median(gaps), 6.0), 300.0) if gaps else 48.0
     top = max(1.05 * max(max(each.ended, each.window or 0.0) for each in found), 10.0)
     most = max([1, *(each.handled + each.failed for each in found)])
     title = f"{role}, {queues}" if queues else role
@@ -260,7 +260,7 @@ def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int
         died=sum(each.died for each in found),
         covered=covered,
         longest_gap=longest_gap,
-        missing=_missing([*apart, HOUR - found[-1].at]),
+        missing=_missing([*gaps, HOUR - found[-1].at]),
         total=sum(each.handled for each in found),
         failures=sum(each.failed for each in found),
     )
@@ -292,7 +292,7 @@ def _launched(entry: Mapping[str, Any], now: int) -> DrawnLaunch:
         runs=runs,
         handled=entry["handled"],
         failed=entry["failed"],
-        title="; ".join(_said(entry)),
+        title="; ".join(_launch_lines(entry)),
     )
 
 
@@ -321,9 +321,9 @@ def _overran(each: DrawnLaunch) -> float:
     return 0.0 if each.window is None else max(0.0, each.ended - max(each.window, each.acquired))
 
 
-def _missing(apart: Sequence[float]) -> int:
-    """Ticks without a launch. ``apart``: seconds between launches, and last those since the latest one."""
-    *between, since = apart
+def _missing(gaps: Sequence[float]) -> int:
+    """Ticks without a launch. ``gaps``: seconds between launches, and last those since the latest one."""
+    *between, since = gaps
     if len(between) < FEWEST:
         return 0
     period = median(between)
@@ -344,7 +344,7 @@ def _held(found: Sequence[DrawnLaunch]) -> tuple[float, float]:
     return min(1.0, held / max(0.001, HOUR - begin)), longest_gap
 
 
-def _said(entry: Mapping[str, Any]) -> Iterator[str]:
+def _launch_lines(entry: Mapping[str, Any]) -> Iterator[str]:
     yield f"started {datetime_of(entry['started_ms']).strftime('%H:%M:%S')}"
     yield f"ran {format_duration(entry['running_seconds'])}"
     if entry["waited_seconds"]:
@@ -359,7 +359,7 @@ def _said(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"gap {format_duration(entry['gap_seconds'])}"
 
 
-def of_past(page: OfPast) -> list[Chart]:
+def history_charts(page: HistoryPage) -> list[Chart]:
     """Charts of messages and of launches; none if there was no launch."""
     if not page.launches:
         return []
@@ -371,15 +371,15 @@ def of_past(page: OfPast) -> list[Chart]:
     ]
 
 
-def marks_of(page: OfPast) -> list[str]:
+def axis_labels(page: HistoryPage) -> list[str]:
     """The instants below a chart, at equal distances."""
-    count = MARKS_OF_PAST[page.span]
+    count = AXIS_LABELS[page.span]
     step = page.span.milliseconds // count
     instants = [page.now - step * (count - number) for number in range(count + 1)]
     return [_named(page.span, at) if page.span is PastSpan.DAY else f"{datetime_of(at):%b %d}" for at in instants]
 
 
-def _chart(page: OfPast, title: str, words: tuple[str, str], counts: Sequence[tuple[int, int]]) -> Chart:
+def _chart(page: HistoryPage, title: str, words: tuple[str, str], counts: Sequence[tuple[int, int]]) -> Chart:
     """Bars of what the first of ``words`` says, with what the second says upon it in red. ``counts``: how many each
     launch had of both."""
     bars, each_time = PARTS_OF_PAST[page.span]

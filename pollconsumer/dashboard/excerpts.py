@@ -148,7 +148,7 @@ def _spread(first: int, end: int) -> list[int]:
 
 
 class Wanted(NamedTuple):
-    """A selection of dead letters: each field that is given must hold. ``error``: its mark, see `mark_of`."""
+    """A selection of dead letters: each field that is given must hold. ``error``: its mark, see `error_key_of`."""
 
     queue: str | None = None
     handler: str | None = None
@@ -168,7 +168,7 @@ class Letter(NamedTuple):
 class LetterGroup(NamedTuple):
     """Dead letters of one handler with the same error: how many, and the last one."""
 
-    mark: str
+    error_key: str
     number: int
     last: Letter
 
@@ -194,7 +194,7 @@ class Letters:
         ids: dict[str, dict[bytes, int]] = {}
         for at, queue, each in sorted(entries, reverse=True)[:count]:
             ids.setdefault(queue, {})[each] = at
-        found = [letter for queue, of_it in ids.items() for letter in self.those(queue, of_it, wanted)]
+        found = [letter for queue, its_ids in ids.items() for letter in self.those(queue, its_ids, wanted)]
         return sorted(found, key=lambda letter: letter.at, reverse=True)
 
     def entries(self, queue: str, first: int, last: int) -> list[tuple[int, bytes]]:
@@ -213,9 +213,9 @@ class Letters:
         found = []
         for (each, at), row, error in zip(ids.items(), held, errors, strict=True):
             handler = rows.read_row(row).handler if row else handlers.get(each, "")
-            said = (error or b"").decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS)[0]
-            if wanted.handler in (None, handler) and wanted.error in (None, mark_of(said)):
-                found.append(Letter(queue, id_text(each), handler, said, at))
+            error_text = (error or b"").decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS)[0]
+            if wanted.handler in (None, handler) and wanted.error in (None, error_key_of(error_text)):
+                found.append(Letter(queue, id_text(each), handler, error_text, at))
         return found
 
 
@@ -251,11 +251,11 @@ def groups_of(letters: Sequence[Letter]) -> list[LetterGroup]:
     """The groups of letters, which are newest first; the largest group first."""
     found: dict[tuple[str, str], LetterGroup] = {}
     for letter in letters:
-        known = found.get((letter.handler, letter.error)) or LetterGroup(mark_of(letter.error), 0, letter)
+        known = found.get((letter.handler, letter.error)) or LetterGroup(error_key_of(letter.error), 0, letter)
         found[letter.handler, letter.error] = known._replace(number=known.number + 1)
     return sorted(found.values(), key=lambda group: group.number, reverse=True)
 
 
-def mark_of(error: str) -> str:
+def error_key_of(error: str) -> str:
     """What stands for an error's text in addresses and forms."""
     return sha256(error.encode("utf-8", "replace"))[:16]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pollconsumer.core.errors import CannotCreate, NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.dashboard.page_reader import Front, OfMessage, PageReader
+from pollconsumer.dashboard.page_reader import Front, MessagePage, PageReader
 from pollconsumer.dashboard.pages import ICON, STYLE, Filed, Pages, file_of, static_file
 from pollconsumer.interface.named_files import make_directory
 from pollconsumer.store.reading.messages import Message
@@ -41,13 +41,13 @@ def _pages(reading: PageReader) -> Iterator[tuple[str, str]]:
     """Yield each page's name and text. The pages that are linked are known before the first one is made."""
     front = reading.front()
     planned: dict[str, Make] = {Filed.front: partial(Pages.front, front=front, served=False)}
-    planned |= _of_parts(reading, front)
+    planned |= _part_pages(reading, front)
     pages = Pages(reading.store.namespace, Filed(planned.keys()))
     for name, make in planned.items():
         yield name, make(pages)
 
 
-def _of_parts(reading: PageReader, front: Front) -> dict[str, Make]:
+def _part_pages(reading: PageReader, front: Front) -> dict[str, Make]:
     planned: dict[str, Make] = {}
     shown: list[Message] = [*front.in_flight, *front.schedule]
     for counts in front.overview.queues[:QUEUES]:
@@ -61,13 +61,15 @@ def _of_parts(reading: PageReader, front: Front) -> dict[str, Make]:
         handler = reading.handler(name)
         planned[file_of("handler", name)] = partial(Pages.page, kind="handler", page=handler)
         shown += [message for messages in handler.messages.values() for message in messages]
-    for standing in front.recurrences[:RECURRENCES]:
+    for shown_recurrence in front.recurrences[:RECURRENCES]:
         with suppress(NotFound):  # removed meanwhile
-            recurrence = reading.recurrence(standing.name)
-            planned[file_of("recurrence", standing.name)] = partial(Pages.page, kind="recurrence", page=recurrence)
+            recurrence = reading.recurrence(shown_recurrence.name)
+            planned[file_of("recurrence", shown_recurrence.name)] = partial(
+                Pages.page, kind="recurrence", page=recurrence
+            )
             shown += [occurred.message for occurred in recurrence.history]
     for message in shown:
-        shown_page = OfMessage(front.now, message, batch=message.batch)
+        shown_page = MessagePage(front.now, message, batch=message.batch)
         planned[file_of("message", message.queue, message.id)] = partial(Pages.page, kind="message", page=shown_page)
     return planned
 

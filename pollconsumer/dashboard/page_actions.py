@@ -23,7 +23,7 @@ _UNFINISHED = f"that took {SWEEP_WITHIN:.0f} s: press the button again for the r
 class Made(NamedTuple):
     """What an action that has made a message has done, in words, and that message."""
 
-    said: str
+    report: str
     queue: str
     id: str
 
@@ -33,8 +33,8 @@ class PageActions:
         self._store, self._console, self._who, self._clock = store, console, who, clock
         self.actions: dict[str, Callable[[Mapping[str, str]], Iterator[str | Made]]] = {
             "redrive": self._redrive,
-            "redrive_all": lambda form: self._sweep(form, self._store.interventions.redrive, "redriven"),
-            "purge_all": lambda form: self._sweep(form, self._store.interventions.purge, "purged"),
+            "redrive_all": lambda form: self._sweep(form, self._store.actions.redrive, "redriven"),
+            "purge_all": lambda form: self._sweep(form, self._store.actions.purge, "purged"),
             "cancel": self._cancel,
             "rerun": self._rerun,
             "enqueue": self._enqueue,
@@ -61,18 +61,18 @@ class PageActions:
 
     def _redrive(self, form: Mapping[str, str]) -> Iterator[str]:
         queue, message_id = _queue_of(form), _value(form, "id")
-        if not self._store.interventions.redrive(queue, [message_id]):
+        if not self._store.actions.redrive(queue, [message_id]):
             raise BadData("cannot redrive", message_id, "it is no dead letter any more")
         yield f"Redriven: {message_id}"
 
     def _cancel(self, form: Mapping[str, str]) -> Iterator[str]:
-        self._store.interventions.cancel(_queue_of(form), _value(form, "id"))
+        self._store.actions.cancel(_queue_of(form), _value(form, "id"))
         yield f"Cancelled: {form['id']}"
 
     def _enqueue(self, form: Mapping[str, str]) -> Iterator[Made]:
         made = self._console.enqueue(self._store, form, self._who)
-        said = "Nothing is enqueued: this message has the unique key" if made.duplicate else f"Enqueued: {made.id}"
-        yield Made(said, made.queue, made.id)
+        report = "Nothing is enqueued: this message has the unique key" if made.duplicate else f"Enqueued: {made.id}"
+        yield Made(report, made.queue, made.id)
 
     def _rerun(self, form: Mapping[str, str]) -> Iterator[Made]:
         queue, message_id = _queue_of(form), _value(form, "id")
@@ -81,7 +81,7 @@ class PageActions:
 
     def _pause(self, form: Mapping[str, str], *, paused: bool) -> Iterator[str]:
         name = self._store.inspector.counts(_queue_of(form)).name
-        self._store.interventions.pause(name, paused=paused)
+        self._store.actions.pause(name, paused=paused)
         yield f"{'Paused' if paused else 'Resumed'}: {name}"
 
     def _pause_handler(self, form: Mapping[str, str], *, paused: bool) -> Iterator[str]:
@@ -105,12 +105,12 @@ class PageActions:
         yield f"Triggered: {form['name']}"
 
     def _cancel_batch(self, form: Mapping[str, str]) -> Iterator[str]:
-        for done, more in self._chunks(form, self._store.batch_interventions.cancel):
+        for done, more in self._chunks(form, self._store.batch_actions.cancel):
             stopped = f", {done.asked_to_stop:,} asked to stop" if done.asked_to_stop else ""
             yield f"{_members(done.cancelled)} cancelled{stopped}{more}"
 
     def _redrive_batch(self, form: Mapping[str, str]) -> Iterator[str]:
-        for done, more in self._chunks(form, self._store.batch_interventions.redrive):
+        for done, more in self._chunks(form, self._store.batch_actions.redrive):
             yield f"{_members(done.redriven)} redriven{more}"
 
     def _chunks(self, form: Mapping[str, str], act: Callable[[BatchStatus], Iterator[T]]) -> Iterator[tuple[T, str]]:
@@ -134,10 +134,10 @@ class PageActions:
         more = True
         while more and self._clock() < ends:
             more = sweep.step()
-            said = f"{sweep.done:,} dead letter{'' if sweep.done == 1 else 's'} {what}"
+            report = f"{sweep.done:,} dead letter{'' if sweep.done == 1 else 's'} {what}"
             if sweep.left:
-                said += f", {sweep.left:,} left: record lost, or another message has the unique key"
-            yield f"{said}; {_UNFINISHED}" if more else said
+                report += f", {sweep.left:,} left: record lost, or another message has the unique key"
+            yield f"{report}; {_UNFINISHED}" if more else report
 
 
 def _members(count: int) -> str:

@@ -25,7 +25,7 @@ from pollconsumer.store.reading.batch_reader import WAITING, BatchStatus
 from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCounts
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.rows import id_bytes
-from pollconsumer.store.recurrence_interventions import Occurred
+from pollconsumer.store.recurrence_actions import Occurred
 from pollconsumer.store.recurrences import RecurrenceStatus
 from pollconsumer.store.store import Store
 from pollconsumer.watching.examiner import Examiner, expected_of
@@ -45,7 +45,7 @@ SEARCHED = 1000
 LETTERS = 500
 """Dead letters whose errors are looked at."""
 RECURRENCES = 200
-INTERVENTIONS = 500
+AUDITED = 500
 QUEUES_SAMPLED = 20
 HANDLERS = 50
 """Handlers whose totals are shown."""
@@ -53,7 +53,7 @@ INSTANTS, OCCURRENCES = 5, 20
 """How many instants ahead, and how many occurrences behind, the page of a recurrence shows."""
 
 
-class OfDead(NamedTuple):
+class DeadLettersPage(NamedTuple):
     """The page of dead letters. ``all``: how many the queues have; ``groups``: the ``wanted`` ones among the last
     ``looked_at``, by handler and error; ``messages``: the last of the wanted ones."""
 
@@ -76,15 +76,15 @@ class Front(NamedTuple):
     launches: Sequence[Mapping[str, Any]]
     completions: Mapping[str, Completions]
     in_flight: Sequence[Message]
-    dead: OfDead
+    dead: DeadLettersPage
     schedule: Sequence[Message]
     recurrences: Sequence[RecurrenceStatus]
     handlers: Mapping[str, Histogram]
 
 
-class OfMessage(NamedTuple):
+class MessagePage(NamedTuple):
     """The page of a message. ``checkpoint``: None if there is none, or it was not read, as ``recorded`` has nothing
-    then. ``batch``: home and id of its batch, if that is kept."""
+    then. ``batch``: queue and id of its batch, if that is kept."""
 
     now: int
     message: Message
@@ -93,9 +93,9 @@ class OfMessage(NamedTuple):
     batch: tuple[str, str] | None = None
 
 
-class OfQueue(NamedTuple):
+class QueuePage(NamedTuple):
     """The page of a queue. ``messages``: a part of those in ``state``, from number ``skip`` on; ``more``: whether
-    others follow. ``batches``: how many have their home there."""
+    others follow. ``batches``: how many are counted there."""
 
     now: int
     counts: QueueCounts
@@ -107,7 +107,7 @@ class OfQueue(NamedTuple):
     batches: int = 0
 
 
-class OfHandler(NamedTuple):
+class HandlerPage(NamedTuple):
     """The page of a handler. ``messages``: in each state, those among its first or last LOOKED_THROUGH.
     ``durations``: None if no message of the handler was ever completed."""
 
@@ -118,17 +118,17 @@ class OfHandler(NamedTuple):
     paused: bool = False
 
 
-class OfRecurrence(NamedTuple):
+class RecurrencePage(NamedTuple):
     """The page of a recurrence. ``next``: its next instants in epoch ms; ``history``: its last occurrences, newest
     first."""
 
     now: int
-    standing: RecurrenceStatus
+    status: RecurrenceStatus
     next: Sequence[int]
     history: Sequence[Occurred]
 
 
-class OfSearch(NamedTuple):
+class SearchPage(NamedTuple):
     """The page of a search for a text, or for a header, as NAME=VALUE. ``messages``: those with that id; ``handlers``:
     those that have handled messages, and whose names have the text in them; ``labelled``: messages with that header, by
     state, among the first or last SEARCHED of each."""
@@ -141,14 +141,14 @@ class OfSearch(NamedTuple):
     labelled: Mapping[State, Sequence[Message]] = MappingProxyType({})
 
 
-class OfInterventions(NamedTuple):
+class AuditPage(NamedTuple):
     """The page of what people did, newest first."""
 
     now: int
-    interventions: Sequence[Intervention]
+    audit: Sequence[Intervention]
 
 
-class OfBatches(NamedTuple):
+class BatchesPage(NamedTuple):
     """The page of a queue's batches. ``all``: how many the queue keeps. ``batches``: a part of them, from number
     ``skip`` on, each after its instant, as of `BatchReader.part`."""
 
@@ -159,7 +159,7 @@ class OfBatches(NamedTuple):
     skip: int
 
 
-class OfBatch(NamedTuple):
+class BatchPage(NamedTuple):
     """The page of a batch. ``called``: its callbacks that are kept. ``dead``: dead members from the number ``first``
     on; ``after``: the number that the next page begins with."""
 
@@ -191,7 +191,7 @@ class HandlerTotals(NamedTuple):
     mean_seconds: float | None
 
 
-class OfPast(NamedTuple):
+class HistoryPage(NamedTuple):
     """The page of a day or a week. ``since``: the start of the oldest launch that is kept, in epoch ms, if that is
     later than the span's beginning."""
 
@@ -231,16 +231,16 @@ class OfPut(NamedTuple):
 
 
 AnyPage = (
-    OfMessage
-    | OfQueue
-    | OfHandler
-    | OfRecurrence
-    | OfSearch
-    | OfInterventions
-    | OfBatches
-    | OfBatch
-    | OfPast
-    | OfDead
+    MessagePage
+    | QueuePage
+    | HandlerPage
+    | RecurrencePage
+    | SearchPage
+    | AuditPage
+    | BatchesPage
+    | BatchPage
+    | HistoryPage
+    | DeadLettersPage
     | OfEnqueue
     | OfPut
 )
@@ -278,25 +278,25 @@ class PageReader:
         last."""
         found = self.store.recurrences.read(self._excerpts.next_recurrences(RECURRENCES))
         if len(found) < RECURRENCES:
-            found = [*islice(self.store.recurrences.standing(lambda _: None), RECURRENCES)]
+            found = [*islice(self.store.recurrences.statuses(lambda _: None), RECURRENCES)]
         return sorted(found, key=lambda each: (each.next is None, each.next))
 
-    def message(self, message_id: str, queue: str | None) -> OfMessage:
+    def message(self, message_id: str, queue: str | None) -> MessagePage:
         """The page of a message. NotFound if there is none, UsageError if two queues have one."""
         message = self._inspector.message(message_id, queue)
         kept = self._inspector.recorded(message)
         batch = message.batch if message.batch and self._is_kept(*message.batch) else None
-        return OfMessage(self._inspector.now(), message, *kept, batch)
+        return MessagePage(self._inspector.now(), message, *kept, batch)
 
-    def _is_kept(self, home: str, batch_id: str) -> bool:
+    def _is_kept(self, batch_queue: str, batch_id: str) -> bool:
         try:
-            return bool(self.store.batches.batch(batch_id, home))
+            return bool(self.store.batches.batch(batch_id, batch_queue))
         except NotFound:
             return False
 
-    def search(self, text: str = "", header: str = "") -> OfSearch:
+    def search(self, text: str = "", header: str = "") -> SearchPage:
         """The page of a search for ``text``, or for ``header``. UsageError for a header that is not NAME=VALUE."""
-        page = OfSearch(self._inspector.now(), text, header)
+        page = SearchPage(self._inspector.now(), text, header)
         if text:
             handlers = [name for name in self._excerpts.durations() if text.lower() in name.lower()][:PAGE]
             page = page._replace(messages=self._inspector.with_id(text), handlers=handlers)
@@ -308,32 +308,32 @@ class PageReader:
             page = page._replace(labelled=self._by_state(SEARCHED, lambda each: each.headers.get(name) == value))
         return page
 
-    def interventions(self) -> OfInterventions:
-        return OfInterventions(self._inspector.now(), self.store.audit(INTERVENTIONS))
+    def audit(self) -> AuditPage:
+        return AuditPage(self._inspector.now(), self.store.audit(AUDITED))
 
-    def past(self, span: PastSpan) -> OfPast:
+    def past(self, span: PastSpan) -> HistoryPage:
         """The page of a day or a week. The ledger is read whole."""
         now, kept = self._inspector.now(), self._inspector.launches(MOST_LAUNCHES_KEPT)
         begin = now - span.milliseconds
         found = [each for each in kept if each.get("started_ms", 0) > begin]
         oldest = min((each["started_ms"] for each in kept if "started_ms" in each), default=None)
         since = oldest if oldest is not None and oldest > begin and len(kept) >= LAUNCHES_KEPT else None
-        return OfPast(now, span, found, since, _totals(self._inspector))
+        return HistoryPage(now, span, found, since, _totals(self._inspector))
 
-    def queue(self, name: str, state: State, skip: int) -> OfQueue:
+    def queue(self, name: str, state: State, skip: int) -> QueuePage:
         """The page of the queue ``name``. NotFound if there is none."""
         counts, now = self._inspector.counts(name), self._inspector.now()
         messages = self._excerpts.messages(state, PAGE + 1, queue=name, skip=skip)
         completions = self._excerpts.completions(name, now - HOUR)
         more, batches = len(messages) > PAGE, self.store.batches.counts([name])[0]
-        return OfQueue(now, counts, completions, state, messages[:PAGE], skip, more, batches)
+        return QueuePage(now, counts, completions, state, messages[:PAGE], skip, more, batches)
 
-    def batches(self, queue: str, skip: int) -> OfBatches:
+    def batches(self, queue: str, skip: int) -> BatchesPage:
         """The page of the batches of ``queue``: last those that are forgotten first."""
         found = self.store.batches.part(queue, -skip - PAGE, -skip - 1)
-        return OfBatches(self._inspector.now(), queue, self.store.batches.counts([queue])[0], found[::-1], skip)
+        return BatchesPage(self._inspector.now(), queue, self.store.batches.counts([queue])[0], found[::-1], skip)
 
-    def batch(self, queue: str, batch_id: str, first: int = 0) -> OfBatch:
+    def batch(self, queue: str, batch_id: str, first: int = 0) -> BatchPage:
         """The page of a batch. NotFound if there is none."""
         batch, now = self.store.batches.batch(batch_id, queue), self._inspector.now()
         called = [
@@ -344,9 +344,9 @@ class PageReader:
         ]
         dead, after = self.store.batches.some(batch, "dead", first, PAGE) if batch.dead else ([], None)
         still = [each for each in dead if each.state is State.DEAD]  # a batch is not told of a redrive
-        return OfBatch(now, batch, called, still, first, after)
+        return BatchPage(now, batch, called, still, first, after)
 
-    def dead(self, wanted: Wanted) -> OfDead:
+    def dead(self, wanted: Wanted) -> DeadLettersPage:
         """The page of the dead letters wanted. NotFound if there is no such queue."""
         if wanted.queue is not None:
             self._inspector.counts(wanted.queue)
@@ -358,31 +358,31 @@ class PageReader:
         listed = [found.get((letter.queue, letter.id)) for letter in letters[:PAGE]]
         return page._replace(messages=[each for each in listed if each is not None and each.state is State.DEAD])
 
-    def _letters_wanted(self, wanted: Wanted, now: int) -> tuple[OfDead, list[Letter]]:
+    def _letters_wanted(self, wanted: Wanted, now: int) -> tuple[DeadLettersPage, list[Letter]]:
         count = self._letters.count(self._letters.queues(wanted))
         letters = self._letters.last(wanted, LETTERS)
-        return OfDead(now, wanted, count, min(count, LETTERS), groups_of(letters)), letters
+        return DeadLettersPage(now, wanted, count, min(count, LETTERS), groups_of(letters)), letters
 
-    def handler(self, name: str) -> OfHandler:
+    def handler(self, name: str) -> HandlerPage:
         """The page of a handler, even if nothing is known of it: a page about a message far behind may link here."""
         messages = self._by_state(LOOKED_THROUGH, lambda each: each.handler == name)
         paused = name in self._inspector.paused_handlers()
-        return OfHandler(self._inspector.now(), name, self._excerpts.durations().get(name), messages, paused)
+        return HandlerPage(self._inspector.now(), name, self._excerpts.durations().get(name), messages, paused)
 
     def _by_state(self, looked_through: int, wanted: Callable[[Message], bool]) -> dict[State, list[Message]]:
         found = {state: self._excerpts.messages(state, looked_through) for state in State}
         return {state: [*islice(filter(wanted, messages), PAGE)] for state, messages in found.items()}
 
-    def recurrence(self, name: str) -> OfRecurrence:
+    def recurrence(self, name: str) -> RecurrencePage:
         """The page of the recurrence ``name``. NotFound if there is none."""
-        standing, now = self.store.recurrences.find(name), self._inspector.now()
-        rule, upcoming = standing.recurrence, list[int]()
-        if rule is not None and standing.next is not None and standing.error is None:
-            left = None if rule.times is None else max(0, rule.times - standing.enqueued)
-            first = epoch_ms(standing.next)
-            following = rule.instants(first, standing.phase_ms)
+        status, now = self.store.recurrences.find(name), self._inspector.now()
+        rule, upcoming = status.recurrence, list[int]()
+        if rule is not None and status.next is not None and status.error is None:
+            left = None if rule.times is None else max(0, rule.times - status.enqueued)
+            first = epoch_ms(status.next)
+            following = rule.instants(first, status.phase_ms)
             upcoming = [*islice(chain([first], following), min(INSTANTS, left or INSTANTS))]
-        return OfRecurrence(now, standing, upcoming, self.store.recurrences.history(standing, OCCURRENCES))
+        return RecurrencePage(now, status, upcoming, self.store.recurrences.history(status, OCCURRENCES))
 
 
 def reading_of(settings: Settings, store: Store) -> PageReader:

@@ -22,7 +22,7 @@ from wsgiref.handlers import SimpleHandler
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from pollconsumer.core.errors import CannotCreate
-from pollconsumer.dashboard.access import PageAnswer, plain_answer
+from pollconsumer.dashboard.access import PageAnswer, text_answer
 from pollconsumer.dashboard.server import LONGEST_FORM
 from pollconsumer.runtime.system.own_threads import Started, start_thread
 from pollconsumer.web.web_exchange import RETRY_AFTER, WebRequest, serve_wsgi
@@ -41,7 +41,7 @@ requests are answered at one time: who sends a further one is asked to come agai
 LONGEST_REQUEST = 128 << 10
 """Bytes of a request, at most."""
 END_WITHIN = 3.0
-"""Seconds after a signal for the answers in hand."""
+"""Seconds after a signal for the answers in flight."""
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
 Answers = Callable[[WebRequest], PageAnswer]
 
@@ -119,7 +119,7 @@ class PageServer(WSGIServer):
         super().shutdown_request(request)
 
     def wait(self) -> None:
-        """Wait for the answers in hand, for a short time, and for no request that is not there."""
+        """Wait for the answers in flight, for a short time, and for no request that is not there."""
         ends = time.monotonic() + END_WITHIN
         for client in [*self._waited_for]:
             self._cut(client, socket.SHUT_RD)
@@ -171,16 +171,16 @@ class PageRequest(WSGIRequestHandler):
         return form
 
     def _answer(self, form: bytes, app: WSGIApplication) -> bytes:
-        told = BytesIO()
-        Response(BytesIO(form), told, self.get_stderr(), self.get_environ()).run(app)
-        return told.getvalue()
+        written = BytesIO()
+        Response(BytesIO(form), written, self.get_stderr(), self.get_environ()).run(app)
+        return written.getvalue()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  http.server's name
         """Log nothing: whoever connects could fill the terminal."""
 
 
 def _too_many(_: WebRequest) -> PageAnswer:
-    answer = plain_answer("too many requests at one time: come again", 503)
+    answer = text_answer("too many requests at one time: come again", 503)
     return answer._replace(further=(("retry-after", str(RETRY_AFTER)),))
 
 
@@ -225,7 +225,7 @@ def guarded(answer: Answers, host: str) -> Answers:
         name = name_of(request.headers.get("host", ""))
         if name in ("localhost", host.lower()) or is_address(name):
             return answer(request)
-        return plain_answer("this host name is not served here: use the address that the command printed", 421)
+        return text_answer("this host name is not served here: use the address that the command printed", 421)
 
     return guard
 

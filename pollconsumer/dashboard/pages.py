@@ -26,16 +26,23 @@ from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.instants import ago, datetime_of, iso
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import why_stopped
-from pollconsumer.dashboard.drawings import clock, drawn, marks_of, of_completions, of_durations, of_past
+from pollconsumer.dashboard.drawings import (
+    axis_labels,
+    clock,
+    completion_charts,
+    drawn,
+    durations_drawn,
+    history_charts,
+)
 from pollconsumer.dashboard.page_reader import (
     LOOKED_THROUGH,
     PAGE,
     SEARCHED,
     SHOWN,
     AnyPage,
+    DeadLettersPage,
     Front,
-    OfDead,
-    OfHandler,
+    HandlerPage,
     PastSpan,
 )
 from pollconsumer.interface.cli.output import span
@@ -47,7 +54,7 @@ SEPARATOR = "~"
 _AS_IT_IS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 LONGEST_NAME = 1000
 """Characters of an id or a name that has a page."""
-BRIEF, LONGEST = 160, 64 << 10
+SHORT, LONGEST = 160, 64 << 10
 """Characters of a payload or an error in a table, and on the page of its message."""
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _EXPLAINED = {
@@ -79,7 +86,7 @@ class Served:
 
     front = "./"
     search: str | None = "search"
-    interventions: str | None = "interventions"
+    audit: str | None = "audit"
 
     def enqueue(self, handler: str = "") -> str | None:
         return _query("enqueue", handler=handler) if handler else "enqueue"
@@ -119,7 +126,7 @@ class Filed:
 
     front = "index.html"
     search: str | None = None
-    interventions: str | None = None
+    audit: str | None = None
     """None: a file does not search, and a web root need not say who did what."""
 
     def __init__(self, pages: Collection[str]) -> None:
@@ -164,8 +171,8 @@ def _query(page: str, **values: object) -> str | None:
 def file_of(kind: str, *names: str) -> str:
     """The file of a page about ``names``. A digest takes the place of a name that is none for a file, or whose letters
     a file system may confuse."""
-    plain = all(_AS_IT_IS.fullmatch(name) and name == name.lower() for name in names)
-    named = SEPARATOR.join(names) if plain else sha256("\n".join(names).encode("utf-8", "replace"))[:32]
+    is_safe = all(_AS_IT_IS.fullmatch(name) and name == name.lower() for name in names)
+    named = SEPARATOR.join(names) if is_safe else sha256("\n".join(names).encode("utf-8", "replace"))[:32]
     return f"{kind}-{named}.html"
 
 
@@ -194,7 +201,7 @@ class Pages:
         """The first page. ``served``: it has a link that reads it again. ``refresh``: seconds after which a browser
         does that by itself. ``done``: what the action that led here has done."""
         pictures = drawn(front.launches, front.now)
-        charts = of_completions([*front.completions.values()], front.now)
+        charts = completion_charts([*front.completions.values()], front.now)
         given = {"pictures": pictures, "charts": charts, "spans": [*PastSpan], "shown": SHOWN}
         given |= {"done": done, "served": served, "refresh": refresh}
         return self._environment.get_template("front.html").render(**front._asdict(), **given)
@@ -208,25 +215,25 @@ class Pages:
         return self._environment.get_template("problem.html").render(now=None, done=None, title=title, error=str(error))
 
 
-def _of_dead(page: OfDead) -> dict[str, Any]:
+def _dead_letters_values(page: DeadLettersPage) -> dict[str, Any]:
     error = page.groups[0].last.error if page.wanted.error and page.groups else None
     return {"count": sum(group.number for group in page.groups), "error": error}
 
 
-def _of_handler(page: OfHandler) -> dict[str, Any]:
+def _handler_values(page: HandlerPage) -> dict[str, Any]:
     known = page.durations
-    chart = None if known is None else of_durations(known)
+    chart = None if known is None else durations_drawn(known)
     shares = {} if known is None else {name: _within(known, share) for name, share in _SHARES.items()}
     return {"chart": chart, "shares": shares, "looked_through": LOOKED_THROUGH}
 
 
 _MORE: dict[str, Callable[[Any], dict[str, Any]]] = {
-    "dead": _of_dead,
-    "queue": lambda page: {"charts": of_completions([page.completions], page.now), "size": PAGE},
-    "handler": _of_handler,
+    "dead": _dead_letters_values,
+    "queue": lambda page: {"charts": completion_charts([page.completions], page.now), "size": PAGE},
+    "handler": _handler_values,
     "batches": lambda _: {"size": PAGE},
     "search": lambda _: {"searched": SEARCHED},
-    "past": lambda page: {"charts": of_past(page), "marks": marks_of(page), "spans": [*PastSpan]},
+    "past": lambda page: {"charts": history_charts(page), "marks": axis_labels(page), "spans": [*PastSpan]},
 }
 """What the templates of these kinds show beside what was read."""
 
@@ -254,9 +261,9 @@ def _block(text: str) -> Markup:
     return escape("\n".join(map(printable, cut.split("\n"))))
 
 
-def _brief(value: object) -> str:
+def _shortened(value: object) -> str:
     text = value if isinstance(value, str) else _json(value, None)
-    return text if len(text) <= BRIEF else f"{text[:BRIEF]}…"
+    return text if len(text) <= SHORT else f"{text[:SHORT]}…"
 
 
 def _json(value: object, indent: int | None = 2) -> str:
@@ -290,7 +297,7 @@ def _instants(message: Message) -> list[tuple[str, datetime]]:
 _FILTERS = {
     "block": _block,
     "typed": escape,  # what stands in an input is sent again, so it stays as it is
-    "brief": _brief,
+    "brief": _shortened,
     "json": _json,
     "moment": _moment,
     "exact": _exact,

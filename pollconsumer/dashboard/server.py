@@ -21,21 +21,21 @@ from pollconsumer.core.errors import (
 )
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import check_queue
-from pollconsumer.dashboard.access import Access, PageAnswer, TokenAccess, Visitor, page_answer, plain_answer, redirect
+from pollconsumer.dashboard.access import Access, PageAnswer, TokenAccess, Visitor, page_answer, redirect, text_answer
 from pollconsumer.dashboard.console import Console, command_console, site_console
 from pollconsumer.dashboard.excerpts import Wanted
 from pollconsumer.dashboard.page_actions import Made, PageActions
 from pollconsumer.dashboard.page_reader import (
     AnyPage,
     Front,
+    HistoryPage,
+    MessagePage,
     OfEnqueue,
-    OfMessage,
-    OfPast,
     OfPut,
-    OfQueue,
-    OfSearch,
     PageReader,
     PastSpan,
+    QueuePage,
+    SearchPage,
     reading_of,
 )
 from pollconsumer.dashboard.pages import ICON, LONGEST_NAME, SCRIPT, STYLE, Pages, Served, static_file
@@ -88,7 +88,7 @@ class Dashboard:
     def answer(self, request: WebRequest) -> PageAnswer:
         """The answer to a request, whose path is that of the application."""
         if len(request.path) + len(request.query) > LONGEST_ADDRESS:
-            return plain_answer("address too long", 414)
+            return text_answer("address too long", 414)
         if not request.path:  # of the site's path without a slash, where relative links lead astray
             return redirect(f"./{request.mount.rpartition('/')[2]}/")
         name, reads = request.path.removeprefix("/"), request.method in ("GET", "HEAD")
@@ -96,7 +96,7 @@ class Dashboard:
             found = PageAnswer(200, static_file(name), FILES[name])
         else:
             found = self._answer(request, name, READ.get(name) if reads else None)
-        return found._replace(said=b"") if request.method == "HEAD" else found
+        return found._replace(body=b"") if request.method == "HEAD" else found
 
     def _answer(self, request: WebRequest, name: str, read: Read | None) -> PageAnswer:
         query = dict(parse_qsl(request.query, keep_blank_values=True))
@@ -115,14 +115,14 @@ class Dashboard:
                     return page_answer(pages.front(page, served=True, refresh=refresh, done=done))
                 return page_answer(pages.page(name, page, done))
 
-            return self._told(shown)._replace(live=name == "" and refresh is not None)
+            return self._answered(shown)._replace(live=name == "" and refresh is not None)
         if request.method in ("GET", "HEAD") and visitor.acts and name in FORMS:
-            return self._told(lambda: self._filled_in(name, query))
+            return self._answered(lambda: self._filled_in(name, query))
         if (request.method, name, visitor.acts) == ("POST", "act", True):
             return self._act(request, visitor)
         return self._problem("Not found", "there is no such page", 404)
 
-    def _told(self, answer: Callable[[], PageAnswer]) -> PageAnswer:
+    def _answered(self, answer: Callable[[], PageAnswer]) -> PageAnswer:
         """``answer``, or the page about what is wrong."""
         try:
             return answer()
@@ -138,7 +138,7 @@ class Dashboard:
         if form is None or not self._access.may_act(form.pop("token", ""), request.headers):
             text = "the form is out of date: go back, and reload the page"
             return self._problem("Refused", text, 403)
-        return self._told(lambda: self._acted_or_asked(form, visitor))
+        return self._answered(lambda: self._acted_or_asked(form, visitor))
 
     def _acted_or_asked(self, form: dict[str, str], visitor: Visitor) -> PageAnswer:
         """The answer to an action; to one that has a page of its own for its form, that page, if it is refused."""
@@ -164,7 +164,7 @@ class Dashboard:
         with acting_as(visitor.name):
             *_, done = self._store.ask_for_each(lambda store: PageActions(store, self._console, visitor.name).act(form))
         served, address = Served(), "./?"
-        said = done.said if isinstance(done, Made) else done
+        report = done.report if isinstance(done, Made) else done
         if isinstance(done, Made):
             address = f"{served.message(done.queue, done.id) or './?'}&"
         elif form["what"] in ("pause_handler", "resume_handler"):
@@ -177,29 +177,29 @@ class Dashboard:
             address = f"{served.message(form['queue'], form['id']) or './?'}&"
         elif form["what"].endswith("_all"):
             address = f"{served.dead(*map(form.get, Wanted._fields))}&"
-        mark = token_hex(8)
-        self._done = dict([*self._done.items(), (mark, said)][-MOST_DONE:])
-        return f"{address}done={mark}"
+        receipt = token_hex(8)
+        self._done = dict([*self._done.items(), (receipt, report)][-MOST_DONE:])
+        return f"{address}done={receipt}"
 
 
-def _message(reading: PageReader, query: Query) -> OfMessage:
+def _message(reading: PageReader, query: Query) -> MessagePage:
     queue = query.get("queue") or None
     return reading.message(_named(query, "id"), queue and check_queue(queue))
 
 
-def _queue(reading: PageReader, query: Query) -> OfQueue:
+def _queue(reading: PageReader, query: Query) -> QueuePage:
     state = query.get("state", State.READY.value)
     if state not in {*State}:
         raise NotFound("no such state", state, f"states are: {', '.join(State)}")
     return reading.queue(_named(query, "name"), State(state), _number(query, "skip"))
 
 
-def _search(reading: PageReader, query: Query) -> OfSearch:
+def _search(reading: PageReader, query: Query) -> SearchPage:
     given = {"text": query.get("q", "").strip(), "header": query.get("header", "")}
     return reading.search(**{name: _named(given, name) for name, text in given.items() if text})
 
 
-def _past(reading: PageReader, query: Query) -> OfPast:
+def _past(reading: PageReader, query: Query) -> HistoryPage:
     span = query.get("of", "")
     if span not in {*PastSpan}:
         raise NotFound("no such span", span, f"spans are: {', '.join(PastSpan)}")
@@ -219,7 +219,7 @@ READ: dict[str, Read] = {
     ),
     "search": _search,
     "past": _past,
-    "interventions": lambda reading, _: reading.interventions(),
+    "audit": lambda reading, _: reading.audit(),
 }
 """What is read for each page, by its address."""
 FORMS: dict[str, Callable[[Console, Store, Query], OfEnqueue | OfPut]] = {

@@ -19,14 +19,14 @@ from pollconsumer.django.models import QueueBatch, QueueMessage
 from pollconsumer.django.web_view import ACT, VIEW, may, site_app
 from pollconsumer.interface.api.app import calls_of
 from pollconsumer.interface.api.registry import registry
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.audit_log import acting_as
-from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.reading.batch_reader import STATES
 from pollconsumer.store.reading.messages import by_queue
 
 MOST = 1000
 """Messages, or batches, of which the list has pages."""
-Act = Callable[[Interventions, str, list[str]], list[str]]
+Act = Callable[[MessageActions, str, list[str]], list[str]]
 """Acts on messages of a queue, by their ids. Returns the ids of those that it has acted on."""
 
 
@@ -59,7 +59,7 @@ def _handlers() -> list[str]:
     return sorted(known | {*calls_of(site_app()).settings().commands})
 
 
-class _OfStore(admin.ModelAdmin):
+class _StoreAdmin(admin.ModelAdmin):
     """Objects that are read from the store, and changed by actions alone."""
 
     actions = ("cancel", "redrive")
@@ -99,13 +99,13 @@ class _OfStore(admin.ModelAdmin):
 
     has_add_permission = has_change_permission = has_delete_permission = _refuse
 
-    def tell(self, request: HttpRequest, done: int, what: str, left: int, why: str) -> None:
+    def report(self, request: HttpRequest, done: int, what: str, left: int, why: str) -> None:
         rest = f", {left} left: {why}" if left else ""
         self.message_user(request, f"{done} {what}{rest}.", messages.WARNING if left else messages.SUCCESS)
 
 
 @admin.register(QueueMessage)
-class MessageAdmin(_OfStore):
+class MessageAdmin(_StoreAdmin):
     list_display = ("message_id", "queue", "handler", "state", "since", "attempts", "last_error")
     list_filter = (_by("state", lambda: State), _by("queue", _queues), _by("handler", _handlers))
     search_fields = ("message_id",)
@@ -138,23 +138,23 @@ class MessageAdmin(_OfStore):
     @admin.action(description="Cancel selected messages", permissions=["act"])
     def cancel(self, request: HttpRequest, queryset: StoreRows) -> None:
         why = "only scheduled and ready ones can be"
-        self._act(request, queryset, Interventions.cancel_all, "cancelled", why)
+        self._act(request, queryset, MessageActions.cancel_all, "cancelled", why)
 
     @admin.action(description="Redrive selected messages", permissions=["act"])
     def redrive(self, request: HttpRequest, queryset: StoreRows) -> None:
         why = "no dead letter, or another message has the unique key"
-        self._act(request, queryset, Interventions.redrive, "redriven", why)
+        self._act(request, queryset, MessageActions.redrive, "redriven", why)
 
     def _act(self, request: HttpRequest, queryset: StoreRows, act: Act, what: str, why_left: str) -> None:
         chosen = by_queue([(each.queue, each.message_id) for each in queryset])
-        done = [calls_of(site_app()).ask(lambda store: act(store.interventions, *item)) for item in chosen.items()]  # noqa: B023
+        done = [calls_of(site_app()).ask(lambda store: act(store.actions, *item)) for item in chosen.items()]  # noqa: B023
         count = sum(map(len, done))
-        self.tell(request, count, what, len(queryset) - count, why_left)
+        self.report(request, count, what, len(queryset) - count, why_left)
 
 
 @admin.register(QueueBatch)
-class BatchAdmin(_OfStore):
-    list_display = ("batch_id", "home", "state", "total", "outstanding", "completed", "dead", "created_at", "ended_at")
+class BatchAdmin(_StoreAdmin):
+    list_display = ("batch_id", "queue", "state", "total", "outstanding", "completed", "dead", "created_at", "ended_at")
     list_filter = (_by("state", lambda: STATES), _by("queue", _queues))
     search_fields = ("batch_id",)
     search_help_text = "The whole id."
@@ -164,7 +164,7 @@ class BatchAdmin(_OfStore):
         state, queue = chosen.get("state"), chosen.get("queue")
         found = (each.listed for each in site_app().batches)
         for batch in islice(found, MOST):
-            if searched in ("", batch.id) and state in (None, batch.state) and queue in (None, batch.home):
+            if searched in ("", batch.id) and state in (None, batch.state) and queue in (None, batch.queue):
                 yield QueueBatch.of(batch)
 
     def get_object(self, _: HttpRequest, object_id: str, *__: Any) -> QueueBatch | None:
@@ -177,12 +177,12 @@ class BatchAdmin(_OfStore):
     def cancel(self, request: HttpRequest, queryset: StoreRows) -> None:
         done = [site_app().batches.get(each.batch_id).cancel() for each in queryset]
         stopped = sum(each.asked_to_stop for each in done)
-        self.tell(request, sum(each.cancelled for each in done), "cancelled", stopped, "asked to stop")
+        self.report(request, sum(each.cancelled for each in done), "cancelled", stopped, "asked to stop")
 
     @admin.action(description="Redrive dead members of selected batches", permissions=["act"])
     def redrive(self, request: HttpRequest, queryset: StoreRows) -> None:
         done = sum(site_app().batches.get(each.batch_id).redrive() for each in queryset)
-        self.tell(request, done, "redriven", 0, "")
+        self.report(request, done, "redriven", 0, "")
 
 
 class StoreRows:

@@ -16,13 +16,13 @@ from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.shield import Shield
 
 
-class _OfThread(local):
+class _ThreadConnections(local):
     def __init__(self) -> None:
         self.caches: dict[str, Any] = {}
         """Caches by alias. Django has them in context variables, a message's own: it would connect again each time."""
 
 
-_kept = _OfThread()
+_kept = _ThreadConnections()
 
 
 def closing_connections(handler: Handler) -> Handler:

@@ -58,7 +58,7 @@ class QueueBatch(models.Model):
 
     key = models.CharField(primary_key=True, max_length=1000)
     batch_id = models.TextField("id")
-    home = models.TextField("queue")
+    queue = models.TextField("queue")
     state = models.TextField()
     total = models.IntegerField()
     outstanding = models.IntegerField()
@@ -81,9 +81,9 @@ class QueueBatch(models.Model):
 
     @classmethod
     def of(cls, batch: BatchStatus) -> QueueBatch:
-        same = ("home", "state", "total", "outstanding", "completed", "dead", "cancelled", "expired")
+        same = ("queue", "state", "total", "outstanding", "completed", "dead", "cancelled", "expired")
         return cls(
-            key=f"{batch.home}/{batch.id}",
+            key=f"{batch.queue}/{batch.id}",
             batch_id=batch.id,
             created_at=batch.created_at,
             ended_at=batch.ended_at,

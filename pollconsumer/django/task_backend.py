@@ -171,7 +171,7 @@ def stored_result(message: Message, task: Task[Any, Any], alias: str) -> TaskRes
 def running_result(
     context: Context, task: Task[Any, Any], alias: str, args: list[Any], kwargs: dict[str, Any]
 ) -> TaskResult[Any]:
-    """The result of the message in hand, without a look into the store."""
+    """The result of the message in flight, without a look into the store."""
     now = timezone.now()
     return new_result(
         task,
@@ -220,8 +220,8 @@ def _error(text: str, trace: str | None) -> StoredError:
     name = text.partition(":")[0]
     kind = OURS.get(name, Fatal)
     path = f"{kind.__module__}.{kind.__qualname__}"
-    if said := re.findall(rf"^((?:\w+\.)*){re.escape(name)}(?::|$)", trace or "", re.MULTILINE):
-        path = f"{said[-1] or 'builtins.'}{name}"
+    if raised := re.findall(rf"^((?:\w+\.)*){re.escape(name)}(?::|$)", trace or "", re.MULTILINE):
+        path = f"{raised[-1] or 'builtins.'}{name}"
     return StoredError(exception_class_path=path, traceback=trace or text)
 
 

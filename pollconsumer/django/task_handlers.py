@@ -27,7 +27,7 @@ from pollconsumer.django.task_backend import (
 )
 from pollconsumer.interface.api.app import calls_of
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.interface.logs.logs import STANDING, about, log
+from pollconsumer.interface.logs.logs import PERSISTENT, about, log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.owners import refuse_writable_modules
 from pollconsumer.interface.user_imports import importing
@@ -60,7 +60,7 @@ def register_tasks(settings: Settings) -> None:
     if all((each.shown_store, each.namespace) != (settings.shown_store, settings.namespace) for each in chosen):
         log.warning(
             "TASKS: the site sends tasks to another store or namespace than this launch's; name its config in OPTIONS",
-            extra=about("TASKS", "another store", kind=STANDING),
+            extra=about("TASKS", "another store", kind=PERSISTENT),
         )
 
 

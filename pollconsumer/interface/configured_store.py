@@ -18,8 +18,8 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
 )
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.interface.logs.logs import tell_of_store, warn_of_store
-from pollconsumer.interface.named_files import open_plain
+from pollconsumer.interface.logs.logs import log_of_store, warn_of_store
+from pollconsumer.interface.named_files import open_regular
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.owners import refuse_writable_program
 from pollconsumer.interface.user_imports import client_of, credentials_of
@@ -34,7 +34,7 @@ from pollconsumer.store.queues.producer import Producer, StrictProducer
 if TYPE_CHECKING:
     from pollconsumer.runtime.embedded.server import EmbeddedServer
     from pollconsumer.runtime.spool import Spool
-    from pollconsumer.store.brought_client import BroughtClient
+    from pollconsumer.store.user_client import SuppliedClient
 NOT_SPOOLED = "; not spooled: "
 
 
@@ -103,13 +103,13 @@ def most_ready(settings: Settings) -> dict[str, int]:
     return {name: each.max_ready for name, each in settings.queues.items() if each.max_ready is not None}
 
 
-def _refuse_odd_files(store: str) -> None:
+def _refuse_unfit_files(store: str) -> None:
     """Raise ConfigurationError if a file that TLS reads is no plain file: reading a pipe would wait. TLS itself refuses
     a missing file."""
     for option, (path, *_) in parse_qs(urlsplit(store).query).items():
         if option in TLS_FILES and option != "ssl_ca_path":
             try:
-                os.close(open_plain(Path(path)))
+                os.close(open_regular(Path(path)))
             except (FileNotFoundError, PermissionError):
                 continue
             except OSError as error:
@@ -120,7 +120,7 @@ def opener_of(
     settings: Settings,
     files: OwnFiles | None = None,
     warn: Callable[[str], None] = warn_of_store,
-    client: Callable[[], BroughtClient] | None = None,
+    client: Callable[[], SuppliedClient] | None = None,
 ) -> StoreOpener:
     """An opener of connections, which opens nothing yet. ``files`` and ``client`` take the place of what the settings
     name; ``warn`` is told of what is doubtful about the store."""
@@ -132,7 +132,7 @@ def opener_of(
             client = partial(client_of, settings)
     files = files or settings.state_files()
     if "ssl_" in settings.store:
-        _refuse_odd_files(settings.store)
+        _refuse_unfit_files(settings.store)
     server = server_of(settings) if settings.is_embedded and client is None else None
     if server is not None and settings.data is not None:
         server.check_directory()  # its socket is connected to before anything else is looked at
@@ -142,7 +142,7 @@ def opener_of(
         warn,
         files,
         strict_of(settings),
-        tell=tell_of_store,
+        log=log_of_store,
         refuse_rollback=settings.strict.on_rollback == "refuse",
         credentials=credentials,
     )

@@ -112,7 +112,7 @@ class FakeStore:
 class DirectConnection:
     """A connection to a server in memory: a command is carried out when it is sent."""
 
-    place = ""
+    location = ""
 
     def __init__(self, execute: Callable[[Command], Any]) -> None:
         self._execute = execute

@@ -21,16 +21,16 @@ KINDS = {
 }
 
 
-def open_plain(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
     """A descriptor of a plain file, which may be named by a link. OSError for anything else: it is not waited for."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
-            refuse_unless_plain(path, path.stat())
+            refuse_unless_regular(path, path.stat())
         raise
     try:
-        refuse_unless_plain(path, os.fstat(descriptor))
+        refuse_unless_regular(path, os.fstat(descriptor))
     except OSError:
         os.close(descriptor)
         raise
@@ -42,7 +42,7 @@ def open_incoming(path: str) -> int:
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
-def open_passing(path: Path) -> int | None:
+def open_stream(path: Path) -> int | None:
     """Open a pipe that has a reader, or a device, for writing; ``path`` may be a link to it, as /dev/fd/63. None if it
     is neither. OSError, as for a pipe that nobody reads."""
     try:
@@ -68,7 +68,7 @@ def refuse_to_replace(path: Path) -> None:
         found = path.lstat()
     except FileNotFoundError:
         return
-    refuse_unless_plain(path, found)
+    refuse_unless_regular(path, found)
     us, around = os.geteuid(), path.parent.stat()
     if us not in (0, found.st_uid, around.st_uid) and around.st_mode & stat.S_ISVTX:
         raise PermissionError(errno.EPERM, "belongs to another user", str(path))
@@ -94,7 +94,7 @@ def replacement(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
         raise
 
 
-def refuse_unless_plain(path: Path, found: os.stat_result) -> None:
+def refuse_unless_regular(path: Path, found: os.stat_result) -> None:
     kind = stat.S_IFMT(found.st_mode)
     if kind == stat.S_IFDIR:
         raise IsADirectoryError(errno.EISDIR, "is a directory", str(path))

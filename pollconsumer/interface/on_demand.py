@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError
+from pollconsumer.core.events.pings import Ping
 from pollconsumer.core.launcher.detection import DEMANDED_VARIABLE, ON_DEMAND
-from pollconsumer.core.news.pings import Ping
 from pollconsumer.core.window import StopReason, tick_from
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import Settings
@@ -29,7 +29,7 @@ from pollconsumer.runtime.launch.pings import delivered
 from pollconsumer.runtime.system.own_threads import Started, start_thread
 from pollconsumer.runtime.system.watchdog import before_exit
 from pollconsumer.store.leases import TTL
-from pollconsumer.store.queues.demand import ONE_WITHIN_MS, Presence
+from pollconsumer.store.queues.demand import ONE_WITHIN_MS, ServingMarker
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.launch.launch import Launch
@@ -66,17 +66,17 @@ def launch_command(*options: str) -> list[str]:
     return [str(python), "-m", "pollconsumer", "run", *RULES, *options]
 
 
-def launch_environment(settings: Settings, place: tuple[object, str | None]) -> dict[str, str]:
-    """The environment of a launch of the store at ``place``, where that is not the settings': this process's, without
-    what is of no use to a launch: the tokens, but the one with which it has itself followed by a URL; of CGI also the
-    request's headers, of which one has a token, and another is a proxy of the client's choice. ConfigurationError for a
-    store that no other process can open."""
-    unused, of_cgi = {variable("web.enqueue_token"), variable("web.manage_token")}, "REQUEST_METHOD" in os.environ
+def launch_environment(settings: Settings, location: tuple[object, str | None]) -> dict[str, str]:
+    """The environment of a launch of the store at ``location``, where that is not the settings': this process's,
+    without what is of no use to a launch: the tokens, but the one with which it has itself followed by a URL; of CGI
+    also the request's headers, of which one has a token, and another is a proxy of the client's choice.
+    ConfigurationError for a store that no other process can open."""
+    unused, is_cgi = {variable("web.enqueue_token"), variable("web.manage_token")}, "REQUEST_METHOD" in os.environ
     if settings.consumer.on_demand in (None, PROCESS):
         unused.add(variable("web.token"))
-    headers = {name for name in os.environ if of_cgi and name.startswith("HTTP_")}
+    headers = {name for name in os.environ if is_cgi and name.startswith("HTTP_")}
     given = {name: value for name, value in os.environ.items() if name not in headers and name not in unused}
-    store, namespace = place
+    store, namespace = location
     if store is not None and not isinstance(store, str):
         fix = "name a function that makes it as client in the configuration, and give the application no store"
         raise ConfigurationError("a launch of its own", "an application with a client of its own", fix)
@@ -93,7 +93,7 @@ def _import_path() -> list[str]:
     """Where this process finds modules beside the interpreter's own: on many hosts its start has added directories."""
     own = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     found = [Path(entry) for entry in sys.path if entry and Path(entry).is_dir()]
-    return [str(each.absolute()) for each in found if not any(each.is_relative_to(place) for place in own)]
+    return [str(each.absolute()) for each in found if not any(each.is_relative_to(location) for location in own)]
 
 
 def start_launch(settings: Settings, await_answer: Callable[[], float] | None = None) -> None:
@@ -102,12 +102,12 @@ def start_launch(settings: Settings, await_answer: Callable[[], float] | None = 
     ``await_answer``: in a launch that exits, how many seconds that has left; some are spent on a request. Without it
     nothing is waited for.
     """
-    way = settings.consumer.on_demand
+    launch_by = settings.consumer.on_demand
     try:
-        if way == PROCESS:
+        if launch_by == PROCESS:
             _start_process(settings)
-        elif way is not None:
-            _send_request(way, settings)
+        elif launch_by is not None:
+            _send_request(launch_by, settings)
             if await_answer is not None:
                 _sending.pop().join(min(FOLLOWED_WITHIN, await_answer()))
     except (OSError, RuntimeError, ConfigurationError) as error:
@@ -161,14 +161,14 @@ def present_during(
 ) -> StopReason:
     """Do the ``work`` of a launch while producers find that it serves ``queues``. Once its lease is released, another
     is started if any message is ready, unless the platform soon starts one."""
-    presence = Presence(launch.store.wire, launch.store.keys, queues, settings.consumer.queues)
-    presence.begin(launch.window.left(launch.clock()) + TTL)  # the heartbeat prolongs it beyond the window
+    marker = ServingMarker(launch.store.wire, launch.store.keys, queues, settings.consumer.queues)
+    marker.begin(launch.window.left(launch.clock()) + TTL)  # the heartbeat prolongs it beyond the window
     reason = work()
-    presence.end()
+    marker.end()
 
     def follow(left: Callable[[], float]) -> None:
         with suppress(PollConsumerError):  # the store is away: the next message, or the platform, starts one
-            has_left_any, is_wanted = presence.left()
+            has_left_any, is_wanted = marker.left()
             ahead, elapsed = launch.plan.next_launches, launch.clock() - launch.window.start
             # Whether the schedule has a launch within the time in which a producer would start no second one.
             is_followed = ahead is not None and tick_from(elapsed, ahead) - elapsed < ONE_WITHIN_MS / 1000

@@ -16,9 +16,9 @@ from types import TracebackType
 from typing import Any, NamedTuple, cast
 
 from pollconsumer.core.choices import LauncherRule
+from pollconsumer.core.events.events import Event
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.codec import readable_value
-from pollconsumer.core.news.events import Event
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.core.recurrence import Recurrence
@@ -80,7 +80,7 @@ class SandboxHost(ThisProcess):
     def catch_signals(self) -> StopRequest:
         return self.stop
 
-    def place(self, _: int) -> dict[str, Any]:
+    def processes(self, _: int) -> dict[str, Any]:
         return {"host": "testing", "pid": 0}
 
 
@@ -99,7 +99,7 @@ class SandboxLaunch(Launch):
         claim = self.leases.acquire(group, self.id, self.progress.description(), self.progress.entry(None, 0.0))
         assert isinstance(claim, Claim), "one launch at a time"
         # No heartbeat renews it: however long a handler takes, its message is not handled a second time meanwhile.
-        self.store.wire.command("PEXPIRE", self.store.keys.control(f"lease:{claim.lineage}"), int(FOREVER))
+        self.store.wire.command("PEXPIRE", self.store.keys.control(f"lease:{claim.lease_name}"), int(FOREVER))
         self.claim, self.attendance = claim, Attendance(claim.at, clock())
         self.progress.trust_until(inf)
 
@@ -113,7 +113,7 @@ class SandboxLaunch(Launch):
             reason = work(self)
         finally:
             self.leases.release(self.claim, self.progress.entry(None, 0.0))
-            self._tell_end(self.claim.role, reason, self.clock() - self.window.start, 0)
+            self._report_end(self.claim.role, reason, self.clock() - self.window.start, 0)
             self.store.wire.close()
         return reason
 
@@ -126,13 +126,13 @@ class SandboxStops(Stops):
         self._store = store
 
     def any(self) -> bool:
-        return bool(self.standing())
+        return bool(self.pending())
 
     def asked(self, reservation: Reservation) -> bool:
         key = self._store.keys.queue(reservation.queue, "stops")
         return bool(self._store.wire.command("HEXISTS", key, reservation.id))
 
-    def standing(self) -> set[tuple[str, bytes]]:
+    def pending(self) -> set[tuple[str, bytes]]:
         keys = {queue: self._store.keys.queue(queue, "stops") for queue in self._store.queues()}
         return {(queue, each) for queue, key in keys.items() for each in self._store.wire.command("HGETALL", key)[::2]}
 

@@ -20,8 +20,8 @@ from pollconsumer.runtime.handling.outcome import describe, trace, user_frames
 from pollconsumer.runtime.system.signals import end_stray
 
 if TYPE_CHECKING:
-    from pollconsumer.store.brought_client import BroughtClient
     from pollconsumer.store.client.address import CredentialProvider
+    from pollconsumer.store.user_client import SuppliedClient
 
 MOST_CHARACTERS = 500
 """Maximum length of an error's text that is shown: at its end Python may hint at a circular import."""
@@ -63,7 +63,7 @@ def importing(setting: str, module: str) -> Iterator[None]:
 
 @contextmanager
 def _refusing(setting: str, module: str) -> Iterator[None]:
-    plain = module.partition(":")[0].removesuffix(".py").removeprefix("./").replace("/", ".")
+    dotted = module.partition(":")[0].removesuffix(".py").removeprefix("./").replace("/", ".")
     try:
         yield
     except PollConsumerError as error:
@@ -76,39 +76,39 @@ def _refusing(setting: str, module: str) -> Iterator[None]:
             raise  # Ctrl-C; launches handle signals differently
         if isinstance(error, MemoryError):
             raise  # a launch without memory says so in a line, without a traceback
-        if plain != module:
-            raise ConfigurationError(setting, module, f"name the module; did you mean {plain}?") from None
+        if dotted != module:
+            raise ConfigurationError(setting, module, f"name the module; did you mean {dotted}?") from None
         if isinstance(error, ModuleNotFoundError):
-            said = f"{setting}: {module}; {text_of(error)}"
+            problem = f"{setting}: {module}; {text_of(error)}"
             own = (error.name or "").partition(".")[0] == module.partition(".")[0]
-            place = "in the configuration file's directory" if own else f"installed in {sys.prefix}"
-            raise _refusal(error, said, f"; is it {place}?") from None
+            location = "in the configuration file's directory" if own else f"installed in {sys.prefix}"
+            raise _refusal(error, problem, f"; is it {location}?") from None
         reason = describe(error)[:MOST_CHARACTERS]
         raise _refusal(error, f"{setting}: {module}; importing it raised {reason}") from None
 
 
-def _refusal(error: BaseException, said: str, hint: str = "") -> ConfigurationError:
+def _refusal(error: BaseException, problem: str, hint: str = "") -> ConfigurationError:
     """The ConfigurationError that says where in the user's own code ``error`` was raised, with its traceback."""
     frames = user_frames(error, installed=False)
-    place = f"{frames[-1].tb_frame.f_code.co_filename}:{frames[-1].tb_lineno}" if frames else ""
+    location = f"{frames[-1].tb_frame.f_code.co_filename}:{frames[-1].tb_lineno}" if frames else ""
     if isinstance(error, SyntaxError) and error.filename:
-        place = f"{error.filename}:{error.lineno}"
-    said = said if place in said else f"{said}, at {place}"
-    refusal = ConfigurationError(f"{said}{hint}")
+        location = f"{error.filename}:{error.lineno}"
+    problem = problem if location in problem else f"{problem}, at {location}"
+    refusal = ConfigurationError(f"{problem}{hint}")
     refusal.traced = trace(error.with_traceback(frames[0])) if frames else ""
     return refusal
 
 
-def client_of(settings: Settings) -> BroughtClient:
+def client_of(settings: Settings) -> SuppliedClient:
     """The client that the named function returns. ConfigurationError for anything else."""
-    from pollconsumer.store.brought_client import brought  # it imports redis-py
+    from pollconsumer.store.user_client import supplied_client  # it imports redis-py
 
     name = str(settings.client)
     function = _found(settings, "client", name)
     if not callable(function):
         fix = "name a function that returns a redis-py client"
         raise ConfigurationError(f"client: {name}", f"a {type(function).__name__}", fix)
-    return brought(_made("client", name, function), f"client: {name}")
+    return supplied_client(_made("client", name, function), f"client: {name}")
 
 
 def credentials_of(settings: Settings) -> CredentialProvider:

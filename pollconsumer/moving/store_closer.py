@@ -33,7 +33,7 @@ CONTROL = (
     "recurring", "audit", "interventions", "paused_handlers", "findings",
 )  # fmt: skip
 """Keys of the namespace that a closed store has notes for, whether they were there or not."""
-_PASSING = (
+_TRANSIENT = (
     "lease:",
     "next:",
     "baton:",
@@ -42,13 +42,13 @@ _PASSING = (
     *(f"{CONTROL_SUFFIXES[word]}:" for word in ("successor_waits", "answered")),
 )
 _OF_CALLS = ("successor_waits", "stop_marker", "answered", "last_answer")
-_PASSING_OF_QUEUES = (*(f"{QUEUE_KEYS[word].suffix}:" for word in _OF_CALLS), MARKER)
+_TRANSIENT_OF_QUEUES = (*(f"{QUEUE_KEYS[word].suffix}:" for word in _OF_CALLS), MARKER)
 """Beginnings of keys that mean nothing once no lease is held."""
 _OWN = ("closing", "imported", MARKER)
 SCANNED = 1000
 
 
-class Place(NamedTuple):
+class KeyName(NamedTuple):
     """A key by its names: of ``queue``, or of the namespace if that is empty."""
 
     queue: str
@@ -61,26 +61,26 @@ class Place(NamedTuple):
         return words.get(self.suffix, self.suffix)
 
     @staticmethod
-    def of(queue: object, word: object) -> Place | None:
+    def of(queue: object, word: object) -> KeyName | None:
         """The place of a key by its words in an export. None if this version has no such key."""
         name = str(word)
         if not queue:
-            place = Place("", CONTROL_SUFFIXES.get(name, name))
-            return place if is_known(place) else None
-        return Place(check_queue(queue), QUEUE_KEYS[name].suffix) if name in QUEUE_KEYS else None
+            key_name = KeyName("", CONTROL_SUFFIXES.get(name, name))
+            return key_name if is_known(key_name) else None
+        return KeyName(check_queue(queue), QUEUE_KEYS[name].suffix) if name in QUEUE_KEYS else None
 
 
 _WORDS = {key.suffix: word for word, key in QUEUE_KEYS.items()}
 _CONTROL_WORDS = {suffix: word for word, suffix in CONTROL_SUFFIXES.items()}
-_CONTROL_PLACES = tuple(Place("", CONTROL_SUFFIXES.get(name, name)) for name in CONTROL)
-STORE_ID = _CONTROL_PLACES[0]
+_CONTROL_KEY_NAMES = tuple(KeyName("", CONTROL_SUFFIXES.get(name, name)) for name in CONTROL)
+STORE_ID = _CONTROL_KEY_NAMES[0]
 
 
-def is_known(place: Place) -> bool:
+def is_known(key_name: KeyName) -> bool:
     """Whether this version has such a key. A key that means nothing without leases is not asked about."""
-    if place.queue:
-        return place.suffix in _WORDS
-    return place in _CONTROL_PLACES or place.suffix.startswith(tuple(f"{each}:" for each in GENERATIONS))
+    if key_name.queue:
+        return key_name.suffix in _WORDS
+    return key_name in _CONTROL_KEY_NAMES or key_name.suffix.startswith(tuple(f"{each}:" for each in GENERATIONS))
 
 
 def namespaces_of(wire: Wire) -> list[str]:
@@ -111,14 +111,14 @@ class StoreCloser:
         return ClosingNote.of(held.decode("utf-8", "replace"))
 
     def close(self, id: str, pause: Callable[[list[str]], object]) -> ClosingNote:  # noqa: A002
-        """Close the store for the export ``id``, once no lease is held; ``pause`` is called with the lineages of those
+        """Close the store for the export ``id``, once no lease is held; ``pause`` is called with the names of those
         that are, again and again. Continues a closing that was cut off, or is another export's. BadData names a key
         that is not known.
 
         StoreRefused if the store is closed for its import.
         """
         if self.note() is None:
-            self.places()
+            self.key_names()
         while (note := self.note()) is None:
             try:
                 self._await_leases(id, pause)
@@ -127,25 +127,27 @@ class StoreCloser:
                     raise
             else:
                 # This does nothing if leases may be held again by now.
-                places = sorted({*_CONTROL_PLACES, *(place for place in self.places() if not place.queue)})
-                keys = [self.keys.control("closing"), *self._pairs(places)]
+                key_names = sorted(
+                    {*_CONTROL_KEY_NAMES, *(key_name for key_name in self.key_names() if not key_name.queue)}
+                )
+                keys = [self.keys.control("closing"), *self._pairs(key_names)]
                 self.wire.call("close", keys, [str(ClosingNote(now_ms(self.wire), EXPORT, id))])
         if note.for_ == IMPORT:
             raise StoreRefused("store not imported", note.id, "finish that: pollconsumer store import FILE")
         for queue in self._queues():
-            self.wire.call("close", self._pairs(_of_queue(queue)), [str(note)])
+            self.wire.call("close", self._pairs(_queue_key_names(queue)), [str(note)])
         self.wire.command("DEL", self.keys.control("closing"))
         return note
 
     def close_empty(self, id: str) -> None:  # noqa: A002
         """Close a store for the import ``id``. StoreRefused if it is not empty."""
         self.refuse_unless_empty()
-        self.wire.call("close", self._pairs(_CONTROL_PLACES), [str(ClosingNote(now_ms(self.wire), IMPORT, id))])
+        self.wire.call("close", self._pairs(_CONTROL_KEY_NAMES), [str(ClosingNote(now_ms(self.wire), IMPORT, id))])
 
     def refuse_unless_empty(self) -> None:
         """Raise StoreRefused if the namespace has anything but the store's id."""
-        if places := [place for place in self.places() if place != STORE_ID]:
-            named = f"{counted(len(places), 'key')}, as {self._name(places[0])}"
+        if key_names := [key_name for key_name in self.key_names() if key_name != STORE_ID]:
+            named = f"{counted(len(key_names), 'key')}, as {self._name(key_names[0])}"
             raise StoreRefused("store not empty", named, "import into an empty one: another store or data directory")
 
     def reopen(self) -> None:
@@ -160,41 +162,41 @@ class StoreCloser:
     def open(self) -> None:
         """Open the store, the namespace last, and its id after all else: until then, whoever connects is refused."""
         for queue in self._queues():
-            self.wire.call("reopen", self._pairs(_of_queue(queue)), [])
-        others = [place for place in self.closed_places() if not place.queue and place != STORE_ID]
+            self.wire.call("reopen", self._pairs(_queue_key_names(queue)), [])
+        others = [key_name for key_name in self.closed_key_names() if not key_name.queue and key_name != STORE_ID]
         self.wire.call("reopen", self._pairs(others), [])
         self.wire.call("reopen", self._pairs([STORE_ID]), [])
 
     def empty(self) -> None:
         """Remove what an import has written, and open the store."""
-        for place in self.closed_places():
-            self.wire.command("UNLINK", self.closed_key(place))
+        for key_name in self.closed_key_names():
+            self.wire.command("UNLINK", self.closed_key(key_name))
         self.wire.command("DEL", self.keys.control("imported"))
         self.open()
 
-    def closed_places(self) -> list[Place]:
+    def closed_key_names(self) -> list[KeyName]:
         """The keys that a closed store may have, in a fixed order. A slot that moves may hide its keys from a scan,
         but not from a command that names them."""
-        scanned = (place for place in self._scanned() if place.suffix.startswith(CLOSED))
-        found = {Place(place.queue, place.suffix.removeprefix(CLOSED)) for place in scanned}
-        of_queues = (place for queue in self._queues() for place in _of_queue(queue))
-        return sorted({*found, *_CONTROL_PLACES, *of_queues})
+        scanned = (key_name for key_name in self._scanned() if key_name.suffix.startswith(CLOSED))
+        found = {KeyName(key_name.queue, key_name.suffix.removeprefix(CLOSED)) for key_name in scanned}
+        queue_key_names = (key_name for queue in self._queues() for key_name in _queue_key_names(queue))
+        return sorted({*found, *_CONTROL_KEY_NAMES, *queue_key_names})
 
-    def places(self) -> list[Place]:
+    def key_names(self) -> list[KeyName]:
         """The keys of an open store. BadData names a key that this version does not know."""
         found = []
-        for place in self._scanned():
-            passing = _PASSING_OF_QUEUES if place.queue else (*_PASSING, *_OWN)
-            if place.suffix.startswith((CLOSED, *passing)):
+        for key_name in self._scanned():
+            transient = _TRANSIENT_OF_QUEUES if key_name.queue else (*_TRANSIENT, *_OWN)
+            if key_name.suffix.startswith((CLOSED, *transient)):
                 continue
-            if not is_known(place):
+            if not is_known(key_name):
                 fix = "export with the version that wrote it: a newer pollconsumer, if it is none of another program's"
-                raise BadData("unknown key", self._name(place), fix)
-            found.append(place)
+                raise BadData("unknown key", self._name(key_name), fix)
+            found.append(key_name)
         return sorted(found)
 
-    def closed_key(self, place: Place) -> str:
-        return self._name(place._replace(suffix=CLOSED + place.suffix))
+    def closed_key(self, key_name: KeyName) -> str:
+        return self._name(key_name._replace(suffix=CLOSED + key_name.suffix))
 
     def _await_leases(self, id: str, pause: Callable[[list[str]], object]) -> None:  # noqa: A002
         """Give no leases from now on, and return when none is held. An exception of ``pause`` gives leases again."""
@@ -210,10 +212,10 @@ class StoreCloser:
 
     def _queues(self) -> list[str]:
         """The known queues, and other ones that have keys."""
-        found = self.wire.command("SMEMBERS", self.closed_key(Place("", "queues")))
-        return queue_names({*found, *(place.queue.encode() for place in self._scanned())})
+        found = self.wire.command("SMEMBERS", self.closed_key(KeyName("", "queues")))
+        return queue_names({*found, *(key_name.queue.encode() for key_name in self._scanned())})
 
-    def _scanned(self) -> Iterator[Place]:
+    def _scanned(self) -> Iterator[KeyName]:
         """Every key of the namespace, of any kind."""
         seen = set[bytes]()
         patterns = (f"{{{self.keys.namespace}}}:*", f"{{{self.keys.namespace}:*}}:*")
@@ -222,15 +224,15 @@ class StoreCloser:
                 if key not in seen:
                     seen.add(key)
                     tag, _, suffix = id_text(key)[1:].partition("}:")
-                    yield Place(tag.removeprefix(self.keys.namespace).removeprefix(":"), suffix)
+                    yield KeyName(tag.removeprefix(self.keys.namespace).removeprefix(":"), suffix)
 
-    def _pairs(self, places: Iterable[Place]) -> list[str]:
-        return [name for place in places for name in (self._name(place), self.closed_key(place))]
+    def _pairs(self, key_names: Iterable[KeyName]) -> list[str]:
+        return [name for key_name in key_names for name in (self._name(key_name), self.closed_key(key_name))]
 
-    def _name(self, place: Place) -> str:
-        tag = f"{self.keys.namespace}:{place.queue}" if place.queue else self.keys.namespace
-        return f"{{{tag}}}:{place.suffix}"
+    def _name(self, key_name: KeyName) -> str:
+        tag = f"{self.keys.namespace}:{key_name.queue}" if key_name.queue else self.keys.namespace
+        return f"{{{tag}}}:{key_name.suffix}"
 
 
-def _of_queue(queue: str) -> list[Place]:
-    return [Place(queue, key.suffix) for key in QUEUE_KEYS.values()]
+def _queue_key_names(queue: str) -> list[KeyName]:
+    return [KeyName(queue, key.suffix) for key in QUEUE_KEYS.values()]

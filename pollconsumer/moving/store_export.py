@@ -27,7 +27,7 @@ from pollconsumer.interface.cli.messages.enqueue import refuse_closed_input
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.named_files import open_incoming
 from pollconsumer.interface.settings.values import NAME
-from pollconsumer.moving.store_closer import Place, StoreCloser
+from pollconsumer.moving.store_closer import KeyName, StoreCloser
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.suitability import IMPORT, ClosingNote
 
@@ -54,7 +54,7 @@ _WIDTH = {"hash": 2, "zset": 2}
 """The number of values for an element, by the type of a key; one for other types."""
 FIRST_WITHIN = 3600.0
 """Seconds for the first byte: an export waits until the launches that are under way have ended."""
-SAID_AFTER = 3.0
+REPORTED_AFTER = 3.0
 """Seconds of waiting for the first bytes that are worth a line: perhaps nobody writes to the pipe."""
 REST_WITHIN = 60.0
 """Seconds of waiting for the rest, and a second more for each `SLOWEST` bytes of it."""
@@ -80,14 +80,14 @@ def export(closing: StoreCloser, note: ClosingNote, namespaces: Sequence[str] = 
     StoreRefused if the store is opened meanwhile, or is another one by now: a replica that was promoted.
     """
     kinds = _kinds(closing)
-    elements = sum(length_of(closing.wire, closing.closed_key(place), kind) for place, kind in kinds.items())
+    elements = sum(length_of(closing.wire, closing.closed_key(key_name), kind) for key_name, kind in kinds.items())
     several = {"version": VERSION_OF_SEVERAL, "namespaces": list(namespaces)} if len(namespaces) > 1 else {}
     header = {"format": FORMAT, "version": VERSION, "export": note.id, "closed_ms": note.at, "elements": elements}
     yield header | {"namespace": closing.keys.namespace} | several
     totals = ContentsTotals()
-    for place, kind in kinds.items():
-        key = closing.closed_key(place)
-        names = {"queue": place.queue, "key": place.word}
+    for key_name, kind in kinds.items():
+        key = closing.closed_key(key_name)
+        names = {"queue": key_name.queue, "key": key_name.word}
         summing = ContentsDigest(kind)
         for page in pages(closing.wire, key, kind):
             summing.add(page)
@@ -98,20 +98,20 @@ def export(closing: StoreCloser, note: ClosingNote, namespaces: Sequence[str] = 
         if found.elements == 0:
             raise StoreRefused("store changed during its export", key, "export it again")
         expires_in_ms = closing.wire.command("PTTL", key)
-        totals.add(place.queue, place.word, kind, found)
+        totals.add(key_name.queue, key_name.word, kind, found)
         yield names | {"type": kind, "count": found.elements, "digest": found.digest, "expires_in_ms": expires_in_ms}
     if closing.note() != note:
         raise StoreRefused("store changed during its export", note.id, "export it again")
     yield {"end": totals.as_json()}
 
 
-def _kinds(closing: StoreCloser) -> dict[Place, str]:
-    found: dict[Place, str] = {}
-    possible = closing.closed_places()
+def _kinds(closing: StoreCloser) -> dict[KeyName, str]:
+    found: dict[KeyName, str] = {}
+    possible = closing.closed_key_names()
     for first in range(0, len(possible), ASKED):
-        places = possible[first : first + ASKED]
-        kinds = closing.wire.all([("TYPE", closing.closed_key(place)) for place in places])
-        found |= {place: kind.decode() for place, kind in zip(places, kinds, strict=True) if kind != b"none"}
+        key_names = possible[first : first + ASKED]
+        kinds = closing.wire.all([("TYPE", closing.closed_key(key_name)) for key_name in key_names])
+        found |= {key_name: kind.decode() for key_name, kind in zip(key_names, kinds, strict=True) if kind != b"none"}
     return found
 
 
@@ -232,7 +232,7 @@ class IncomingExport(io.RawIOBase):
 
     def __init__(self, name: str, descriptor: int) -> None:
         self._name, self._descriptor = name, descriptor
-        self._brought, self._waited = 0, 0.0
+        self._received, self._waited = 0, 0.0
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
 
@@ -241,24 +241,24 @@ class IncomingExport(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer) -> int:
         while True:
-            began, limit = time.monotonic(), REST_WITHIN + self._brought / SLOWEST if self._brought else FIRST_WITHIN
-            silent = not self._brought and not self._waited
-            ready = self._poll.poll(max(0.0, 1000 * ((min(SAID_AFTER, limit) if silent else limit) - self._waited)))
+            began, limit = time.monotonic(), REST_WITHIN + self._received / SLOWEST if self._received else FIRST_WITHIN
+            silent = not self._received and not self._waited
+            ready = self._poll.poll(max(0.0, 1000 * ((min(REPORTED_AFTER, limit) if silent else limit) - self._waited)))
             self._waited += time.monotonic() - began
             if not ready and self._waited < limit:
                 log.warning("%s has brought nothing yet; waiting up to %s", self._name, format_duration(round(limit)))
             elif not ready:
-                brought = f"brought {self._brought} bytes within {format_duration(round(limit, 1))}"
-                raise BadData("export", self._name, f"{brought}: import it again")
+                received = f"brought {self._received} bytes within {format_duration(round(limit, 1))}"
+                raise BadData("export", self._name, f"{received}: import it again")
             if not ready:
                 continue
             try:
                 read = os.readv(self._descriptor, [buffer])
             except BlockingIOError:
                 continue
-            if not self._brought:
+            if not self._received:
                 self._waited = 0.0
-            self._brought += read
+            self._received += read
             return read
 
 
@@ -342,8 +342,8 @@ class Import:
     def take(self, line: Mapping[str, Any]) -> None:
         """Take a line: a page of a key, or the key's end. BadData if it is neither, StoreRefused if the store has
         something else."""
-        place, kind, rest = _read(line)
-        key = self._closing.closed_key(place)
+        key_name, kind, rest = _read(line)
+        key = self._closing.closed_key(key_name)
         if isinstance(rest, ContentsPage):
             self._advance(count_of(kind, rest.values))
             if key.encode() not in self._complete:
@@ -354,12 +354,12 @@ class Import:
             self._send()
             found = digest_of(self._wire, key, kind)
             if found != stated:
-                said = f"{key} has {found.elements} of {stated.elements} elements, digest {found.digest}"
-                raise StoreRefused("store differs from the export", said, AGAIN)
+                seconds_text = f"{key} has {found.elements} of {stated.elements} elements, digest {found.digest}"
+                raise StoreRefused("store differs from the export", seconds_text, AGAIN)
             if expires_in_ms > 0:
                 self._wire.command("PEXPIRE", key, expires_in_ms)
             self._wire.command("HSET", self._imported, key, stated.digest)
-        self.totals.add(place.queue, place.word, kind, stated)
+        self.totals.add(key_name.queue, key_name.word, kind, stated)
 
     def check(self, stated: object) -> None:
         """Raise BadData if the totals are not those ``stated``."""
@@ -385,11 +385,11 @@ class Import:
         self._pages, self._bytes = [], 0
 
 
-def _read(line: Mapping[str, Any]) -> tuple[Place, str, ContentsPage | tuple[Digest, int]]:
+def _read(line: Mapping[str, Any]) -> tuple[KeyName, str, ContentsPage | tuple[Digest, int]]:
     """The key of a line, its type, and what the line says."""
     try:
-        place, kind = Place.of(line["queue"], line["key"]), line["type"]
-        if place is None or kind not in KINDS:
+        key_name, kind = KeyName.of(line["queue"], line["key"]), line["type"]
+        if key_name is None or kind not in KINDS:
             raise BadData("unknown key", line["key"], "import with the version that wrote the export")
         if "values" in line:
             values = [as_bytes(each) for each in line["values"]]
@@ -397,11 +397,11 @@ def _read(line: Mapping[str, Any]) -> tuple[Place, str, ContentsPage | tuple[Dig
                 raise ValueError("elements are not whole")
             if kind == "zset" and any(score == b"nan" or _score(score) != score for score in values[::2]):
                 raise ValueError("a score is not as it is exported")
-            return place, kind, ContentsPage(int(line["at"]), values)
+            return key_name, kind, ContentsPage(int(line["at"]), values)
         expires_in_ms = int(line["expires_in_ms"])
         if expires_in_ms.bit_length() > 62:
             raise ValueError(expires_in_ms)
-        return place, kind, (Digest(int(line["count"]), str(line["digest"])), expires_in_ms)
+        return key_name, kind, (Digest(int(line["count"]), str(line["digest"])), expires_in_ms)
     except BadData:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):

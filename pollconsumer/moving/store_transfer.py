@@ -31,7 +31,7 @@ from pollconsumer.interface.cli.output import (
 )
 from pollconsumer.interface.cli.types import JSON_OBJECT, NAMED_FILE
 from pollconsumer.interface.configured_store import opener_of, server_program_of
-from pollconsumer.interface.named_files import open_passing, refuse_to_replace, replacement
+from pollconsumer.interface.named_files import open_stream, refuse_to_replace, replacement
 from pollconsumer.interface.settings.model import changed
 from pollconsumer.moving.store_closer import StoreCloser, namespaces_of
 from pollconsumer.moving.store_export import Import, check_header, count_of, export, opened_export
@@ -68,11 +68,11 @@ def export_(file: str, yes: bool) -> None:
         raise UsageError("--json", "-", "the last line of an export has its totals")
     if not yes:
         ask("This closes the store: launches and producers are refused until 'store reopen --yes'. Export?")
-    closing, said = _closing(opener_of(current_settings())), list[str]()
+    closing, named = _closing(opener_of(current_settings())), list[str]()
 
     def pause(held: list[str]) -> None:
-        if held != said:  # other launches than those that it has named
-            said[:] = held
+        if held != named:  # other launches than those that it has named
+            named[:] = held
             print_notice(f"waiting until these launches have ended: {' '.join(held)}")
         time.sleep(LOOK_EVERY)
 
@@ -135,7 +135,7 @@ def _namespace_given() -> str | None:
 
 def _end_leases(closing: StoreCloser, held: list[str]) -> None:
     """End the leases of launches, which do not use the copy."""
-    closing.wire.command("DEL", *(closing.keys.control(f"lease:{lineage}") for lineage in held))
+    closing.wire.command("DEL", *(closing.keys.control(f"lease:{lease_name}") for lease_name in held))
 
 
 def _totals(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -267,7 +267,7 @@ def _written(file: str, what: str) -> Iterator[BinaryIO]:
                 raise CannotCreate("standard output", None, "is closed: redirect it to a file, or a pipe")
             yield sys.stdout.buffer
             sys.stdout.buffer.flush()
-        elif (descriptor := open_passing(Path(file))) is not None:
+        elif (descriptor := open_stream(Path(file))) is not None:
             with os.fdopen(descriptor, "wb") as output:
                 yield output
         else:
@@ -302,8 +302,8 @@ def copied(wire: Wire, directory: Path, program: Path | None) -> Iterator[Wire]:
     """
     if not isinstance(wire, ServerWire):
         raise UsageError("a cluster", wire.address, ANOTHER_WAY)
-    said: bytes = wire.command("CLIENT", "INFO")
-    database = dict(field.partition("=")[::2] for field in said.decode().split())["db"]  # of this connection
+    named: bytes = wire.command("CLIENT", "INFO")
+    database = dict(field.partition("=")[::2] for field in named.decode().split())["db"]  # of this connection
     with TemporaryDirectory(prefix=".pollconsumer-", dir=directory) as folder:
         files = Path(folder) / AOF_DIRECTORY
         files.mkdir(mode=0o700)
@@ -326,12 +326,12 @@ def _receive(wire: ServerWire, written: BinaryIO) -> None:
         while b"\n" not in head:
             head = (head + _next(pieces)).lstrip(b"\n")  # lines that say that it lives
         line, _, rest = head.partition(b"\n")
-        said = line.strip().decode("utf-8", "replace")
-        if said.startswith(("-NOPERM", "-NOAUTH")):
-            raise PermissionDenied("no right to copy the store", said[1:], "give the user +sync, as a replica has it")
-        if not said.startswith("$") or not said[1:].isdigit():
-            raise StoreRefused("the server gives no copy", said.lstrip("-"), ANOTHER_WAY)
-        left = int(said[1:])  # bytes, as the server announces them
+        named = line.strip().decode("utf-8", "replace")
+        if named.startswith(("-NOPERM", "-NOAUTH")):
+            raise PermissionDenied("no right to copy the store", named[1:], "give the user +sync, as a replica has it")
+        if not named.startswith("$") or not named[1:].isdigit():
+            raise StoreRefused("the server gives no copy", named.lstrip("-"), ANOTHER_WAY)
+        left = int(named[1:])  # bytes, as the server announces them
         while left:
             left -= written.write(rest[:left])
             rest = _next(pieces) if left else b""

@@ -48,7 +48,7 @@ class _MessageSpans:
         if (left := self._begun.pop(context.id, None)) is not None:
             left.end()  # of an attempt that ended without an outcome: it was released, or sleeps
         sender = propagate.extract(context.headers)
-        of_sender = trace.get_current_span(sender).get_span_context()
+        sender_span = trace.get_current_span(sender).get_span_context()
         span = self._begun[context.id] = self._tracer.start_span(
             f"{context.handler} {context.queue}",
             sender,
@@ -61,7 +61,7 @@ class _MessageSpans:
                 "messaging.message.id": context.id,
                 "pollconsumer.attempt": context.attempt,
             },
-            [trace.Link(of_sender)] if of_sender.is_valid else [],
+            [trace.Link(sender_span)] if sender_span.is_valid else [],
         )
         current.attach(trace.set_span_in_context(span))  # the handler's own spans become its children
 

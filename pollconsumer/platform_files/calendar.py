@@ -25,7 +25,7 @@ KEYS_OF_LAUNCHD = ("Minute", "Hour", "Day", "Month", "Weekday")
 
 def with_sunday_0(schedule: str) -> str:
     """The schedule for Kubernetes and GitHub, where Sunday is 0 alone."""
-    *others, weekday = _plain(schedule)
+    *others, weekday = _fields(schedule)
     return " ".join([*others, weekday if weekday == "*" else _listed(_numbers(weekday, 4))])
 
 
@@ -37,7 +37,7 @@ def for_azure(schedule: str) -> str:
     return f"0 {with_sunday_0(schedule)}"
 
 
-def five_minutes_apart(schedule: str) -> str:
+def every_five_minutes(schedule: str) -> str:
     """The schedule for GitHub, GitLab and Railway, which launch at most every five minutes."""
     return "*/5 * * * *" if least_gap(schedule) < FIVE_MINUTES else with_sunday_0(schedule)
 
@@ -60,7 +60,7 @@ def for_aws(schedule: str) -> str:
 
 def for_launchd(schedule: str) -> list[dict[str, int]]:
     """Values of StartCalendarInterval: each names an instant, as far as it is not at all of them."""
-    numbers = [None if text == "*" else _numbers(text, index) for index, text in enumerate(_plain(schedule))]
+    numbers = [None if text == "*" else _numbers(text, index) for index, text in enumerate(_fields(schedule))]
     found = []
     for left_out in (4, 2) if _either_day(schedule) else (None,):
         named = {KEYS_OF_LAUNCHD[at]: each for at, each in enumerate(numbers) if each is not None and at != left_out}
@@ -91,7 +91,7 @@ def _either_day(schedule: str) -> bool:
     return not day.startswith("*") and not weekday.startswith("*")
 
 
-def _plain(schedule: str) -> list[str]:
+def _fields(schedule: str) -> list[str]:
     """The schedule's fields, with numbers in place of names. ConfigurationError for L, W, # or ?."""
     fields = schedule.upper().split()
     for index, names, first in ((3, MONTHS, 1), (4, DAYS, 0)):
@@ -106,7 +106,7 @@ def _listed_fields(schedule: str) -> list[str]:
     """The schedule's fields: a star, a step like ``0/5``, or a list of numbers."""
     return [
         text if text == "*" else _stepped(text, index) or _listed(_numbers(text, index))
-        for index, text in enumerate(_plain(schedule))
+        for index, text in enumerate(_fields(schedule))
     ]
 
 

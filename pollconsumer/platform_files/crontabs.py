@@ -30,7 +30,7 @@ BLOCK = re.compile(
     rb"# pollconsumer end: (?P=path)\r?(?:\n|\Z)",
     re.MULTILINE,
 )
-MARK = re.compile(rb"^# pollconsumer (?:begin|end): ([^\r\n\0]*)", re.MULTILINE)
+BLOCK_LINE = re.compile(rb"^# pollconsumer (?:begin|end): ([^\r\n\0]*)", re.MULTILINE)
 ABSENT = re.compile(r"no crontab for |can't open .*: No such file")
 """What Debian's cron, cronie and macOS, and what busybox say where there is none."""
 
@@ -85,14 +85,14 @@ def install(installation: Installation) -> None:
     changed, former = with_block(content, config, block)
     if changed != content:
         table.replace(changed)
-    said = "unchanged in" if changed == content else "renewed in" if former else "added to"
-    _show(f"{said} the crontab of {installation.user}:", block)
+    message = "unchanged in" if changed == content else "renewed in" if former else "added to"
+    _show(f"{message} the crontab of {installation.user}:", block)
     for line in map(os.fsdecode, with_block(content, config, b"")[0].splitlines()):
         if f" run --config {crontab([str(config)])}" in line and not line.lstrip().startswith("#"):
             print_notice(f"another line launches this configuration, too; remove it with crontab -e: {line}")
 
 
-def installed_apart(config: Path) -> list[list[str]]:
+def installed_groups(config: Path) -> list[list[str]]:
     """The queues of each launch of ``config`` that the crontab has besides the first, which serves the rest."""
     return installed_queues(config)[1:]
 
@@ -157,7 +157,7 @@ def with_block(content: bytes, config: Path, block: bytes) -> tuple[bytes, bytes
         return block if len(former) == 1 else b""
 
     changed = BLOCK.sub(instead, content)
-    if any(_is_same(path, config) for path in MARK.findall(BLOCK.sub(b"", content))):
+    if any(_is_same(path, config) for path in BLOCK_LINE.findall(BLOCK.sub(b"", content))):
         fix = "there is a begin or an end without the other: mend the comments with crontab -e"
         raise ConfigurationError("crontab: lines of", config, fix)
     if not former:
@@ -210,7 +210,7 @@ class UsersCrontab:
     def _refuse_failed(self, done: subprocess.CompletedProcess[bytes]) -> None:
         if done.returncode == 0:
             return
-        said = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0].removeprefix("crontab: ")
-        if "not allowed" in said:
-            raise PermissionDenied("crontab", said, "see cron.allow and cron.deny") from None
-        raise CannotCreate("crontab", said or f"ended with {done.returncode}", "try crontab -l and crontab -e")
+        message = done.stderr.decode("utf-8", "replace").strip().partition("\n")[0].removeprefix("crontab: ")
+        if "not allowed" in message:
+            raise PermissionDenied("crontab", message, "see cron.allow and cron.deny") from None
+        raise CannotCreate("crontab", message or f"ended with {done.returncode}", "try crontab -l and crontab -e")

@@ -15,7 +15,7 @@ from pollconsumer.interface.cli.output import print_line
 from pollconsumer.interface.named_files import make_directory, replacement
 
 TEMPLATES = Path(__file__).with_name("templates")
-_PLAIN = re.compile(r"[\w./:=@%+,-]+")
+_UNQUOTED = re.compile(r"[\w./:=@%+,-]+")
 PUBLIC, PRIVATE, EXECUTABLE = 0o644, 0o600, 0o755
 _ALONE = re.compile(r"[ \t]*\$(\w+)")
 
@@ -62,14 +62,14 @@ def _crontab_word(word: str) -> str:
 
 def systemd(words: Sequence[str]) -> str:
     """A command line of a unit. systemd refuses quotes in a program's name and replaces no variables in it."""
-    via = () if _PLAIN.fullmatch(words[0]) else ("/usr/bin/env",)
+    via = () if _UNQUOTED.fullmatch(words[0]) else ("/usr/bin/env",)
     return " ".join(systemd_word(word.replace("$", "$$")) for word in (*via, *words))
 
 
 def systemd_word(word: str) -> str:
     """A word of a unit's command line."""
     text = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return text if _PLAIN.fullmatch(text) else f'"{text}"'
+    return text if _UNQUOTED.fullmatch(text) else f'"{text}"'
 
 
 def quoted(value: str) -> str:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from pollconsumer.platform_files.calendar import five_minutes_apart, for_azure, for_heroku, with_sunday_0
+from pollconsumer.platform_files.calendar import every_five_minutes, for_azure, for_heroku, with_sunday_0
 from pollconsumer.platform_files.files import EXECUTABLE, PRIVATE, File, keyed, quoted, render, shell
 from pollconsumer.platform_files.installation import STORE, Installation
 
@@ -55,7 +55,7 @@ def azure_files(installation: Installation) -> list[File]:
 
 def github_files(installation: Installation) -> list[File]:
     """A workflow of GitHub Actions. Its store and other variables are secrets of the repository."""
-    name, schedule = installation.name, five_minutes_apart(installation.schedule)
+    name, schedule = installation.name, every_five_minutes(installation.schedule)
     command = installation.run_in_repository("--launcher", "queue", schedule=schedule)
     text = render(
         "pollconsumer.yml",
@@ -71,7 +71,7 @@ def github_files(installation: Installation) -> list[File]:
 
 def gitlab_files(installation: Installation) -> list[File]:
     """A job of GitLab CI, which a pipeline schedule starts. Variables are those of the project's CI settings."""
-    name, schedule = installation.name, five_minutes_apart(installation.schedule)
+    name, schedule = installation.name, every_five_minutes(installation.schedule)
     command = installation.run_in_repository("--launcher", "queue", schedule=schedule)
     text = render(
         "gitlab-ci.yml",
@@ -108,8 +108,8 @@ def heroku_files(installation: Installation) -> list[File]:
 def render_files(installation: Installation) -> list[File]:
     """A Blueprint of Render: a cron job, and a Key Value service in the place of an embedded store."""
     # A run takes its time to start, and is delayed while the one before is active.
-    place, name, embedded = installation.in_repository, installation.name, installation.settings.is_embedded
-    command = installation.run_at("pollconsumer", place, "--handoff", "deadline", "--launcher", "queue")
+    target, name, embedded = installation.in_repository, installation.name, installation.settings.is_embedded
+    command = installation.run_at("pollconsumer", target, "--handoff", "deadline", "--launcher", "queue")
     text = render(
         "render.yaml",
         name=name,
@@ -133,7 +133,7 @@ def _variables(installation: Installation) -> Iterator[str]:
 
 def railway_files(installation: Installation) -> list[File]:
     """A cron service of Railway, and a Redis in the place of an embedded store."""
-    name, schedule = installation.name, five_minutes_apart(installation.schedule)
+    name, schedule = installation.name, every_five_minutes(installation.schedule)
     command = installation.run_in_repository("--linger", "30s", "--launcher", "drop", schedule=schedule)
     values = dict.fromkeys(sorted(installation.remote_environment), "preserve()")
     brings_store = installation.settings.is_embedded and STORE in values

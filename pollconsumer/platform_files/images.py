@@ -111,7 +111,7 @@ def _credentials(store: str) -> dict[str, str]:
     return {name: value for name, found in in_place.items() if (value := options.get(name) or found)}
 
 
-def _place(store: str) -> tuple[str, dict[str, str]]:
+def _store_trigger(store: str) -> tuple[str, dict[str, str]]:
     """Where the keys are: the type of a trigger, and its metadata."""
     if store.startswith(SENTINEL):
         name, sentinels, primary = service_of(store)
@@ -149,12 +149,12 @@ def _authentication(name: str, credentials: dict[str, str]) -> str:
 
 def _triggers(installation: Installation, *, authenticated: bool) -> Iterator[str]:
     settings = installation.settings
-    (kind, place), keys = _place(settings.store), Keys(settings.namespace)
+    (kind, target), keys = _store_trigger(settings.store), Keys(settings.namespace)
     for queue in installation.queues:
         for key in READY:
             yield f"- type: {kind}"
             yield "  metadata:"
-            for name, value in (place | {"listName": keys.queue(queue, key), "listLength": "1"}).items():
+            for name, value in (target | {"listName": keys.queue(queue, key), "listLength": "1"}).items():
                 yield f"    {name}: {quoted(value)}"
             if authenticated:
                 yield "  authenticationRef:"
@@ -164,8 +164,8 @@ def _triggers(installation: Installation, *, authenticated: bool) -> Iterator[st
 def docker_files(installation: Installation) -> list[File]:
     """An image, and a crontab of the machine that runs it: a container for each launch."""
     name = installation.name
-    places = (str(installation.place / "Dockerfile"), str(installation.settings.directory))
-    build = shell(["docker", "build", "--tag", installation.image or name, "--file", *places])
+    paths = (str(installation.target / "Dockerfile"), str(installation.settings.directory))
+    build = shell(["docker", "build", "--tag", installation.image or name, "--file", *paths])
     image, label, store = (shell([each]) for each in (installation.image or name, name, f"{name}-store"))
     variables = installation.remote_environment
     embedded = installation.settings.is_embedded
@@ -189,7 +189,7 @@ def docker_files(installation: Installation) -> list[File]:
         label=label,
         mail_to=installation.user,
         schedule=installation.schedule,
-        launch=crontab([str(installation.place / "launch.sh")]),
+        launch=crontab([str(installation.target / "launch.sh")]),
     )
     found = [
         File("Dockerfile", dockerfile),

@@ -32,7 +32,7 @@ from pollconsumer.interface.settings.owners import refuse_writable_modules
 from pollconsumer.interface.settings.reading import SERVICE_LINK
 from pollconsumer.platform_files import hosted, images, machines
 from pollconsumer.platform_files.calendar import least_gap
-from pollconsumer.platform_files.crontabs import cron_files, install, installed_apart, uninstall
+from pollconsumer.platform_files.crontabs import cron_files, install, installed_groups, uninstall
 from pollconsumer.platform_files.files import PRIVATE, File, render, shell, write_files
 from pollconsumer.platform_files.installation import EVERY_MINUTE, STORE, Installation
 from pollconsumer.store.client.address import several_hosts
@@ -75,17 +75,17 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Asked(NamedTuple):
-    """The words of the command line. ``place``: the DIR of a project; ``directory``: that of --write."""
+    """The words of the command line. ``target``: the DIR of a project; ``directory``: that of --write."""
 
     platform: str
-    place: Path | None
+    target: Path | None
     directory: Path | None
     force: bool
     installs: bool
     uninstalls: bool
     schedule: str | None
     image: str | None
-    apart: tuple[str, ...]
+    separate: tuple[str, ...]
 
 
 @click.command(
@@ -93,14 +93,14 @@ class Asked(NamedTuple):
     "pollconsumer init systemd --write deploy"
 )
 @click.argument("platform", type=WordType((*PLATFORMS, PROJECT)))
-@click.argument("place", required=False, type=NAMED_PATH, metavar="[DIR]")
+@click.argument("target", required=False, type=NAMED_PATH, metavar="[DIR]")
 @option("--write", "Write the files there instead of printing them.", NAMED_PATH, name="directory", metavar="DIR")
 @click.option("--force", is_flag=True, help="With --write or --install: replace files that differ.")
 @click.option("--install", "installs", is_flag=True, help="Add the lines to your crontab, or update them (cron only).")
 @click.option("--uninstall", "uninstalls", is_flag=True, help="Remove the lines from your crontab (cron only).")
 @option("--schedule", "When the platform starts launches. Default: consumer.schedule, or each minute.", CRON)
 @click.option(
-    "--queue", "apart", multiple=True, help="Queue that gets a crontab line of its own, for long work (cron only)."
+    "--queue", "separate", multiple=True, help="Queue that gets a crontab line of its own, for long work (cron only)."
 )
 @option("--image", f"Container image, for {', '.join(WITH_IMAGE)}.", metavar="NAME")
 def init(**options: Any) -> None:
@@ -112,14 +112,14 @@ def init(**options: Any) -> None:
     asked = Asked(**options)
     _refuse_contradictions(asked)
     if asked.platform == PROJECT:
-        begin(asked.place or Path())
+        begin(asked.target or Path())
     elif asked.uninstalls:
         uninstall(_user()[0])
     else:
         installation = _installation(asked)
         files = PLATFORMS[asked.platform](installation)
         if asked.installs:
-            write_files([file for file in files if not file.printed], installation.place, force=asked.force)
+            write_files([file for file in files if not file.printed], installation.target, force=asked.force)
             install(installation)
         elif asked.directory is None:
             _print(files)
@@ -132,14 +132,14 @@ def _refuse_contradictions(asked: Asked) -> None:
     if asked.platform == PROJECT:
         if any(asked[2:]):
             raise UsageError("init project", fix="it takes DIR, and no option")
-    elif asked.place is not None:
-        raise UsageError("unexpected argument", asked.place, "only 'init project' takes DIR; --write DIR writes files")
+    elif asked.target is not None:
+        raise UsageError("unexpected argument", asked.target, "only 'init project' takes DIR; --write DIR writes files")
     elif asked.installs or asked.uninstalls:
         _refuse_beside_crontab(asked)
     elif asked.force and asked.directory is None:
         raise UsageError("--force", fix="it replaces files: give --write DIR, too")
-    if asked.apart and asked.platform != "cron":
-        raise UsageError("--queue", asked.apart[0], "only the crontab can have a line for one queue")
+    if asked.separate and asked.platform != "cron":
+        raise UsageError("--queue", asked.separate[0], "only the crontab can have a line for one queue")
     if asked.image is not None and asked.platform not in WITH_IMAGE:
         raise UsageError("--image", asked.image, f"only {', '.join(WITH_IMAGE)} use an image")
 
@@ -150,7 +150,7 @@ def _refuse_beside_crontab(asked: Asked) -> None:
         raise UsageError(option, asked.platform, "only 'init cron' can write to your crontab")
     if asked.installs and asked.directory is not None:
         raise UsageError(option, fix="it writes to your crontab: leave out --write")
-    if asked.uninstalls and (asked.installs or asked.force or asked.directory or asked.schedule or asked.apart):
+    if asked.uninstalls and (asked.installs or asked.force or asked.directory or asked.schedule or asked.separate):
         raise UsageError("--uninstall", fix="it takes no other option")
 
 
@@ -164,7 +164,7 @@ def _installation(asked: Asked) -> Installation:
     given = click.get_current_context().find_root().params
     flags = {PREFIX + name.upper(): given[name] for name in ("store", "namespace") if given[name] is not None}
     user, home = _user()
-    apart = _apart(settings, asked)
+    separate = _separate_queues(settings, asked)
     data = settings.data_directory() if settings.is_embedded else None
     return Installation(
         settings,
@@ -172,8 +172,8 @@ def _installation(asked: Asked) -> Installation:
         user,
         schedule,
         environment=variables | flags,
-        queues=_queues(settings) if asked.platform == "keda" or apart else (),
-        apart=apart,
+        queues=_queues(settings) if asked.platform == "keda" or separate else (),
+        separate=separate,
         data=data,
         data_home=data.parent if data and not settings.data and data.parent != home / ".local" / "share" else None,
         read=(Path(sys.base_prefix),),
@@ -182,7 +182,7 @@ def _installation(asked: Asked) -> Installation:
         timeouts=_declared_timeouts(settings),
         options=(
             *(("--schedule", asked.schedule) if asked.schedule else ()),
-            *(word for queue in asked.apart for word in ("--queue", queue)),
+            *(word for queue in asked.separate for word in ("--queue", queue)),
         ),
     )
 
@@ -239,20 +239,20 @@ def _queues(settings: Settings) -> tuple[str, ...]:
     return served_queues(settings, {} if settings.consumer.queues else load_handlers(settings))
 
 
-def _apart(settings: Settings, asked: Asked) -> tuple[tuple[str, ...], ...]:
+def _separate_queues(settings: Settings, asked: Asked) -> tuple[tuple[str, ...], ...]:
     """The groups of queues that have a crontab line of their own: those that are installed, and the one that is asked
     for. UsageError if no launch would serve a queue of the latter."""
-    installed = installed_apart(settings.config) if asked.installs and settings.config else []
-    if not (installed or asked.apart):
+    installed = installed_groups(settings.config) if asked.installs and settings.config else []
+    if not (installed or asked.separate):
         return ()
     queues = _queues(settings)
-    for queue in asked.apart:
+    for queue in asked.separate:
         if queue not in queues:
             raise UsageError("--queue", queue, suggestion(queue, queues))
     for queue in (queue for group in installed for queue in group if queue not in queues):
         print_notice(f"no launch serves queue {queue} any more: the crontab has no line for it now")
-    kept = (tuple(queue for queue in group if queue in queues and queue not in asked.apart) for group in installed)
-    return tuple(group for group in (*kept, asked.apart) if group)
+    kept = (tuple(queue for queue in group if queue in queues and queue not in asked.separate) for group in installed)
+    return tuple(group for group in (*kept, asked.separate) if group)
 
 
 def _print(files: list[File]) -> None:
@@ -283,14 +283,14 @@ def project_files(directory: Path) -> list[File]:
 def begin(directory: Path) -> None:
     """Write the files of a project. CannotCreate if one is there already; ConfigurationError for a directory whose
     modules no launch imports."""
-    place = absolute(directory)
-    begun = project_files(place)
+    target = absolute(directory)
+    begun = project_files(target)
     for file in begun:
         if os.path.lexists(directory / file.name):
             fix = "it is kept, and no other written: name another DIR"
             raise CannotCreate("file exists", directory / file.name, fix)
-    if os.path.isdir(place):  # noqa: PTH112  it never raises
-        refuse_writable_modules(place)
+    if os.path.isdir(target):  # noqa: PTH112  it never raises
+        refuse_writable_modules(target)
     write_files(begun, directory, force=False)
-    there = [] if place == Path.cwd() else [f"cd {shell([str(directory)])}"]
+    there = [] if target == Path.cwd() else [f"cd {shell([str(directory)])}"]
     print_lines(["", "next:", *there, *NEXT.strip().splitlines()])

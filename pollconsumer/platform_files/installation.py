@@ -30,7 +30,7 @@ class Installation:
     """What the files depend on. ``program``: the words that run pollconsumer. ``schedule``: the platform's schedule.
     ``environment``: variables in force that the configuration file does not have. ``data``: the embedded server's
     directory. ``data_home``: its XDG_DATA_HOME, if that is not the user's default. ``read``: further directories that a
-    launch reads. ``apart``: groups of those of ``queues`` that a launch of its own serves. ``written_to``: where
+    launch reads. ``separate``: groups of those of ``queues`` that a launch of its own serves. ``written_to``: where
     the files are, else where they are expected, beside the configuration. ``timeouts``: seconds, as handlers in Python
     declare them; the settings have those of programs. ``options``: the flags of ``init`` that they depend on."""
 
@@ -43,14 +43,14 @@ class Installation:
     data: Path | None = None
     data_home: Path | None = None
     read: tuple[Path, ...] = ()
-    apart: tuple[tuple[str, ...], ...] = ()
+    separate: tuple[tuple[str, ...], ...] = ()
     image: str | None = None
     written_to: Path | None = None
     timeouts: tuple[float, ...] = ()
     options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        paths = [*self.program, self.place, *([self.settings.config] if self.settings.config else [])]
+        paths = [*self.program, self.target, *([self.settings.config] if self.settings.config else [])]
         for value in (*map(str, paths), self.user, *self.environment.values(), self.image or ""):
             if printable(value) != value or "\n" in value:
                 raise ConfigurationError("control character in a path or a value", value, "no file can be written")
@@ -62,12 +62,12 @@ class Installation:
         return slug if slug[:1].isalpha() else f"pollconsumer-{slug}"[:52].strip("-")
 
     @property
-    def place(self) -> Path:
+    def target(self) -> Path:
         return self.written_to or self.settings.directory
 
     @property
     def environment_file(self) -> Path:
-        return self.place / ENVIRONMENT_FILE
+        return self.target / ENVIRONMENT_FILE
 
     @property
     def remote_environment(self) -> dict[str, str]:
@@ -105,13 +105,13 @@ class Installation:
 
     def launches(self) -> list[tuple[str, ...]]:
         """The commands of the launches of a tick: one for all queues, or one for the rest and one for each group."""
-        rest = tuple(queue for queue in self.queues if not any(queue in group for group in self.apart))
-        parts = [each for each in (rest, *self.apart) if each] if self.apart else [()]
+        rest = tuple(queue for queue in self.queues if not any(queue in group for group in self.separate))
+        parts = [each for each in (rest, *self.separate) if each] if self.separate else [()]
         return [self.run(*(word for queue in part for word in ("--queue", queue))) for part in parts]
 
     def move(self) -> tuple[str, ...]:
-        told = () if self.schedule == self.settings.mover.schedule else ("--schedule", self.schedule)
-        return (*self.program, "move", *_named(self.settings.config), *told)
+        schedule_option = () if self.schedule == self.settings.mover.schedule else ("--schedule", self.schedule)
+        return (*self.program, "move", *_named(self.settings.config), *schedule_option)
 
     def doctor(self) -> tuple[str, ...]:
         """The alarm, for an hourly line."""
@@ -139,8 +139,8 @@ class Installation:
 
     def _run(self, config: Path | None, options: tuple[str, ...], schedule: str | None) -> tuple[str, ...]:
         schedule = schedule or self.schedule
-        told = () if schedule == self.settings.consumer.schedule else ("--schedule", schedule)
-        return ("run", *_named(config), *told, *options)
+        schedule_option = () if schedule == self.settings.consumer.schedule else ("--schedule", schedule)
+        return ("run", *_named(config), *schedule_option, *options)
 
     # How long a launch, and its end, may take; in whole seconds
 

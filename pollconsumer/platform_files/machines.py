@@ -64,9 +64,9 @@ def _sandbox(installation: Installation) -> str:
     data, home = installation.data, installation.data_home
     read = [Path(installation.program[0]), installation.settings.directory, *installation.read, *filter(None, [data])]
     settings, pages = installation.settings, installation.settings.dashboard.static
-    places = (data, settings.spool_directory(), settings.directory / Path(pages).expanduser() if pages else None)
+    paths = (data, settings.spool_directory(), settings.directory / Path(pages).expanduser() if pages else None)
     # The dash: a unit whose directory is not there yet would not start.
-    written = [f"ReadWritePaths={systemd_word(f'-{each}')}" for each in places if each is not None]
+    written = [f"ReadWritePaths={systemd_word(f'-{each}')}" for each in paths if each is not None]
     at_home = any(path.is_relative_to(hidden) for path in read for hidden in HOMES)
     return render(
         "sandbox",

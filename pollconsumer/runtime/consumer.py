@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PermissionDenied, PollConsumerError, StoreUnreachable
-from pollconsumer.core.news.events import Event, QueueLeftOut, QueueUnknown, QueueUnserved, WindowTooShort
+from pollconsumer.core.events.events import Event, QueueLeftOut, QueueUnknown, QueueUnserved, WindowTooShort
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.handling.executors import Executor
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.launch.launch import Launch
-from pollconsumer.runtime.launch_upkeep import announce, end_expired
+from pollconsumer.runtime.launch_maintenance import announce, end_expired
 from pollconsumer.runtime.session.attempts import Attempts
 from pollconsumer.runtime.session.bulk_calls import BulkCaller
 from pollconsumer.runtime.session.contexts import Deliveries, Predecessors, ProgressReporter
@@ -176,14 +176,14 @@ class Consumer:
         return resident_bytes() > memory_limit
 
     def nothing_left(self) -> StopReason | None:
-        """EMPTY if no message is ready, due, in hand or in an outbox, HELD_BACK if all ready ones are held back. None
+        """EMPTY if no message is ready, due, in flight or in an outbox, HELD_BACK if all ready ones are held back. None
         until that has been the case for ``linger`` seconds, and while the node of a queue is lost."""
         if self.executor.busy or not self._exhausted or self._exchange.lost or self._exchange.gathered:
             return None
         if self._exchange.to_repair:
-            brought = self._exchange.brought
+            added = self._exchange.added
             self._exchange.repair()
-            if self._exchange.brought > brought:
+            if self._exchange.added > added:
                 return None
         now = self.clock()
         if self._empty_since is None:
@@ -199,13 +199,13 @@ class Consumer:
         self._exhausted = False
         promoted = not self.options.until_empty
         while self.asked_to_stop() is None and self.has_time_to_handle():
-            brought = self._exchange.brought
+            added = self._exchange.added
             if self._exchange.reserve():
                 break
             if not promoted:
                 self._exchange.promote_next()  # a queue is not empty while anything is due
                 promoted = True
-            elif self._exchange.more_in != 0 and self._exchange.brought == brought:
+            elif self._exchange.more_in != 0 and self._exchange.added == added:
                 self._exhausted = True
                 break
         if self._settling.watched:
@@ -300,7 +300,7 @@ def consume(
         wanted, lost = set(options.queues), set[str]()
         aliases = aliases_among(handlers)
         if aliases:
-            store.upkeep.rename(aliases)
+            store.maintenance.rename(aliases)
         store.part(options.queues)
         learned = launch.leases.learned(launch.claim.group, handlers, aliases)
         durations = Durations(learned, launch.window.length, options.loop)
@@ -396,13 +396,13 @@ def define(
     ``owner`` is the launch's group. Imported lazily: most launches define no recurrences. The queues ``left_out`` have
     unusable keys, or their node of a cluster is lost: a later launch does it there.
     """
-    if not recurrences and not store.upkeep.owns_recurrences(owner):
+    if not recurrences and not store.maintenance.owns_recurrences(owner):
         return
     from pollconsumer.store.recurrences import LaunchRecurrences
 
     queues = {*store.queues(), *(recurrence.queue for recurrence in recurrences)} - left_out
     if recurrences:
-        store.upkeep.own_recurrences(owner, queues)
+        store.maintenance.own_recurrences(owner, queues)
     LaunchRecurrences(store.wire, store.keys.namespace).define(owner, sorted(queues), recurrences, emit)
     if not recurrences and not left_out:
-        store.upkeep.disown_recurrences(owner)  # last: if a launch dies before, the next one does it
+        store.maintenance.disown_recurrences(owner)  # last: if a launch dies before, the next one does it

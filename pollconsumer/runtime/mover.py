@@ -13,11 +13,11 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PollConsumerError
-from pollconsumer.core.news.events import QueueLeftOut
+from pollconsumer.core.events.events import QueueLeftOut
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.board import Counts
 from pollconsumer.runtime.launch.launch import Launch
-from pollconsumer.runtime.launch_upkeep import EVERY, announce, repair, tick
+from pollconsumer.runtime.launch_maintenance import EVERY, announce, repair, tick
 from pollconsumer.runtime.session.exchange import SKIPPED_FOR, Wake
 from pollconsumer.runtime.session.settlements import death_of
 from pollconsumer.store.records.reservations import DeadLetter
@@ -94,8 +94,8 @@ class Mover:
             with self._leaving_out(queue):
                 if queue in self._to_repair:
                     repair(self._launch, queue, live, self._emit_death)
-                self._store.upkeep.expire(queue)  # the next promotion finds what that has left in the outbox
-                self._store.upkeep.trim(queue, self.options.keeping.get(queue, Retention()))
+                self._store.maintenance.expire(queue)  # the next promotion finds what that has left in the outbox
+                self._store.maintenance.trim(queue, self.options.keeping.get(queue, Retention()))
 
     def look_afresh(self) -> None:
         """Look for new queues, and maintain all, with the next turn, however lately that was done."""

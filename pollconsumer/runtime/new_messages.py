@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
 from pollconsumer.core.errors import BadData, UsageError, unknown_options
-from pollconsumer.core.messages import sequel as sequels
+from pollconsumer.core.messages import continuation as continuations
 from pollconsumer.core.messages.message import (
     REPLACES,
     SCOPED_BY,
@@ -235,20 +235,22 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
         callbacks: dict[str, Any] = {
             name: callback_of(given[name], message.id, name) for name in ("failed", "then") if name in given
         }
-        stored = sequels.encoded(sequels.Sequel(**callbacks))
-        message = sequels.identified(message._replace(sequel=stored), message.id)
+        stored = continuations.encoded(continuations.Continuation(**callbacks))
+        message = continuations.identified(message._replace(continuation=stored), message.id)
     return checked(message)
 
 
 def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") -> dict[str, Any]:
-    """A callback of the message, or of the batch with this home, whose id is ``owner``, as it is stored. TypeError for
+    """A callback of the message, or of the batch with this queue, whose id is ``owner``, as it is stored. TypeError for
     what is none; UsageError for one that has an id, a key or callbacks of its own; BadData for an invalid ``owner``."""
     message = message_of(sendable, name)
     refuse_own_identity(message, f"the callback {name}")
-    if message.sequel:
+    if message.continuation:
         raise UsageError(f"the callback {name}", "has callbacks, or is a chain", "a callback is one message")
-    sequel = sequels.encoded(sequels.Sequel(called_by=called_by)) if called_by else ""
-    return sequels.packed(message._replace(id=sequels.following_id(owner, f":{name}"), sequel=sequel))
+    continuation = continuations.encoded(continuations.Continuation(called_by=called_by)) if called_by else ""
+    return continuations.packed(
+        message._replace(id=continuations.following_id(owner, f":{name}"), continuation=continuation)
+    )
 
 
 def message_of(sendable: Sendable, what: str) -> NewMessage:

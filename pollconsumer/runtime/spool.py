@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pollconsumer.core.errors import CannotCreate, NodeLost, PermissionDenied, PollConsumerError, StoreUnreachable
+from pollconsumer.core.events.events import Event, SpoolFileRefused, SpoolUnusable
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.news.events import Event, SpoolFileRefused, SpoolUnusable
 from pollconsumer.runtime.embedded.directory import (
     PRIVATE,
     SHARE,
@@ -111,7 +111,7 @@ class Spool:
 
     def _write(self, page: Sequence[NewMessage]) -> None:
         sizes = list[int]()
-        for name in self._names(self._prefix):  # of those that are set aside, too
+        for name in self._names(self._prefix):  # of those that are quarantined, too
             with suppress(FileNotFoundError):  # a launch has just taken it in
                 sizes.append((self.directory / name).lstat().st_size)
         files, size = len(sizes), sum(sizes)
@@ -274,7 +274,7 @@ class Intake:
     def __init__(self, spool: Spool, producer: Producer, emit: Callable[[Event], None]) -> None:
         self._spool, self._producer, self._emit = spool, producer, emit
         self._ended = threading.Event()
-        self._told = set[str]()
+        self._reported = set[str]()
 
     def begin(self) -> None:
         """Take in what waits, and go on with that in a thread until `end`."""
@@ -301,7 +301,7 @@ class Intake:
         except StoreUnreachable:
             pass
         except (PollConsumerError, OSError) as error:  # GUARD an odd directory ends no thread
-            self._tell(error)
+            self._report(error)
 
     def _take_in(self) -> None:
         """Send all files, in order. Those of a queue that refuses one wait behind it: sent before it, they would make
@@ -318,7 +318,7 @@ class Intake:
                 except OSError as error:
                     if error.errno in OF_THE_PROCESS:
                         raise
-                    self._tell(error)  # GUARD a file that cannot be moved or removed holds up no other
+                    self._report(error)  # GUARD a file that cannot be moved or removed holds up no other
 
     def _take(self, file: SpooledFile, blocked: set[str]) -> None:
         try:
@@ -340,7 +340,7 @@ class Intake:
         except StoreUnreachable:
             raise
         except PollConsumerError as error:
-            self._tell(error)
+            self._report(error)
             return False
         # GUARD removed once it is accepted
         if conflicts:
@@ -352,9 +352,9 @@ class Intake:
     def _refuse(self, file: SpooledFile, reason: str) -> None:
         self._emit(SpoolFileRefused(str(self._spool.directory / self._spool.refuse(file)), reason))
 
-    def _tell(self, problem: PollConsumerError | OSError) -> None:
+    def _report(self, problem: PollConsumerError | OSError) -> None:
         """Tell a problem once, and that of many files with one of them."""
         kind = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
-        if kind not in self._told:
-            self._told.add(kind)
+        if kind not in self._reported:
+            self._reported.add(kind)
             self._emit(SpoolUnusable(str(self._spool.directory), str(problem)))

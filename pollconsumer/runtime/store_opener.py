@@ -10,7 +10,7 @@ from pollconsumer.core.errors import CannotCreate
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.users_code import lazy
 from pollconsumer.runtime.system.own_files import OwnFiles
-from pollconsumer.store.client.address import ClusterAddress, CredentialProvider, doubts
+from pollconsumer.store.client.address import ClusterAddress, CredentialProvider, url_warnings
 from pollconsumer.store.client.patience import Patience
 from pollconsumer.store.client.wire import ByKeepers, ByPeople, ServerWire, Strict, Wire
 from pollconsumer.store.leases import Leases
@@ -20,7 +20,7 @@ from pollconsumer.store.suitability import Rollback, Suitability, count_replicas
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.embedded.server import EmbeddedServer
-    from pollconsumer.store.brought_client import BroughtClient
+    from pollconsumer.store.user_client import SuppliedClient
 
 START_BUDGET = 10.0
 """Seconds for starting the embedded server."""
@@ -54,10 +54,10 @@ class StoreMemo:
             if self._files.read(name) is not None:
                 raise CannotCreate("cannot forget the store", name, "make its directory writable")
 
-    def read_marks(self) -> str:
+    def read_watermarks(self) -> str:
         return (self._files.read(f"marks/{self._digest}") or b"").decode("utf-8", "replace").strip()
 
-    def write_marks(self, text: str) -> None:
+    def write_watermarks(self, text: str) -> None:
         self._files.write(f"marks/{self._digest}", f"{text}\n".encode())
 
 
@@ -66,22 +66,22 @@ class StoreOpener:
 
     def __init__(
         self,
-        store: str | EmbeddedServer | Callable[[], BroughtClient],
+        store: str | EmbeddedServer | Callable[[], SuppliedClient],
         namespace: str,
         warn: Callable[[str], None],
         files: OwnFiles,
         strict: Strict | None = None,
         *,
-        tell: Callable[[str], None] | None = None,
+        log: Callable[[str], None] | None = None,
         refuse_rollback: bool = False,
         credentials: Callable[[], CredentialProvider] | None = None,
     ) -> None:
         """``store``: a URL; the embedded server, which is started where it does not run; or a function that is called
         once, in each process that connects, for a client of the user's. ``files`` remember the id of the store across
-        processes. ``strict``: what launches wait for. ``tell`` is told of a store that went back, instead of ``warn``;
+        processes. ``strict``: what launches wait for. ``log`` is told of a store that went back, instead of ``warn``;
         with ``refuse_rollback`` it is refused. ``credentials`` makes what is asked for a login."""
         self._url, self._credentials = "", credentials
-        self._client: Callable[[], BroughtClient] | None = None
+        self._client: Callable[[], SuppliedClient] | None = None
         self._revive: Callable[[float], None] | None = None
         self._revive_silently: Callable[[float], None] | None = None
         self._scripts = Scripts()
@@ -89,24 +89,24 @@ class StoreOpener:
         if isinstance(store, str):
             self._url = address = store
             if not store.startswith("unix:"):
-                for doubt in doubts(store, logs_in=credentials is not None):
-                    warn(doubt)
+                for warning in url_warnings(store, logs_in=credentials is not None):
+                    warn(warning)
         elif callable(store):
             self._client, address = store, ""
         else:
             self._url, address = store.url, str(store.directory)
             self._revive, self._revive_silently = partial(_revive, store, warn), partial(_revive, store, lambda _: None)
-        self.memo = StoreMemo(lambda: address or self._brought.address, namespace, files)
+        self.memo = StoreMemo(lambda: address or self._supplied.address, namespace, files)
         self._strict, self._refuse_rollback = strict, refuse_rollback
         self.rollback = Rollback(
-            namespace, self.memo, tell or warn, refuse=refuse_rollback, confirmed=strict is not None
+            namespace, self.memo, log or warn, refuse=refuse_rollback, confirmed=strict is not None
         )
         self._greet = Suitability(
             namespace, self.memo, warn, aof=strict is not None and strict.aof, rollback=self.rollback
         )
 
     @lazy
-    def _brought(self) -> BroughtClient:
+    def _supplied(self) -> SuppliedClient:
         """The client; in a launch it is made once its watchdog is, since code of the user's runs."""
         assert self._client is not None
         return self._client()
@@ -149,7 +149,7 @@ class StoreOpener:
         strict: Strict | None = None,
     ) -> Wire:
         options: dict[str, Any] = {"strict": strict}
-        if self._client is None or not self._brought.in_memory:  # no other process has a server in memory
+        if self._client is None or not self._supplied.in_memory:  # no other process has a server in memory
             options |= {"greet": greet, "scripts": self._scripts}
         if revive is not None:
             options["revive"] = revive
@@ -158,7 +158,7 @@ class StoreOpener:
     @lazy
     def _connect(self) -> Callable[..., Wire]:
         if self._client is not None:
-            return self._brought.connecting(self.namespace)
+            return self._supplied.connecting(self.namespace)
         credentials = None if self._credentials is None else self._credentials()
         if self._url.startswith("redis+cluster:"):
             from pollconsumer.store.client.cluster_wire import connecting_to  # few stores are clusters
@@ -175,5 +175,5 @@ class StoreOpener:
         return leases, RedisStore(wire, self.namespace), self.bare_wire(patience)
 
 
-def _revive(server: EmbeddedServer, say: Callable[[str], None], left: float) -> None:
-    server.ensure_running(budget=min(START_BUDGET, left), patience=left, say=say)
+def _revive(server: EmbeddedServer, log: Callable[[str], None], left: float) -> None:
+    server.ensure_running(budget=min(START_BUDGET, left), patience=left, report=log)

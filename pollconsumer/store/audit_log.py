@@ -76,11 +76,11 @@ def demand_noting(wire: Wire, keys: Keys) -> None:
 def note(wire: Wire, keys: Keys, what: str, queue: str, names: Sequence[str] = ()) -> None:
     """Note what was done to ``names`` of ``queue``, or to all of it, if a person did it."""
     if who := _WHO.get():
-        said = {"who": who, "what": what, "queue": queue, "names": [*names[:NAMED]], "number": len(names)}
-        wire.call("note", [keys.control("audit"), keys.control("answered")], [MOST_NOTED, json.dumps(said)])
+        entry = {"who": who, "what": what, "queue": queue, "names": [*names[:NAMED]], "number": len(names)}
+        wire.call("note", [keys.control("audit"), keys.control("answered")], [MOST_NOTED, json.dumps(entry)])
 
 
-def interventions_of(wire: Wire, namespace: str, limit: int) -> list[Intervention]:
+def audit_of(wire: Wire, namespace: str, limit: int) -> list[Intervention]:
     """The last interventions, newest first; after them those that earlier versions noted. Corrupt ones are left out."""
     keys = Keys(namespace)
     stored = wire.command("LRANGE", keys.control("audit"), 0, limit - 1)
@@ -95,12 +95,12 @@ def interventions_of(wire: Wire, namespace: str, limit: int) -> list[Interventio
 
 def _read(text: bytes, at: bytes, *, verified: bool) -> Intervention | None:
     try:
-        said, instant = json_values.parse(id_text(text).encode()), int(float(at))
-        names, number = said["names"], said["number"]
-        texts = [said["who"], said["what"], said["queue"], *names]
+        entry, instant = json_values.parse(id_text(text).encode()), int(float(at))
+        names, number = entry["names"], entry["number"]
+        texts = [entry["who"], entry["what"], entry["queue"], *names]
         if type(number) is int and all(isinstance(each, str) for each in texts) and 0 <= instant <= LAST_MILLISECOND:
             return Intervention(
-                datetime_of(instant), said["who"], said["what"], said["queue"], tuple(names), number, verified
+                datetime_of(instant), entry["who"], entry["what"], entry["queue"], tuple(names), number, verified
             )
     except (ArithmeticError, KeyError, RecursionError, TypeError, ValueError):
         pass

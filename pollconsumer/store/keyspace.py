@@ -43,7 +43,7 @@ QUEUE_KEYS = {
         "duplicates in ready, ticks, numbers of outbox entries, batches that have not ended, whether any id was "
         "chosen by a user",
     ),
-    "announced": Key("t", "hash", "lineage of a lease → fence of its newest holder here, 0 once that has died"),
+    "announced": Key("t", "hash", "name of a lease → fence of its newest holder here, 0 once that has died"),
     "ready_marker": Key("k", "list", "one element while consumers are to wake"),
     "schedule_marker": Key("ks", "list", "one element while the mover is to wake"),
     "parked": Key("p", "set", "ids whose handler is unknown here, or paused"),
@@ -71,7 +71,7 @@ QUEUE_KEYS = {
     ),
     "progress": Key("yp", "hash", "id → instant, and how far its handler has come"),
     "logs": Key("yl", "hash", "id → a line for each attempt: when it was reserved, its number, what it has logged"),
-    "stops": Key("kz", "hash", "id → instant at which a person asked a message in hand to stop"),
+    "stops": Key("kz", "hash", "id → instant at which a person asked a message in flight to stop"),
     "stop_marker": Key("kx", "list", "by fence, which follows: one element while a launch is to look for these"),
     "recurrences": Key("n", "hash", "name → definition"),
     "next_instants": Key("nz", "zset", "names by next instant"),
@@ -143,7 +143,7 @@ MOST_REMEMBERED = 10_000
 users."""
 
 
-class OfKeys(Protocol):
+class KeyedScript(Protocol):
     """A script, by the suffixes of its keys, in the script's order."""
 
     @property
@@ -153,19 +153,19 @@ class OfKeys(Protocol):
 class Keys:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
-        self._of_scripts: dict[tuple[OfKeys, str], list[str]] = {}
+        self._names_by_script: dict[tuple[KeyedScript, str], list[str]] = {}
 
     def queue(self, queue: str, name: str) -> str:
         return f"{{{self.namespace}:{queue}}}:{QUEUE_KEYS[name].suffix}"
 
-    def of_script(self, script: OfKeys, queue: str) -> list[str]:
+    def names_for(self, script: KeyedScript, queue: str) -> list[str]:
         """The keys of ``script`` in ``queue``: a list that the caller may change."""
-        keys = self._of_scripts.get((script, queue))
+        keys = self._names_by_script.get((script, queue))
         if keys is None:
             prefix = f"{{{self.namespace}:{queue}}}:"
-            if len(self._of_scripts) >= MOST_REMEMBERED:
-                self._of_scripts.clear()
-            keys = self._of_scripts[script, queue] = [prefix + each for each in script.suffixes]
+            if len(self._names_by_script) >= MOST_REMEMBERED:
+                self._names_by_script.clear()
+            keys = self._names_by_script[script, queue] = [prefix + each for each in script.suffixes]
         return keys.copy()
 
     def queue_of(self, key: str) -> str | None:

@@ -1,7 +1,8 @@
 """The lease: an expiring, renewed right to be the one consumer, or the one mover; and the ledger of its holders.
 
-A lease belongs to a group, which is a role and, for consumers, the queues they serve; it has one slot per instance, and
-the line of holders of a slot is its lineage. Every acquisition takes a fence above all earlier ones of the namespace.
+A lease belongs to a group, which is a role and, for consumers, the queues they serve. A group has one slot per
+instance, and a lease is named after its group and slot. Every acquisition takes a fence above all earlier ones of the
+namespace.
 The lease is for efficiency: it prevents two launches from doing the same work. The fence is for safety: a queue refuses
 every fence older than the newest announced to it (Kleppmann, "How to do distributed locking", 2016).
 
@@ -19,7 +20,7 @@ from pollconsumer.core.durations import GENERATION, LAST, Histogram
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.client.replies import Unanswered
-from pollconsumer.store.client.wire import Marks, Wire
+from pollconsumer.store.client.wire import Watermarks, Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.records.rows import id_text
@@ -77,7 +78,7 @@ class Group(NamedTuple):
         return f"{self.role}:{','.join(self.queues)}"
 
 
-class LeasesOfOthers(NamedTuple):
+class HeldLeases(NamedTuple):
     """All leases of the group are held. ``lapses_in``: seconds until the first one may lapse; ``signs``: values that a
     renewal changes; ``holders``: descriptions of the holders."""
 
@@ -109,7 +110,7 @@ class Leases:
         self.recent: tuple[bytes, ...] = ()
         """Entries of the ledger, newest first, of all groups, as `acquire` found them."""
         self.rollback: tuple[int, int] | None = None
-        """The mark that the store had reached, and the one that the last renewal found, where that was lower."""
+        """The watermark that the store had reached, and the one that the last renewal found, where that was lower."""
 
     def demand_rights(self) -> None:
         """Raise PermissionDenied if rights of a launch are missing."""
@@ -119,7 +120,7 @@ class Leases:
 
     def acquire(
         self, group: Group, launch: str, description: str, entry: str, *, dead: Iterable[str] = (), waits: bool = True
-    ) -> Claim | LeasesOfOthers | TurnedAway:
+    ) -> Claim | HeldLeases | TurnedAway:
         """Take a free slot, else, if the launch ``waits``, become the group's one successor, if there is none already.
 
         ``description`` and ``entry`` are the JSON of `lease show` and `launches`. ``dead`` are signs of holders whose
@@ -128,24 +129,24 @@ class Leases:
         """
         self.demand_rights()
         control = self._keys.control
-        lineages = [f"{group.name}:{slot}" for slot in range(group.slots)]
+        lease_names = [f"{group.name}:{slot}" for slot in range(group.slots)]
         keys = [
             control("fences"), control(f"next:{group.name}"), control(f"baton:{group.name}"), control("leases"),
             control("launches"), control("ledger"), control("closing"),
-            *(control(f"lease:{lineage}") for lineage in lineages),
+            *(control(f"lease:{lease_name}") for lease_name in lease_names),
         ]  # fmt: skip
         ttls = [int(TTL * 1000), int(SUCCESSOR_TTL * 1000) if waits else 0]
         args = [launch, *ttls, f"{group.name}:", LAUNCHES_KEPT, MOST_LAUNCHES_KEPT]
-        args += [description, entry, self._wire.marks.greatest, *dead]
+        args += [description, entry, self._wire.watermarks.greatest, *dead]
         answer = self._wire.call("acquire", keys, args)
         if answer[0] < 0:
             return TurnedAway(tuple(answer[1]))
         if answer[0] == 0:
-            return LeasesOfOthers(answer[1] / 1000, tuple(sign.decode() for sign in answer[2]), tuple(answer[3]))
+            return HeldLeases(answer[1] / 1000, tuple(sign.decode() for sign in answer[2]), tuple(answer[3]))
         _, slot, fence, at, recent = answer
         self._reach(int(fence))
         self.recent = tuple(filter(None, recent))
-        return Claim(lineages[slot], fence.decode(), group.name, slot, at, launch, description)
+        return Claim(lease_names[slot], fence.decode(), group.name, slot, at, launch, description)
 
     def withdraw(self, group: Group, launch: str) -> None:
         """Stop waiting, so that the next launch can become the successor. The holder's entry counts the launch."""
@@ -178,41 +179,41 @@ class Leases:
 
     def live_fences(self) -> list[bytes]:
         """The fences of all current leases."""
-        lineages = self._wire.command("SMEMBERS", self._keys.control("leases"))
-        keys = [self._keys.control(f"lease:{id_text(lineage)}") for lineage in lineages]
+        lease_names = self._wire.command("SMEMBERS", self._keys.control("leases"))
+        keys = [self._keys.control(f"lease:{id_text(lease_name)}") for lease_name in lease_names]
         fences = self._wire.all([("HGET", key, "fence") for key in keys]) if keys else []
         return [fence for fence in fences if fence is not None and fence.isdigit()]
 
     def set_back_by(self) -> float:
         """Seconds by which the server's clock was set back. What it had reached is known to a few seconds while
         launches run."""
-        (time, mark) = self._wire.all([TIME, ("HGET", self._keys.control("fences"), "mark")])
-        return set_back_by(count_of(mark), to_ms(time))
+        (time, watermark) = self._wire.all([TIME, ("HGET", self._keys.control("fences"), "mark")])
+        return set_back_by(count_of(watermark), to_ms(time))
 
     def held(self) -> list[str]:
-        """The lineages of all current leases, sorted. StoreRefused for one without an end, which no launch holds."""
-        lineages = sorted(map(id_text, self._wire.command("SMEMBERS", self._keys.control("leases"))))
-        keys = [self._keys.control(f"lease:{each}") for each in lineages]
+        """The names of all current leases, sorted. StoreRefused for one without an end, which no launch holds."""
+        lease_names = sorted(map(id_text, self._wire.command("SMEMBERS", self._keys.control("leases"))))
+        keys = [self._keys.control(f"lease:{each}") for each in lease_names]
         lasting = self._wire.all([("PTTL", key) for key in keys])
         if endless := [key for key, ms in zip(keys, lasting, strict=True) if ms == -1]:
             raise StoreRefused("lease that never ends", endless[0], "another program wrote it: delete this key")
-        return [lineage for lineage, ms in zip(lineages, lasting, strict=True) if ms != -2]
+        return [lease_name for lease_name, ms in zip(lease_names, lasting, strict=True) if ms != -2]
 
     def renew(self, held: Claim, entry: str) -> bool | None:
         """Renew the lease, and update the ledger's entry. False if another holds it, or it was broken; None if the
         store was emptied."""
         control = self._keys.control
-        keys = [control(f"lease:{held.lineage}"), control("fences"), control("seen"), control("ledger")]
-        args = [held.lineage, held.role, held.fence, int(TTL * 1000), held.launch, held.description, entry]
-        renewed, *marks = self._wire.call("renew", keys, args)
-        before, mark = map(int, marks)
-        known = self._wire.marks
+        keys = [control(f"lease:{held.lease_name}"), control("fences"), control("seen"), control("ledger")]
+        args = [held.lease_name, held.role, held.fence, int(TTL * 1000), held.launch, held.description, entry]
+        renewed, *watermarks = self._wire.call("renew", keys, args)
+        before, watermark = map(int, watermarks)
+        known = self._wire.watermarks
         seen = known.seen or int(held.fence)
         self.rollback = (seen, before) if before < seen else None  # GUARD a renewal that finds less than was seen
-        self._wire.marks = Marks(mark, max(known.greatest, seen, mark))
+        self._wire.watermarks = Watermarks(watermark, max(known.greatest, seen, watermark))
         return None if renewed < 0 else bool(renewed)
 
-    def prolong_presence(self, queues: Iterable[str]) -> None:
+    def extend_serving_markers(self, queues: Iterable[str]) -> None:
         """Have producers that start launches on demand find one for these queues for another TTL, if they found one."""
         self._wire.all(
             [("SET", self._keys.queue(queue, "presence"), 1, "XX", "PX", int(TTL * 1000)) for queue in queues]
@@ -220,24 +221,26 @@ class Leases:
 
     def release(self, held: Claim, entry: str) -> bool:
         """Release the lease and close the ledger's entry. False if another held the lease already."""
-        names = (f"lease:{held.lineage}", f"baton:{held.group}", "fences", "seen", "ledger", "totals")
+        names = (f"lease:{held.lease_name}", f"baton:{held.group}", "fences", "seen", "ledger", "totals")
         keys = [self._keys.control(name) for name in names]
-        mark, released = self._wire.call("release", keys, [held.lineage, held.role, held.fence, held.launch, entry])
-        self._reach(int(mark))
+        watermark, released = self._wire.call(
+            "release", keys, [held.lease_name, held.role, held.fence, held.launch, entry]
+        )
+        self._reach(int(watermark))
         return bool(released)
 
-    def _reach(self, mark: int) -> None:
-        self._wire.marks = Marks(*(max(known, mark) for known in self._wire.marks))
+    def _reach(self, watermark: int) -> None:
+        self._wire.watermarks = Watermarks(*(max(known, watermark) for known in self._wire.watermarks))
 
-    def break_(self, lineage: str, fence: str) -> bool:
+    def break_(self, lease_name: str, fence: str) -> bool:
         """Take the lease from the holder with ``fence``. False if another holds it by now."""
         control = self._keys.control
         demand_operator(self._wire, self._keys, control("fences"))  # GUARD rights to break
-        group = lineage.rpartition(":")[0]
-        keys = [control(f"lease:{lineage}"), control(f"baton:{group}"), control("fences"), control("answered")]
-        broken = bool(self._wire.call("break", keys, [lineage, fence]))
+        group = lease_name.rpartition(":")[0]
+        keys = [control(f"lease:{lease_name}"), control(f"baton:{group}"), control("fences"), control("answered")]
+        broken = bool(self._wire.call("break", keys, [lease_name, fence]))
         if broken:
-            note(self._wire, self._keys, "break", "", [lineage])
+            note(self._wire, self._keys, "break", "", [lease_name])
         return broken
 
     def learned(

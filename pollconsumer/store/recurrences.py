@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.choices import After, Overlap
 from pollconsumer.core.errors import OF_ANY_QUEUE, BadData, NotFound, PollConsumerError, StoreRefused
+from pollconsumer.core.events import events
+from pollconsumer.core.events.events import Event
 from pollconsumer.core.lifecycle import State, state_of
-from pollconsumer.core.news import events
-from pollconsumer.core.news.events import Event
 from pollconsumer.core.notation.instants import moment_of
-from pollconsumer.core.recurrence import Recurrence, Replaced, Tick, of_json, tick, tick_after_end
+from pollconsumer.core.recurrence import Recurrence, Replaced, Tick, recurrence_from_json, tick, tick_after_end
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.queues.upkeep import stop_message
+from pollconsumer.store.queues.maintenance import stop_message
 from pollconsumer.store.records.occurrences import PreviousOccurrence, id_of, occurrence_of, read_previous, record_of
 from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.records.rows import ENDING, ended_at, id_bytes, id_text, read_row
@@ -88,11 +88,11 @@ def missing(name: str) -> NotFound:
     return NotFound("no such recurrence", name, "recurrences list shows those that there are")
 
 
-def readable(standing: RecurrenceStatus) -> Recurrence:
+def readable(status: RecurrenceStatus) -> Recurrence:
     """The recurrence of a status. Raises BadData if it is unreadable."""
-    if standing.recurrence is None or standing.error is not None:
-        raise BadData("cannot read recurrence", standing.name, f"{standing.error}; recurrences remove removes it")
-    return standing.recurrence
+    if status.recurrence is None or status.error is not None:
+        raise BadData("cannot read recurrence", status.name, f"{status.error}; recurrences remove removes it")
+    return status.recurrence
 
 
 class RecurrenceReader:
@@ -100,7 +100,7 @@ class RecurrenceReader:
         self._wire = wire
         self._keys = Keys(namespace)
 
-    def standing(
+    def statuses(
         self, emit: Callable[[Event], None], prefix: str = "", created_by: str | None = None
     ) -> Iterator[RecurrenceStatus]:
         """The recurrences whose names begin with ``prefix``, all or those put by ``created_by``: queue by queue, a page
@@ -114,25 +114,27 @@ class RecurrenceReader:
                 emit(events.QueueLeftOut(queue, str(error)))
 
     def _pages(self, queue: str, prefix: str) -> Iterator[list[RecurrenceStatus]]:
-        """Recurrences that have a definition; then what is set aside and has lost its definition."""
+        """Recurrences that have a definition; then what is quarantined and has lost its definition."""
         for names in fields_like(self._wire, self._keys.queue(queue, "recurrences"), f"{literal(prefix)}*"):
             yield self.read({queue: names})
         key = self._keys.queue(queue, "recurrences_unreadable")
         for first in range(0, self._wire.command("ZCARD", key), PAGE):
-            aside = self._wire.command("ZRANGE", key, first, first + PAGE - 1)
-            lost = [each for each in self.read({queue: aside}) if each.error == _NO_DEFINITION]
+            quarantined = self._wire.command("ZRANGE", key, first, first + PAGE - 1)
+            lost = [each for each in self.read({queue: quarantined}) if each.error == _NO_DEFINITION]
             yield [each for each in lost if each.name.startswith(prefix)]
 
-    def doubtful(self, most: int) -> Iterator[RecurrenceStatus]:
+    def unowned(self, most: int) -> Iterator[RecurrenceStatus]:
         """Recurrences that may be in want of a launch: all that launches define, a page at a time; and of the ones that
-        are set aside as unreadable, ``most`` of each queue, the earliest first. Recurrences that were put at run time,
-        perhaps very many, are read only if they are set aside. Queues with unusable keys are left out."""
+        are quarantined as unreadable, ``most`` of each queue, the earliest first. Recurrences that were put at run
+        time, perhaps very many, are read only if they are quarantined. Queues with unusable keys are left out."""
         for queue in readable_queues(self._wire, self._keys):
             with suppress(StoreRefused):
                 for names in fields_like(self._wire, self._keys.queue(queue, "recurrence_owners"), "*"):
                     yield from self.read({queue: names})
-                aside = self._wire.command("ZRANGE", self._keys.queue(queue, "recurrences_unreadable"), 0, most - 1)
-                yield from (each for each in self.read({queue: aside}) if not each.owners)
+                quarantined = self._wire.command(
+                    "ZRANGE", self._keys.queue(queue, "recurrences_unreadable"), 0, most - 1
+                )
+                yield from (each for each in self.read({queue: quarantined}) if not each.owners)
 
     def find(self, name: str) -> RecurrenceStatus:
         """The first recurrence of that name. Raises NotFound."""
@@ -160,23 +162,23 @@ class RecurrenceReader:
     def read(self, names: dict[str, Sequence[bytes]]) -> list[RecurrenceStatus]:
         """The recurrences of ``names``, which are given by queue, that there are; sorted by name in each queue."""
         commands: list[tuple[Any, ...]] = []
-        asked = {queue: sorted(set(of_queue)) for queue, of_queue in names.items() if of_queue}
-        for queue, of_queue in asked.items():
+        asked = {queue: sorted(set(its_names)) for queue, its_names in names.items() if its_names}
+        for queue, its_names in asked.items():
             key = partial(self._keys.queue, queue)
-            commands += [("HMGET", key(word), *of_queue) for word in ("recurrences", "recurrence_owners")]
-            commands += [("ZMSCORE", key(word), *of_queue) for word in ("next_instants", "recurrences_unreadable")]
-            counters = [b"%b:%b" % (name, what) for name in of_queue for what in COUNTERS]
+            commands += [("HMGET", key(word), *its_names) for word in ("recurrences", "recurrence_owners")]
+            commands += [("ZMSCORE", key(word), *its_names) for word in ("next_instants", "recurrences_unreadable")]
+            counters = [b"%b:%b" % (name, what) for name in its_names for what in COUNTERS]
             commands.append(("HMGET", key("recurrence_counters"), *counters))
         answers = iter(self._wire.all(commands) if commands else [])
         found = []
-        for queue, of_queue in asked.items():
-            definitions, owners, scores, aside, counts = (next(answers) for _ in range(5))
+        for queue, its_names in asked.items():
+            definitions, owners, scores, quarantined, counts = (next(answers) for _ in range(5))
             held = [counts[at : at + len(COUNTERS)] for at in range(0, len(counts), len(COUNTERS))]
-            of_each = zip(of_queue, definitions, owners, scores, aside, held, strict=True)
+            zipped = zip(its_names, definitions, owners, scores, quarantined, held, strict=True)
             found += [
-                _standing(queue, name, definition, owner, score if set_aside is None else set_aside, count)
-                for name, definition, owner, score, set_aside, count in of_each
-                if (definition, score, set_aside) != (None, None, None)
+                _status(queue, name, definition, owner, score if quarantined_at is None else quarantined_at, count)
+                for name, definition, owner, score, quarantined_at, count in zipped
+                if (definition, score, quarantined_at) != (None, None, None)
             ]
         return self._with_states(found)
 
@@ -202,7 +204,7 @@ def read_definition(queue: str, name: bytes, definition: bytes | None) -> Recurr
     if definition is None:
         raise ValueError(_NO_DEFINITION)
     # An earlier version wrote the owner and a line feed before it.
-    recurrence = of_json(definition[definition.find(b"\n") + 1 :], id_text(name), queue)
+    recurrence = recurrence_from_json(definition[definition.find(b"\n") + 1 :], id_text(name), queue)
     if recurrence.name.encode() != name:
         raise ValueError(f"its definition is one of {recurrence.name}")
     return recurrence
@@ -227,7 +229,7 @@ def read_instant(score: bytes) -> int:
     return int(instant)
 
 
-def _standing(
+def _status(
     queue: str, name: bytes, definition: bytes | None, owner: bytes | None, score: bytes | None, count: list[bytes]
 ) -> RecurrenceStatus:
     enqueued, skipped, last, paused, previous = count
@@ -279,7 +281,7 @@ class LaunchRecurrences:
                 if recurrence.queue == queue:
                     first = recurrence.next_after(now) if recurrence.enabled else None
                     args += (recurrence.name, recurrence.as_json(), "" if first is None else first)
-            commands.append(self._wire.of_queue("define", self._keys, queue, args))
+            commands.append(self._wire.queue_command("define", self._keys, queue, args))
         homes = {recurrence.name.encode(): recurrence.queue for recurrence in recurrences}
         for queue, (removed, contested, taken) in self._each(queues, commands, emit):
             for name, due in zip(removed[::2], removed[1::2], strict=True):
@@ -305,8 +307,8 @@ class LaunchRecurrences:
         commands = [("HMGET", self._keys.queue(queue, "recurrences"), *names) for queue in queues]
         taken: dict[str, str] = {}
         for queue, definitions in self._each(queues, commands, lambda _: None):
-            of_each = zip(names, definitions, strict=True)
-            taken |= {name: queue for name, held in of_each if held is not None and held.startswith(PUT_AT_RUN_TIME)}
+            zipped = zip(names, definitions, strict=True)
+            taken |= {name: queue for name, held in zipped if held is not None and held.startswith(PUT_AT_RUN_TIME)}
         for name, queue in taken.items():
             emit(events.RecurrenceTaken(name, queue))
         return [recurrence for recurrence in recurrences if recurrence.name not in taken]
@@ -335,7 +337,7 @@ class LaunchRecurrences:
 
         ``attended_since``: since when a launch has been there, by the server's clock, whose time it is told.
 
-        An unreadable recurrence is set aside until another launch announces itself.
+        An unreadable recurrence is quarantined until another launch announces itself.
         """
         now, *due = self._wire.run("due", self._keys, queue, [MAX_PAGE_RECURRENCES])
         attended_since_ms = attended_since(now)
@@ -365,7 +367,7 @@ class LaunchRecurrences:
             if plan.skipped:
                 emit(events.OccurrencesSkipped(recurrence.name, plan.skipped))
         if unreadable:
-            self._wire.run("set_aside", self._keys, queue, [claim.lineage, claim.fence, *unreadable])
+            self._wire.run("quarantine", self._keys, queue, [claim.lease_name, claim.fence, *unreadable])
         return sum(max(0, enqueued) for enqueued in self._wire.all(commands)) if commands else 0
 
     def _stop_before(self, queue: str, name: bytes, instant: int) -> None:
@@ -385,8 +387,8 @@ class LaunchRecurrences:
         key = partial(self._keys.queue, queue)
         fields = [name + b":last" for name in names]
         lasts = [each or b"" for each in self._wire.command("HMGET", key("recurrence_counters"), *fields)]
-        standing = [("HMGET", key("rows"), *lasts), *(("HEXISTS", key("records"), each) for each in lasts)]
-        found, *recorded = self._wire.all(standing)
+        status = [("HMGET", key("rows"), *lasts), *(("HEXISTS", key("records"), each) for each in lasts)]
+        found, *recorded = self._wire.all(status)
         ends: dict[bytes, int | None] = {}
         for name, row, has_record in zip(names, found, recorded, strict=True):
             unfinished = has_record if row is None else row[ENDING : ENDING + 1] == b"\0"
@@ -408,8 +410,8 @@ class LaunchRecurrences:
                 [("HMGET", key("recurrences"), *names), ("HMGET", key("recurrence_counters"), *counts)]
             )
             commands = []
-            of_each = zip(page, definitions, counted[::2], counted[1::2], strict=True)
-            for (name, instant), definition, *before in of_each:
+            zipped = zip(page, definitions, counted[::2], counted[1::2], strict=True)
+            for (name, instant), definition, *before in zipped:
                 with suppress(ValueError):  # unreadable, which its instant will show
                     recurrence, due = read_definition(queue, name, definition), read_instant(instant)
                     following = recurrence.next_after(now, due)
@@ -429,9 +431,9 @@ class LaunchRecurrences:
         alone = recurrence.overlap is Overlap.SKIP or recurrence.after is After.END
         when = 1 if alone else 2 * (recurrence.overlap is Overlap.QUEUE)
         args: list[Any] = [
-            claim.lineage, claim.fence, name, instant, "" if plan.next is None else plan.next, plan.skipped,
+            claim.lease_name, claim.fence, name, instant, "" if plan.next is None else plan.next, plan.skipped,
             when, "" if recurrence.times is None else recurrence.times, definition,
         ]  # fmt: skip
         for each in plan.enqueue:
             args += (id_of(recurrence.name, each), each, record_of(recurrence, each))
-        return self._wire.of_queue("recur", self._keys, recurrence.queue, args)
+        return self._wire.queue_command("recur", self._keys, recurrence.queue, args)

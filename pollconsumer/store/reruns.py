@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.continuation import decoded, followed_again
 from pollconsumer.core.messages.message import (
     CREATED_BY,
     LONGEST_CREATOR,
@@ -19,7 +20,6 @@ from pollconsumer.core.messages.message import (
     variable_of,
 )
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
-from pollconsumer.core.messages.sequel import decoded, followed_again
 from pollconsumer.core.notation.text import printable
 from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.queues.producer import Producer, new_id
@@ -83,8 +83,8 @@ class Reruns:
 def _is_newer(record: bytes) -> bool:
     if is_newer(record):
         return True
-    _, _, options, _, sequel = content(record)
-    return decoded_options(options)[1] or decoded(sequel)[1]
+    _, _, options, _, continuation = content(record)
+    return decoded_options(options)[1] or decoded(continuation)[1]
 
 
 def _refusal(message_id: str, reason: str) -> BadData:

@@ -12,24 +12,24 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreRefused, StoreUnreachable
+from pollconsumer.core.messages.continuation import Continuation, encoded, identified, packed
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
-from pollconsumer.core.messages.sequel import Sequel, encoded, identified, packed
 from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.client.replies import not_understood
 from pollconsumer.store.client.wire import MARKER, MISREAD, Wire
-from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches, NewBatch
-from pollconsumer.store.queues.outbox import told_of_member
+from pollconsumer.store.queues.outbox import member_end_entry
 from pollconsumer.store.queues.producer import Enqueued
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.reservations import Claim, Reservation
-from pollconsumer.store.records.steps import Done, Kept, Retention, Settlement, Share
-from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.records.steps import Completion, Kept, QueueStep, Retention, Settlement
+from pollconsumer.store.recurrence_actions import Recurrences
 from pollconsumer.store.recurrences import LaunchRecurrences
 from pollconsumer.store.rights import LAUNCH, OPERATOR, PRODUCER, lacking
 
@@ -52,11 +52,11 @@ class TriedQueue:
 
     def __init__(self, wire: Wire, another: Wire, namespace: str, name: str, fence: int = 1) -> None:
         self.wire, self.another, self.namespace, self.name = wire, another, namespace, name
-        self.store, self.person = RedisStore(wire, namespace), Interventions(wire, namespace)
+        self.store, self.person = RedisStore(wire, namespace), MessageActions(wire, namespace)
         self.inspector = Inspector(wire, namespace)
         self.group = Group("consumer", (name,), 1)
         self.claim = Claim(f"{self.group.name}:0", str(fence), self.group.name)
-        self.recovered = self.store.upkeep.announce(self.claim, name)
+        self.recovered = self.store.maintenance.announce(self.claim, name)
 
     def message(self, message_id: str = "", **options: Any) -> NewMessage:
         return NewMessage(message_id, self.name, "trial", b"{}", **options)
@@ -64,13 +64,15 @@ class TriedQueue:
     def enqueue(self, *ids: str, **options: Any) -> list[Enqueued]:
         return self.store.enqueue([self.message(each, **options) for each in ids])
 
-    def step(self, *ended: Reservation | Settlement, told: bytes = b"", wait: float = 0.0) -> list[Reservation]:
+    def step(self, *ended: Reservation | Settlement, member_end: bytes = b"", wait: float = 0.0) -> list[Reservation]:
         """Complete or settle what has ``ended``, and reserve what is ready."""
-        share, now = Share(self.name, wanted=9), time.monotonic()
-        done: list[Done] = [(r, now, now, (HOUR, b"7", b"", told)) for r in ended if isinstance(r, Reservation)]
-        share.complete(done)
-        share.settlements += [each for each in ended if isinstance(each, Settlement)]
-        return self.store.step(self.claim, [share], lasts_ms=HOUR, now=time.monotonic, wait=wait).reserved
+        queue_step, now = QueueStep(self.name, wanted=9), time.monotonic()
+        completions: list[Completion] = [
+            (r, now, now, (HOUR, b"7", b"", member_end)) for r in ended if isinstance(r, Reservation)
+        ]
+        queue_step.complete(completions)
+        queue_step.settlements += [each for each in ended if isinstance(each, Settlement)]
+        return self.store.step(self.claim, [queue_step], lasts_ms=HOUR, now=time.monotonic, wait=wait).reserved
 
     def take(self, *ids: str) -> list[Reservation]:
         """Reserve what is ready, which must be ``ids``."""
@@ -109,7 +111,7 @@ def hold_lease(queue: TriedQueue) -> None:
     leases = Leases(queue.wire, queue.namespace)
     take = partial(leases.acquire, queue.group, description="{}", entry="{}")
     first, second = take("first"), take("second")
-    expect([type(first).__name__, type(second).__name__], ["Claim", "LeasesOfOthers"])
+    expect([type(first).__name__, type(second).__name__], ["Claim", "HeldLeases"])
     assert isinstance(first, Claim)
     expect(leases.renew(first, "{}"), True)
     expect(leases.release(first, "{}"), True)
@@ -123,7 +125,7 @@ def complete_message(queue: TriedQueue) -> None:
     queue.step(*queue.take("b", "a"))
     found = queue.inspector.message("a", queue.name)
     expect((str(found.state), found.result), ("completed", 7))
-    expect(queue.store.upkeep.trim(queue.name, Retention(Kept(0, 0))), 2)
+    expect(queue.store.maintenance.trim(queue.name, Retention(Kept(0, 0))), 2)
     expect(queue.enqueue("a"), [("a", True)])
 
 
@@ -186,12 +188,12 @@ def enqueue_occurrence(queue: TriedQueue) -> None:
 
 def call_back_after_batch(queue: TriedQueue) -> None:
     batches = Batches(queue.store.producer)
-    callback = queue.message("batch:then", sequel=encoded(Sequel(called_by=queue.name)))
+    callback = queue.message("batch:then", continuation=encoded(Continuation(called_by=queue.name)))
     expect(batches.open(NewBatch(queue.name, "batch", {"then": packed(callback)})), "")
     member = identified(queue.message(), "batch.0", queue.name)
     queue.store.enqueue([member, member._replace(id="batch.1")])
     expect(batches.close(queue.name, "batch", 2), "")
-    queue.step(*queue.take("batch.0", "batch.1"), told=told_of_member(queue.name))
+    queue.step(*queue.take("batch.0", "batch.1"), member_end=member_end_entry(queue.name))
     outbox.send(queue.store, queue.name, ignore)
     queue.take("batch:then")
 
@@ -276,7 +278,7 @@ class ServerTrial:
                     if isinstance(error, StoreUnreachable):
                         break
                 except MISREAD:  # a server that tells the time as Redis does, but answers a script otherwise
-                    found.append(Lack(name, not_understood(self._wire.said)))
+                    found.append(Lack(name, not_understood(self._wire.last_answer)))
         finally:
             found += self._remove()
         return found

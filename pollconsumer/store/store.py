@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pollconsumer.core.users_code import lazy
-from pollconsumer.store.audit_log import Intervention, interventions_of
+from pollconsumer.store.actions import BatchActions, HandlerPauses, MessageActions
+from pollconsumer.store.audit_log import Intervention, audit_of
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.interventions import BatchInterventions, HandlerPauses, Interventions
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.inspector import Inspector, MessageSelector
-from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_actions import Recurrences
 from pollconsumer.store.reruns import Reruns
 
 T = TypeVar("T")
@@ -37,13 +37,13 @@ class Store:
     selector = lazy(_made(MessageSelector))
     batches = lazy(_made(BatchReader))
     producer = lazy(_made(Producer))
-    interventions = lazy(_made(Interventions))
-    batch_interventions = lazy(_made(BatchInterventions))
+    actions = lazy(_made(MessageActions))
+    batch_actions = lazy(_made(BatchActions))
     recurrences = lazy(_made(Recurrences))
     handler_pauses = lazy(_made(HandlerPauses))
     leases = lazy(_made(Leases))
     reruns: lazy[Reruns] = lazy(lambda store: Reruns(store.producer))
 
     def audit(self, limit: int) -> list[Intervention]:
-        """What people did, as of `interventions_of`."""
-        return interventions_of(self.wire, self.namespace, limit)
+        """What people did, as of `audit_of`."""
+        return audit_of(self.wire, self.namespace, limit)

@@ -2,11 +2,10 @@
 and has not gone back.
 
 A store goes back where a replica was promoted without the last writes, its file was cut, or a backup restored. The
-store has a mark, which rises with each acquisition, renewal and release of a lease. A process that has seen a higher
-mark than the store has now tells it. The heartbeat of a launch compares the marks at each renewal; every process does
-when it connects, with the highest mark that it, or an earlier process of this user, has seen. What was lost since the
-last renewal no mark shows: the process that wrote it notices, when it connects again.
-"""
+store has a watermark, which rises with each acquisition, renewal and release of a lease. A process that has seen a
+higher watermark than the store has now tells it. The heartbeat of a launch compares the watermarks at each renewal;
+every process does when it connects, with the highest watermark that it, or an earlier process of this user, has seen.
+What was lost since the last renewal no watermark shows: the process that wrote it notices, when it connects again."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from pollconsumer.core.errors import StoreRefused, StoreUnreachable, WentBack
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.replies import RESTORE, ErrorReply, Unanswered
-from pollconsumer.store.client.wire import Marks, Wire, Witness
+from pollconsumer.store.client.wire import LastAcknowledged, Watermarks, Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.producer import REPEAT_WITHIN_MS
 from pollconsumer.store.records.rows import ENDING, id_text
@@ -28,7 +27,7 @@ from pollconsumer.store.server import count_of, info_fields
 
 EXPORT, IMPORT = "export", "import"
 LIMIT = 1 << 48
-"""The limit of marks and fences: six bytes of a row."""
+"""The limit of watermarks and fences: six bytes of a row."""
 ACCEPT = "see what is missing, then accept it: pollconsumer store adopt"
 _REFUSED = "refused: "
 OLDEST = (7, 0)
@@ -68,77 +67,84 @@ def refusal(text: str) -> StoreUnreachable:
     return StoreUnreachable("store closed", f"its import, begun at {iso(note.at)}, is not finished", fix)
 
 
-class MarkMemo(Protocol):
+class WatermarkMemo(Protocol):
     """Remembers text outside of the store."""
 
-    def read_marks(self) -> str: ...
+    def read_watermarks(self) -> str: ...
 
-    def write_marks(self, text: str) -> None: ...
+    def write_watermarks(self, text: str) -> None: ...
 
 
 class Rollback:
     """Notices, for one process, that a store went back, and tells it."""
 
     def __init__(
-        self, namespace: str, memo: MarkMemo, warn: Callable[[str], None], *, refuse: bool, confirmed: bool = False
+        self, namespace: str, memo: WatermarkMemo, warn: Callable[[str], None], *, refuse: bool, confirmed: bool = False
     ) -> None:
         """``refuse``: raise WentBack, here and in later processes, instead of a warning. ``confirmed``: what is written
         waits for replicas, so only that counts as reached. What is merely read may not be there yet: if it is lost,
         nothing that was acknowledged is."""
         self._keys, self._memo, self._warn, self._refuse = Keys(namespace), memo, warn, refuse
         self._confirmed = confirmed
-        self._marks: Marks | None = None
+        self._watermarks: Watermarks | None = None
         self.losses = 0
         """How often this process has noticed that the store went back."""
 
     def remembered(self) -> str:
         """What earlier processes have seen; empty once this one has looked. To be read before the store is asked, since
-        a launch that ends meanwhile writes down a mark that the store had not reached then."""
-        return "" if self._marks else self._memo.read_marks()
+        a launch that ends meanwhile writes down a watermark that the store had not reached then."""
+        return "" if self._watermarks else self._memo.read_watermarks()
 
     def look(self, wire: Wire, found: bytes | None, remembered: str) -> None:
-        """Look whether the store went back, on a new connection, where this mark was ``found``. Raises WentBack."""
-        marks = self._marks or self._read(remembered)
-        seen = max(marks.seen, wire.marks.seen)
-        mark = count_of(found)
-        reached = min(seen, mark) if self._confirmed else mark  # GUARD what was merely read
-        self._marks = wire.marks = Marks(reached, max(marks.greatest, wire.marks.greatest, mark))
-        if mark < seen:  # GUARD a connection that finds less than was seen
-            line = went_back(seen, mark)
-        elif wire.witness is not None and (what := self._missing(wire, wire.witness)):
-            line = f"store rolled back: message {what}; {_may_be_lost(mark)}"
+        """Look whether the store went back, on a new connection, where this watermark was ``found``. Raises
+        WentBack."""
+        watermarks = self._watermarks or self._read(remembered)
+        seen = max(watermarks.seen, wire.watermarks.seen)
+        watermark = count_of(found)
+        reached = min(seen, watermark) if self._confirmed else watermark  # GUARD what was merely read
+        self._watermarks = wire.watermarks = Watermarks(
+            reached, max(watermarks.greatest, wire.watermarks.greatest, watermark)
+        )
+        if watermark < seen:  # GUARD a connection that finds less than was seen
+            line = went_back(seen, watermark)
+        elif wire.last_acknowledged is not None and (what := self._missing(wire, wire.last_acknowledged)):
+            line = f"store rolled back: message {what}; {_may_be_lost(watermark)}"
         else:
             return
-        wire.witness = None
+        wire.last_acknowledged = None
         self.losses += 1
         if self._refuse:
             self.refuse(line)
-        self._write(self._marks)
+        self._write(self._watermarks)
         self._warn(line)
 
     def note(self, wire: Wire) -> None:
         """Remember what was seen, at the end of a launch."""
-        if not self._memo.read_marks().startswith(_REFUSED):
-            self._write(wire.marks)
+        if not self._memo.read_watermarks().startswith(_REFUSED):
+            self._write(wire.watermarks)
 
     def refuse(self, line: str) -> NoReturn:
         """Raise WentBack, here and in later processes."""
-        self._memo.write_marks(_REFUSED + line)
+        self._memo.write_watermarks(_REFUSED + line)
         raise WentBack(line, None, ACCEPT)
 
-    def _write(self, marks: Marks) -> None:
-        self._memo.write_marks(f"{marks.seen} {marks.greatest}")
+    def _write(self, watermarks: Watermarks) -> None:
+        self._memo.write_watermarks(f"{watermarks.seen} {watermarks.greatest}")
 
     @staticmethod
-    def _read(text: str) -> Marks:
+    def _read(text: str) -> Watermarks:
         if text.startswith(_REFUSED):
             raise WentBack(text.removeprefix(_REFUSED), None, ACCEPT)
         numbers = [count_of(word.encode()) for word in text.split()]
-        return Marks(*numbers) if len(numbers) == len(Marks._fields) and max(numbers) < LIMIT else Marks(0, 0)
+        return (
+            Watermarks(*numbers)
+            if len(numbers) == len(Watermarks._fields) and max(numbers) < LIMIT
+            else Watermarks(0, 0)
+        )
 
-    def _missing(self, wire: Wire, witness: Witness) -> str:
-        """What of ``witness`` is not so any more; empty if it is, or if it may be forgotten by now."""
-        queue, message_id, completed, at = witness
+    def _missing(self, wire: Wire, last_acknowledged: LastAcknowledged) -> str:
+        """What of ``last_acknowledged`` is not so any more; empty if it is, or if it may be forgotten by now."""
+        queue, message_id, completed, at = last_acknowledged
         if (time.monotonic() - at) * 1000 > REPEAT_WITHIN_MS:
             return ""
         key = partial(self._keys.queue, queue)
@@ -157,13 +163,13 @@ class Rollback:
         return f"{name}, which was completed, would be handled again" if completed else ""
 
 
-def went_back(seen: int, mark: int) -> str:
-    """The line about a store that had ``seen`` a mark and has a lower one; both in epoch ms."""
-    return f"store rolled back: it had reached {iso(seen)}; {_may_be_lost(mark)}"
+def went_back(seen: int, watermark: int) -> str:
+    """The line about a store that had ``seen`` a watermark and has a lower one; both in epoch ms."""
+    return f"store rolled back: it had reached {iso(seen)}; {_may_be_lost(watermark)}"
 
 
-def _may_be_lost(mark: int) -> str:
-    since = iso(mark) if mark else "its beginning"
+def _may_be_lost(watermark: int) -> str:
+    since = iso(watermark) if watermark else "its beginning"
     return f"messages accepted since {since} may be lost, messages completed since then handled again"
 
 
@@ -189,7 +195,7 @@ class Suitability:
     ) -> None:
         """``aof``: what is written must be in the server's append-only file. ``rollback`` notices what was lost."""
         self._key, fences = map(Keys(namespace).control, ("store-id", "fences"))
-        self._mark = [("HGET", fences, "mark")] if rollback is not None else []
+        self._watermark = [("HGET", fences, "mark")] if rollback is not None else []
         self._memo, self._warn, self._aof, self._rollback = memo, warn, aof, rollback
         sections = ("server", "memory", "replication", *(["persistence"] if aof else []))
         self._asked = [("INFO", section) for section in sections]
@@ -200,7 +206,7 @@ class Suitability:
         # Read what is remembered first: another process may be the first to see this store in between.
         known, seen = self._memo.read(), self._rollback.remembered() if self._rollback is not None else ""
         try:
-            replicas, held, *mark = self._check(wire, ("GET", self._key), *self._mark)
+            replicas, held, *watermark = self._check(wire, ("GET", self._key), *self._watermark)
         except StoreRefused:  # a closed store has a note in place of each key
             _, held = self._check(wire, ("GET", self._key))
             self._recognise(wire, known, id_text(held) if held else None)
@@ -208,7 +214,7 @@ class Suitability:
         if not isinstance(held, ErrorReply):
             self._recognise(wire, known, id_text(held) if held else None)
             if self._rollback is not None:
-                self._rollback.look(wire, mark[0], seen)
+                self._rollback.look(wire, watermark[0], seen)
         return int(replicas)
 
     def check_server(self, wire: Wire) -> int:
@@ -238,7 +244,7 @@ class Suitability:
         if self._aof and info.get("aof_enabled") != "1":
             raise StoreRefused("strict.aof", "the server keeps no append-only file", "set appendonly yes there")
         if info.get("role") == "slave":
-            raise Unanswered(f"{wire.place} is a replica; point at its primary", sent=False)
+            raise Unanswered(f"{wire.location} is a replica; point at its primary", sent=False)
         policy = info.get("maxmemory_policy", "noeviction")
         if info.get("maxmemory", "0") != "0" and policy != "noeviction":
             if policy.startswith("allkeys"):
@@ -265,8 +271,8 @@ class Suitability:
 
 def _refuse_sentinel(wire: Wire, info: dict[str, str]) -> None:
     if "sentinel" in (info.get("redis_mode"), info.get("server_mode")):
-        fix = f"write redis+sentinel://{wire.place}/SERVICE, with the name in its line 'sentinel monitor'"
-        raise StoreRefused("store is a Sentinel", wire.place, fix)
+        fix = f"write redis+sentinel://{wire.location}/SERVICE, with the name in its line 'sentinel monitor'"
+        raise StoreRefused("store is a Sentinel", wire.location, fix)
 
 
 def count_replicas(wire: Wire) -> int:
@@ -279,6 +285,6 @@ def count_replicas(wire: Wire) -> int:
 def _replicas(info: Mapping[str, str]) -> int:
     """How many replicas there are. What makes a copy of the server (``store backup``) is listed with them, but listens
     on no port, is never online, and confirms nothing."""
-    listed = [said for name, said in info.items() if name[:5] == "slave" and name[5:].isdigit()]
-    copies = [said for said in listed if ",port=0," in said and ",state=online," not in said]
+    listed = [replica for name, replica in info.items() if name[:5] == "slave" and name[5:].isdigit()]
+    copies = [replica for replica in listed if ",port=0," in replica and ",state=online," not in replica]
     return int(info.get("connected_slaves", 0)) - len(copies)

@@ -20,14 +20,14 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core import json_values
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.events.events import Event, MessageCompleted
+from pollconsumer.core.events.pings import Ping, extended
 from pollconsumer.core.launcher.past import UNLEARNED_EXIT
-from pollconsumer.core.news.events import Event, MessageCompleted
-from pollconsumer.core.news.pings import Ping, extended
 from pollconsumer.core.notation.instants import LAST_MILLISECOND, iso
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.interface.configured_store import opener_of
-from pollconsumer.interface.logs.logs import STANDING, about, log
+from pollconsumer.interface.logs.logs import PERSISTENT, about, log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import PREFIX
 from pollconsumer.interface.settings.values import duration_alarms
@@ -56,7 +56,7 @@ MIME = "MIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\nContent-Tran
 CARD = "application/vnd.microsoft.card.adaptive"
 
 
-class Told(NamedTuple):
+class ReportedFinding(NamedTuple):
     """A finding that was told. In epoch ms of the server's clock: when it was told, when it was found last, and when
     its end was told, 0 while it lasts. ``by``: who found it last."""
 
@@ -67,7 +67,7 @@ class Told(NamedTuple):
     ended: int = 0
 
     @classmethod
-    def read(cls, stored: bytes) -> Told | None:
+    def read(cls, stored: bytes) -> ReportedFinding | None:
         """What was stored as a list; None for what is corrupt."""
         with suppress(ValueError, TypeError):
             *finding, since, seen, by, ended = json_values.parse(stored)
@@ -75,7 +75,7 @@ class Told(NamedTuple):
                 return cls(Finding(*finding), since, int(seen), by, int(ended))
         return None
 
-    def said(self, now: int, namespace: str, page: str | None) -> dict[str, str | None]:
+    def texts(self, now: int, namespace: str, page: str | None) -> dict[str, str | None]:
         """What people and programs are told ``now``. ``page``: the address of the dashboard, if it is known."""
         what, fields = self.finding.what, self.finding._asdict()
         line = f"{namespace}: {self.finding}"
@@ -83,9 +83,9 @@ class Told(NamedTuple):
             line = f"{namespace}: resolved: {what} (for {format_duration(max(0, now - self.since) / 1000)})"
             what, fields = f"resolved: {what}", fields | {"value": None, "fix": None}
         text = printable(line)[:MOST_CHARACTERS] + (f"\n{page}" if page else "")
-        of_instant = {"state": "ended" if self.ended else "began", "since": iso(self.since), "page": page}
+        occasion = {"state": "ended" if self.ended else "began", "since": iso(self.since), "page": page}
         title = printable(f"{namespace}: {what}")[:MOST_IN_A_TITLE]
-        return {"title": title, "text": text, "namespace": namespace, **of_instant, **fields}
+        return {"title": title, "text": text, "namespace": namespace, **occasion, **fields}
 
 
 def form_of(url: str) -> str:
@@ -101,12 +101,12 @@ def form_of(url: str) -> str:
     return "teams" if host.endswith(teams) else "json"
 
 
-def request_of(url: str, said: Mapping[str, str | None]) -> Ping:
-    """The request to ``url`` that says what `Told.said` says, in the form that its host takes."""
-    text, body = said["text"] or "", dict[str, Any](said)
+def request_of(url: str, texts: Mapping[str, str | None]) -> Ping:
+    """The request to ``url`` that says what `ReportedFinding.texts` says, in the form that its host takes."""
+    text, body = texts["text"] or "", dict[str, Any](texts)
     match form_of(url):
         case "ntfy":
-            given = {"title": said["title"], "click": said["page"]}
+            given = {"title": texts["title"], "click": texts["page"]}
             return Ping(extended(url, {name: value for name, value in given.items() if value}), text.encode())
         case "slack":  # which reads <!channel> and the like
             body = {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
@@ -119,20 +119,20 @@ def request_of(url: str, said: Mapping[str, str | None]) -> Ping:
     return Ping(url, json.dumps(body).encode(), content="application/json")
 
 
-def send_request(url: str, said: Mapping[str, str | None], within: float) -> str | None:
+def send_request(url: str, texts: Mapping[str, str | None], within: float) -> str | None:
     """Send the request. Returns why it was not delivered, without any part of ``url`` but its host."""
-    failed = delivered(request_of(url, said), within)
+    failed = delivered(request_of(url, texts), within)
     return failed and f"{host_of(url)}: {failed.reason}"
 
 
-def send_mail(address: str, said: Mapping[str, str | None], within: float) -> str | None:
+def send_mail(address: str, texts: Mapping[str, str | None], within: float) -> str | None:
     """Hand a mail to ``sendmail``. One that takes longer than ``within`` goes on by itself. Returns why it failed."""
     program = shutil.which("sendmail", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/lib")
     if program is None:
         return "mail: no program sendmail is here: install one, or unset doctor.mail"
-    title = (said["title"] or "").encode("ascii", "backslashreplace").decode()
+    title = (texts["title"] or "").encode("ascii", "backslashreplace").decode()
     head = f"To: {address}\nSubject: {title}\nAuto-Submitted: auto-generated\n{MIME}\n\n"
-    mail = head.encode() + quopri.encodestring(f"{said['text']}\n".encode())
+    mail = head.encode() + quopri.encodestring(f"{texts['text']}\n".encode())
     given = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}  # secrets among them
     words = [program, "-i", "-t"]
     try:
@@ -146,17 +146,17 @@ def send_mail(address: str, said: Mapping[str, str | None], within: float) -> st
 
 
 def changes(
-    found: Mapping[str, Finding], told: Mapping[str, Told], looker: Callable[[Finding], str], now: int
-) -> Iterator[tuple[str, Told | None, bool]]:
+    found: Mapping[str, Finding], reported: Mapping[str, ReportedFinding], looker: Callable[[Finding], str], now: int
+) -> Iterator[tuple[str, ReportedFinding | None, bool]]:
     """What is to be stored, by name, now that ``looker`` has ``found`` these; None for what is to be forgotten; and
     whether people are to be told first."""
     for name, finding in found.items():
-        known, by = told.get(name), looker(finding)
+        known, by = reported.get(name), looker(finding)
         if known is not None and not known.ended:
             yield name, known._replace(seen=now, by=by), False
         elif known is None or not 0 <= now - known.ended < AGAIN_AFTER_MS:  # GUARD a finding that comes and goes
-            yield name, Told(finding, now, now, by), True
-    for name, known in ((name, known) for name, known in told.items() if name not in found):
+            yield name, ReportedFinding(finding, now, now, by), True
+    for name, known in ((name, known) for name, known in reported.items() if name not in found):
         if known.ended:
             if not 0 <= now - known.ended < AGAIN_AFTER_MS:
                 yield name, None, False
@@ -176,48 +176,54 @@ class FindingTeller:
         """Yield whether the settings say how to tell, and nobody else does so until the block ends. It begins before
         the look: what was looked for before others told is no news."""
         turn = "SET", self._turn, "1", "NX", "PX", ONE_AT_A_TIME_MS
-        is_ours = self._settings.tells_of_findings and self._wire.command(*turn) is not None
+        is_ours = self._settings.reports_findings and self._wire.command(*turn) is not None
         try:
             yield is_ours
         finally:
             if is_ours:
                 self._wire.command("DEL", self._turn)
 
-    def tell(self, findings: Sequence[Finding], now: int, left: Callable[[], float]) -> list[str]:
+    def report(self, findings: Sequence[Finding], now: int, left: Callable[[], float]) -> list[str]:
         """Tell what is new in ``findings``, looked for at ``now``, for ``left()`` seconds. The next look tells what
         does not fit. Returns what was not delivered."""
         fields = iter(self._wire.command("HGETALL", self._key))
-        stored = {name.decode("utf-8", "replace"): Told.read(text) for name, text in zip(fields, fields, strict=True)}
-        told = {name: each for name, each in stored.items() if each is not None}
+        stored = {
+            name.decode("utf-8", "replace"): ReportedFinding.read(text)
+            for name, text in zip(fields, fields, strict=True)
+        }
+        reported = {name: each for name, each in stored.items() if each is not None}
         found = {f"{each.name}\n{printable(each.what)}": each for each in findings}
         looks, is_over, problems = 0, False, list[str]()
-        for name, each, is_news in changes(found, told, self._looker, now):
+        for name, each, is_new in changes(found, reported, self._looker, now):
             if each is None:
                 self._wire.command("HDEL", self._key, name)
                 continue
-            if is_news:
+            if is_new:
                 if is_over or left() < LEAST + TO_RECORD:
                     continue
                 looks = looks or self._wire.command("HINCRBY", self._key, "looks", 1)
                 # GUARD ways that fail are not tried at each look
-                is_put_off = looks & (looks - 1) and looks % RAREST
-                failures = [] if is_put_off else [*self._deliver(each, now, left)]
+                is_postponed = looks & (looks - 1) and looks % RAREST
+                failures = [] if is_postponed else [*self._deliver(each, now, left)]
                 problems += filter(None, failures)
                 if is_over := None not in failures:
                     continue
             self._wire.command("HSET", self._key, name, json.dumps([*each.finding, *each[1:]]))
-            if is_news:
+            if is_new:
                 self._wire.command("HDEL", self._key, "looks")
         return [f"alarms: {problem}" for problem in dict.fromkeys(problems)]
 
-    def _deliver(self, told: Told, now: int, left: Callable[[], float]) -> Iterator[str | None]:
+    def _deliver(self, reported: ReportedFinding, now: int, left: Callable[[], float]) -> Iterator[str | None]:
         """Send in each way. Yields why it was not delivered, None for a way that took it."""
-        doctor, said = self._settings.doctor, told.said(now, self._settings.namespace, self._settings.dashboard.url)
+        doctor, texts = (
+            self._settings.doctor,
+            reported.texts(now, self._settings.namespace, self._settings.dashboard.url),
+        )
         for address, send in ((doctor.url, send_request), (doctor.mail, send_mail)):
             within = min(ANSWER_WITHIN, left() - TO_RECORD)
             if address is not None and within >= LEAST:
-                log.info("telling: %s", said["title"])
-                yield send(address, said, within)
+                log.info("telling: %s", texts["title"])
+                yield send(address, texts, within)
 
     def _looker(self, finding: Finding) -> str:
         return f"{self._who} {socket.gethostname()}" if finding.name in OF_A_MACHINE else self._who
@@ -241,7 +247,7 @@ class LaunchAlarms:
         if self._shows_completed or not isinstance(event, MessageCompleted):
             self._emit(event)
 
-    def tell(self, until_cut_off: Callable[[], float]) -> None:
+    def report(self, until_cut_off: Callable[[], float]) -> None:
         """Tell at the exit, in the time that any launch allows for it, and before it is cut off."""
         until, problems = time.monotonic() + UNLEARNED_EXIT, list[str]()
 
@@ -259,8 +265,8 @@ class LaunchAlarms:
                 with teller.turn() as is_ours:
                     if is_ours:
                         facts, found = look(self._settings, store)
-                        problems = teller.tell(found, facts.now, left)
+                        problems = teller.report(found, facts.now, left)
         except Exception as error:  # a bug of ours changes no exit code; its text may have a secret
             problems = [f"alarms: {error if isinstance(error, PollConsumerError) else type(error).__name__}"]
         for problem in problems:
-            log.warning("%s", problem, extra=about(problem, kind=STANDING))
+            log.warning("%s", problem, extra=about(problem, kind=PERSISTENT))

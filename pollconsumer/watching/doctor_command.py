@@ -17,7 +17,7 @@ from pollconsumer.watching.examiner import look
 from pollconsumer.watching.facts import Facts, Finding
 from pollconsumer.watching.findings import unserved_times
 
-TOLD_WITHIN = 10.0
+REPORT_WITHIN = 10.0
 """Seconds for which `doctor` goes on to tell of findings once it has printed them."""
 
 
@@ -35,7 +35,7 @@ def doctor(quiet: bool) -> int:
         facts, found = look(settings, store)
         # Printed first: telling waits for mail and monitors.
         _print(facts, found, quiet=quiet)
-        for problem in teller.tell(found, facts.now, Budget(TOLD_WITHIN).left) if is_ours else ():
+        for problem in teller.report(found, facts.now, Budget(REPORT_WITHIN).left) if is_ours else ():
             log.warning("%s", problem)
     return 1 if found else 0
 

@@ -73,13 +73,13 @@ class Examiner:
     def facts(self, expected: Expected, data: Path | None = None) -> Facts:
         """Read the facts. ``data``: the directory of the embedded server, None for another server. Errors as of every
         read."""
-        home, *others = self._wire.servers()
+        primary, *others = self._wire.servers()
         lost = self._wire.lost_servers()
         others = [each for each in others if each not in lost]
         overview = self._inspector.overview()
-        now, server = self._server(home, data)
+        now, server = self._server(primary, data)
         launches = self._inspector.launches(LAUNCHES_READ)
-        doubtful = self._store.recurrences.doubtful(UNREADABLE_READ)
+        unowned = self._store.recurrences.unowned(UNREADABLE_READ)
         lacking = self._wire.call("rights", [self._keys.control("fences")], [*LAUNCH.split(), *CUTTING_OFF])
         missing = {each.decode() for each in lacking}
         programs = {os.path.realpath(each) for each in (server.program, expected.program)}  # a package's may be links
@@ -89,14 +89,14 @@ class Examiner:
                 lacking=tuple(name for name in LAUNCH.split() if name in missing),
                 set_back=self._store.leases.set_back_by(),
                 may_cut_off=None if not self._wire.over_network else missing.isdisjoint(CUTTING_OFF),
-                place=home.place if others or lost else "",
+                location=primary.location if others or lost else "",
                 runs_another=bool(expected.program) and len(programs) > 1,
             ),
             queues=[self._queue(counts, now, expected.recent) for counts in overview.queues],
-            recurrences=[RecurrenceFacts(each.name, each.queue, each.owners, each.error) for each in doubtful],
+            recurrences=[RecurrenceFacts(each.name, each.queue, each.owners, each.error) for each in unowned],
             launches=launches,
             expected=expected,
-            others=[self._server(other, None)[1]._replace(place=other.place) for other in others],
+            others=[self._server(other, None)[1]._replace(location=other.location) for other in others],
             lost=[each.address for each in lost],
             unreachable=overview.unreachable,
             paused_handlers=overview.paused_handlers and all_names(self._wire, self._keys, overview.paused_handlers),
@@ -225,7 +225,7 @@ def _batches_of(reader: BatchReader, queue: str, now: int) -> Iterator[BatchFact
         yield BatchFacts(
             each.id,
             each.state,
-            (each.home, *ahead),
+            (each.queue, *ahead),
             each.total,
             each.outstanding,
             age=(now - epoch_ms(each.created_at)) / 1000,
@@ -264,27 +264,27 @@ def look(settings: Settings, store: Store) -> tuple[Facts, list[Finding]]:
     own = own_store(settings)
     expected = expected_of(settings)._replace(alone=own.user if own else "")
     facts = Examiner(store).facts(expected, settings.data_directory() if settings.is_embedded else None)
-    return facts, [*_of_owner(own), *_of_spool(settings, expected), *findings_of(facts)]
+    return facts, [*_owner_findings(own), *_spool_findings(settings, expected), *findings_of(facts)]
 
 
-def _of_owner(own: OwnStore | None) -> Iterator[Finding]:
+def _owner_findings(own: OwnStore | None) -> Iterator[Finding]:
     """Yield the finding about a configuration of another user, who has another store."""
-    if own is not None and own.of_another:
+    if own is not None and own.is_anothers:
         what = f"{own.config.name} is {own.owner}'s, but you are {own.user} and use a server of your own"
         yield Finding("owner", None, what, str(own.directory), f"{own.owner}'s launches never read it; {REMEDY}")
 
 
-def _of_spool(settings: Settings, expected: Expected) -> Iterator[Finding]:
+def _spool_findings(settings: Settings, expected: Expected) -> Iterator[Finding]:
     """Yield findings about spooled messages that no launch has taken in, or could not."""
     if settings.spool is None:
         return
-    state, place = spool_of(settings).state(), str(settings.spool_directory())
+    state, location = spool_of(settings).state(), str(settings.spool_directory())
     age = 0.0 if state.oldest is None else time.time() - state.oldest / 1000
     if age > max(SPOOLED_AT_MOST, 2 * (expected.period or 0.0)):
-        value = f"{counted(state.waiting, 'file')} in {place}, the oldest for {format_duration(age)}"
+        value = f"{counted(state.waiting, 'file')} in {location}, the oldest for {format_duration(age)}"
         fix = "check that launches run on this host, and reach the store"
         yield Finding("spool_waits", None, "messages in the spool are not enqueued yet", value, fix)
     if state.refused:
         fix = "'pollconsumer dead list --unreadable' shows why; rename a file without .refused to try it again"
-        value = f"{counted(state.refused, 'file')} in {place}"
+        value = f"{counted(state.refused, 'file')} in {location}"
         yield Finding("spool_refused", None, "messages in the spool cannot be enqueued", value, fix)

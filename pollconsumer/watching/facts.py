@@ -15,7 +15,7 @@ from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
 
 LOOKED_AT = 10
-"""Launches of a lineage whose starts tell how often they come."""
+"""Launches under one lease whose starts tell how often they come."""
 FEWEST = 3
 MISSED = 3
 """Launches missing in succession from which on the group counts as absent."""
@@ -45,7 +45,7 @@ class ServerFacts(NamedTuple):
     ``replica_lags``: of replicas that are online. ``replica_states``: of all that are connected, by host and port, as
     ``online`` or ``wait_bgsave``. ``lacking``: rights of a launch that this user does not have.
     ``may_cut_off``: this user may close connections of its own; None where none go over a network. ``set_back``: by how
-    much its clock was set back. ``place``: host and port of one of several servers."""
+    much its clock was set back. ``location``: host and port of one of several servers."""
 
     version: str = ""
     program: str = ""
@@ -64,7 +64,7 @@ class ServerFacts(NamedTuple):
     lacking: tuple[str, ...] = ()
     may_cut_off: bool | None = None
     set_back: float = 0.0
-    place: str = ""
+    location: str = ""
     runs_another: bool = False
 
 
@@ -118,7 +118,7 @@ class RecurrenceFacts(NamedTuple):
 
 class BatchFacts(NamedTuple):
     """What is known of a batch that is open or closed. ``age``: since it was opened. ``overdue_by``: for how long it
-    should be abandoned or expired; None if it is not overdue. ``queues``: its home, then
+    should be abandoned or expired; None if it is not overdue. ``queues``: its queue, then
     those of some outstanding members."""
 
     id: str
@@ -220,11 +220,11 @@ def groups_of(launches: Sequence[Mapping[str, Any]], now: int, expected: Expecte
 
 
 def _group(name: str, launches: list[Mapping[str, Any]], now: int, expected: Expected) -> LaunchGroup:
-    by_lineage: defaultdict[str, list[int]] = defaultdict(list)
+    by_lease_name: defaultdict[str, list[int]] = defaultdict(list)
     for launch in launches:
         if launch.get("platform") not in BY_PRODUCERS:
-            by_lineage[launch["lineage"]].append(launch["started_ms"])
-    between = [[*pairwise(starts[:LOOKED_AT])] for starts in by_lineage.values() if len(starts) >= FEWEST]
+            by_lease_name[launch["lineage"]].append(launch["started_ms"])
+    between = [[*pairwise(starts[:LOOKED_AT])] for starts in by_lease_name.values() if len(starts) >= FEWEST]
     periods = [median(abs(later - earlier) for later, earlier in each) / 1000 for each in between]
     # A scheduler's request that meets a launch by a URL leaves no entry: each of those may be its.
     others = [launch for launch in launches if launch.get("platform") != ON_DEMAND]

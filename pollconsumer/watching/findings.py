@@ -87,9 +87,14 @@ def findings_of(facts: Facts) -> list[Finding]:
         fix = f"start them, or replicas of them{waiting}"
         found.append(Finding("node_lost", None, "nodes of the cluster do not answer", ", ".join(facts.lost), fix))
     for server in (facts.server, *facts.others):
-        place = f" at {server.place}" if server.place else ""
-        found += [each._replace(what=each.what + place) for each in of_server(server, facts.expected)]
-    found += [*of_queues(facts, groups), *of_handlers(facts), *of_batches(facts, groups), *of_launches(facts, groups)]
+        location = f" at {server.location}" if server.location else ""
+        found += [each._replace(what=each.what + location) for each in server_findings(server, facts.expected)]
+    found += [
+        *queue_findings(facts, groups),
+        *handler_findings(facts),
+        *batch_findings(facts, groups),
+        *launch_findings(facts, groups),
+    ]
     if facts.server.lacking and all(group.absent for group in groups):
         lacking = " ".join(each.lower() for each in facts.server.lacking)
         fix = "grant them (docs/reference/rights.md): launches with this login cannot start"
@@ -99,7 +104,7 @@ def findings_of(facts: Facts) -> list[Finding]:
     return found
 
 
-def of_server(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
+def server_findings(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
     if abs(server.skew) - server.skew_within > MOST_SKEW:
         side = "ahead of" if server.skew > 0 else "behind"
         yield Finding(
@@ -117,9 +122,9 @@ def of_server(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
             "program", None, "embedded server still runs another program", server.program,
             f"stop it (pollconsumer store stop): the next launch starts {expected.program}",
         )  # fmt: skip
-    yield from _of_persistence(server)
-    yield from _of_memory(server)
-    yield from _of_replicas(server, expected)
+    yield from _persistence_findings(server)
+    yield from _memory_findings(server)
+    yield from _replica_findings(server, expected)
     if server.may_cut_off is False:
         yield Finding(
             "rights", None, "rights missing over a network", "client|id, client|kill",
@@ -127,7 +132,7 @@ def of_server(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _of_persistence(server: ServerFacts) -> Iterator[Finding]:
+def _persistence_findings(server: ServerFacts) -> Iterator[Finding]:
     if not server.appends and not server.replica_lags:
         yield Finding(
             "persistence", None, "no append-only file", "accepted messages are lost if the server dies",
@@ -150,7 +155,7 @@ def _of_persistence(server: ServerFacts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _of_memory(server: ServerFacts) -> Iterator[Finding]:
+def _memory_findings(server: ServerFacts) -> Iterator[Finding]:
     if not server.max_memory:
         return
     if server.policy != "noeviction":
@@ -165,10 +170,10 @@ def _of_memory(server: ServerFacts) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _of_replicas(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
+def _replica_findings(server: ServerFacts, expected: Expected) -> Iterator[Finding]:
     online, wanted = len(server.replica_lags), expected.replicas
     if wanted is not None and online < wanted:
-        listed = ", ".join(f"{place} {state}" for place, state in sorted(server.replica_states.items()))
+        listed = ", ".join(f"{location} {state}" for location, state in sorted(server.replica_states.items()))
         absent = max(0, wanted - len(server.replica_states))
         yield Finding(
             "replication", None, "too few replicas",
@@ -190,14 +195,14 @@ def _size(count: int) -> str:
     return f"{count / 1000:.0f} kB"
 
 
-def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
+def queue_findings(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
     consumers = [group for group in groups if group.role == "consumer"]
     missed = _missed(facts, consumers)
     if missed[None] and not consumers:
         what = f"no launch has run yet for {_named(missed[None])}"
         yield _unserved(missed[None], facts.expected, what, f"{INSTALL} has cron start one each minute")
     for queue in facts.queues:
-        yield from _of_queue(queue, facts, consumers, is_missed=queue in missed[None])
+        yield from _queue_findings(queue, facts, consumers, is_missed=queue in missed[None])
     for group in consumers:
         if queues := missed[group.name]:
             yield _absent(group, queues)
@@ -209,25 +214,25 @@ def of_queues(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
                 "mover_absent", None, "no mover has run lately", _seen_ago(group),
                 "check that cron, or your platform, still starts 'pollconsumer move'",
             )  # fmt: skip
-    yield from _of_recurrences(facts, groups, deserted)
+    yield from _recurrence_findings(facts, groups, deserted)
 
 
-def _of_queue(
+def _queue_findings(
     queue: QueueFacts, facts: Facts, consumers: Sequence[LaunchGroup], *, is_missed: bool
 ) -> Iterator[Finding]:
     """``is_missed``: no consumer has ever come for it."""
     serving = [group for group in consumers if queue.name in group.queues]
     alarm = facts.expected.wait_alarms.get(queue.name)
     if alarm is not None or any(not group.absent for group in serving):
-        yield from _of_waiting(queue, serving, alarm)
+        yield from _waiting_findings(queue, serving, alarm)
     if is_missed and consumers:
         fix = f"start 'pollconsumer run --queue {queue.name}' too"
         if queue.name not in (facts.expected.queues or ("default",)):
             fix += ", or name it in consumer.queues with the others"
         yield _unserved([queue], facts.expected, f"no launch serves queue {queue.name}", fix)
-    yield from _of_pause(queue)
-    yield from _of_bad_ends(queue, facts.expected.recent)
-    yield from _of_parked(queue, facts.paused_handlers)
+    yield from _pause_findings(queue)
+    yield from _bad_end_findings(queue, facts.expected.recent)
+    yield from _parked_findings(queue, facts.paused_handlers)
     yield from _of_held_order(queue)
     if queue.quarantined:
         yield Finding(
@@ -258,7 +263,7 @@ def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str |
     return found
 
 
-def _of_pause(queue: QueueFacts) -> Iterator[Finding]:
+def _pause_findings(queue: QueueFacts) -> Iterator[Finding]:
     """The finding about a pause that may be forgotten."""
     waits = queue.oldest_ready
     if queue.paused and not queue.resumes and waits is not None and waits > DAY:
@@ -282,7 +287,7 @@ def _of_held_order(queue: QueueFacts) -> Iterator[Finding]:
     yield Finding("order_held", queue.name, what, value, fix)
 
 
-def _of_parked(queue: QueueFacts, paused: Collection[str]) -> Iterator[Finding]:
+def _parked_findings(queue: QueueFacts, paused: Collection[str]) -> Iterator[Finding]:
     for handler, messages in sorted(queue.parked.items()):
         if handler in paused:
             continue
@@ -323,7 +328,7 @@ def _absent(group: LaunchGroup, queues: Sequence[QueueFacts]) -> Finding:
     )  # fmt: skip
 
 
-def _of_bad_ends(queue: QueueFacts, recent: float) -> Iterator[Finding]:
+def _bad_end_findings(queue: QueueFacts, recent: float) -> Iterator[Finding]:
     """Findings about messages that came to a bad end of late, and about occurrences that were skipped."""
     span = format_duration(recent)
     if queue.died:
@@ -339,7 +344,7 @@ def _of_bad_ends(queue: QueueFacts, recent: float) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _of_waiting(queue: QueueFacts, serving: Sequence[LaunchGroup], alarm: float | None) -> Iterator[Finding]:
+def _waiting_findings(queue: QueueFacts, serving: Sequence[LaunchGroup], alarm: float | None) -> Iterator[Finding]:
     longest = max(LONG_WAIT, min((group.allowed for group in serving), default=0.0))
     waits_at_most = longest if alarm is None else alarm
     if queue.oldest_ready is not None and queue.oldest_ready > waits_at_most and not queue.paused:
@@ -356,7 +361,7 @@ def _of_waiting(queue: QueueFacts, serving: Sequence[LaunchGroup], alarm: float 
         )  # fmt: skip
 
 
-def _of_recurrences(facts: Facts, groups: Sequence[LaunchGroup], deserted: set[str]) -> Iterator[Finding]:
+def _recurrence_findings(facts: Facts, groups: Sequence[LaunchGroup], deserted: set[str]) -> Iterator[Finding]:
     there = {group.name for group in groups if not group.absent}
     for queue in facts.queues:
         listed = sum(each.queue == queue.name and each.error is not None for each in facts.recurrences)
@@ -393,7 +398,7 @@ def _seen_ago(group: LaunchGroup) -> str:
     return f"the last one {format_duration(group.seen)} ago{rate}"
 
 
-def of_handlers(facts: Facts) -> Iterator[Finding]:
+def handler_findings(facts: Facts) -> Iterator[Finding]:
     """Findings about messages that took longer, or less time, than an alarm of their handler allows."""
     at_work = {each.handler: each for launch in facts.launches for each in launch.get("working_on", ())}
     for handler, limits in facts.expected.duration_alarms.items():
@@ -412,7 +417,7 @@ def of_handlers(facts: Facts) -> Iterator[Finding]:
                 )  # fmt: skip
 
 
-def of_batches(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
+def batch_findings(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
     served = {queue for group in groups if group.role == "consumer" and not group.absent for queue in group.queues}
     for batch in facts.batches:
         if batch.overdue_by is not None and batch.overdue_by > BATCH_LATE:
@@ -431,17 +436,17 @@ def of_batches(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]
             )  # fmt: skip
 
 
-def of_launches(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
-    yield from _of_holes(facts)
+def launch_findings(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Finding]:
+    yield from _hole_findings(facts)
     for group in groups:
-        yield from _of_projects(group, facts.now)
+        yield from _project_findings(group, facts.now)
         recent = [each for each in group.launches[:JUDGED] if facts.now - each["started_ms"] < DAY * 1000]
         queues = ",".join(group.queues) or "all queues"
-        yield from _of_ends(group, recent, queues, facts.now)
+        yield from _end_findings(group, recent, queues, facts.now)
         if group.role == "consumer" and not group.absent:
-            yield from _of_overruns(recent, queues, facts.expected)
+            yield from _overrun_findings(recent, queues, facts.expected)
             if facts.expected.concerns(group.role, group.queues):
-                yield from _of_lengths(group, facts, queues)
+                yield from _length_findings(group, facts, queues)
 
 
 def unserved_times(facts: Facts) -> Iterator[str]:
@@ -453,7 +458,7 @@ def unserved_times(facts: Facts) -> Iterator[str]:
                 yield f"unserved by launches of {','.join(group.queues)}: {line}"
 
 
-def _of_holes(facts: Facts) -> Iterator[Finding]:
+def _hole_findings(facts: Facts) -> Iterator[Finding]:
     """Holes that have ended within the last hour, as long as a `launch_absent`: the hourly doctor finds each once."""
     for hole in holes_of(facts.launches, facts.now):
         is_recent = hole.until_ms is not None and facts.now - hole.until_ms < LATELY * 1000
@@ -465,7 +470,7 @@ def _of_holes(facts: Facts) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _of_projects(group: LaunchGroup, now: int) -> Iterator[Finding]:
+def _project_findings(group: LaunchGroup, now: int) -> Iterator[Finding]:
     """Projects that share a lease take each other's messages. Their launches come in turn: a new version of a project
     has another path and other handlers, too, but the old one comes no more."""
     projects: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
@@ -491,7 +496,7 @@ def _come_in_turn(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str,
     return bool(latest_first <= min(each[0]["started_ms"] for each in (one, other)))
 
 
-def _of_ends(group: LaunchGroup, recent: Sequence[Mapping[str, Any]], queues: str, now: int) -> Iterator[Finding]:
+def _end_findings(group: LaunchGroup, recent: Sequence[Mapping[str, Any]], queues: str, now: int) -> Iterator[Finding]:
     for reason, (name, what, fix) in ENDS.items():
         forced = [each for each in recent if each["stop_reason"] == reason]
         if not forced:
@@ -502,7 +507,7 @@ def _of_ends(group: LaunchGroup, recent: Sequence[Mapping[str, Any]], queues: st
             yield Finding(name, queues, f"launches of the {group.role} {what} ({queues})", value, fix)
 
 
-def _of_overruns(recent: Sequence[Mapping[str, Any]], queues: str, expected: Expected) -> Iterator[Finding]:
+def _overrun_findings(recent: Sequence[Mapping[str, Any]], queues: str, expected: Expected) -> Iterator[Finding]:
     judged = [each for each in recent if each["stop_reason"] is not None and each["stop_reason"] not in CUT_SHORT]
     known = [outlasted for each in judged if (outlasted := _outlasted(each)) is not None]
     target = expected.overrun_target or OVERRUN_TARGETS[_rule(judged[0]) if judged else LauncherRule.PARALLEL]
@@ -530,7 +535,7 @@ def _rule(launch: Mapping[str, Any]) -> LauncherRule:
     return LauncherRule(rule) if rule in OVERRUN_TARGETS else LauncherRule.PARALLEL
 
 
-def _of_lengths(group: LaunchGroup, facts: Facts, queues: str) -> Iterator[Finding]:
+def _length_findings(group: LaunchGroup, facts: Facts, queues: str) -> Iterator[Finding]:
     """Grace against the time between launches."""
     expected = facts.expected
     # Launches that end as soon as nothing is left are started by hand: how soon after each other tells nothing.

@@ -78,21 +78,21 @@ def metrics_of(inspector: Inspector) -> list[Metric]:
     lost = [Sample({"queue": each.name}, 0) for each in overview.queues]
     lost += [Sample({"queue": name}, 1) for name in overview.unreachable]
     batches = [
-        Sample({"queue": home, "state": state}, states.get(state, 0))
-        for home, states in sorted(inspector.batches().items())
+        Sample({"queue": batch_queue, "state": state}, states.get(state, 0))
+        for batch_queue, states in sorted(inspector.batches().items())
         for state in STATES
     ]
     return [
-        *_of_totals(totals),
-        *_of_queues(overview.queues),
+        *_totals_metrics(totals),
+        *_queue_metrics(overview.queues),
         Metric("batches", "gauge", "Batches that the store has now, by state.", batches),
         Metric("queue_unreachable", "gauge", "1 while the cluster node of this queue is lost, else 0.", lost),
         Metric("lease_held", "gauge", "1 while a launch of this role holds a lease, else 0.", held),
-        *_of_launches(launches),
+        *_launch_metrics(launches),
     ]
 
 
-def _of_totals(totals: Totals) -> list[Metric]:
+def _totals_metrics(totals: Totals) -> list[Metric]:
     settled = [
         Sample({"queue": queue, "handler": handler, "outcome": outcome}, count)
         for (queue, handler, outcome), count in sorted(totals.settled.items())
@@ -121,12 +121,12 @@ def _histogram(name: str, text: str, label: str, histograms: Mapping[str, Spans]
     return Metric(name, "histogram", text, samples)
 
 
-def _of_queues(queues: Sequence[QueueCounts]) -> list[Metric]:
+def _queue_metrics(queues: Sequence[QueueCounts]) -> list[Metric]:
     by_state = [
         Sample({"queue": each.name, "state": state.value}, getattr(each, state)) for each in queues for state in State
     ]
 
-    def of_each(name: str, text: str, values: list[float]) -> Metric:
+    def queue_metric(name: str, text: str, values: list[float]) -> Metric:
         samples = [Sample({"queue": each.name}, value) for each, value in zip(queues, values, strict=True)]
         return Metric(name, "gauge", text, samples)
 
@@ -134,21 +134,25 @@ def _of_queues(queues: Sequence[QueueCounts]) -> list[Metric]:
     wanted = [each.ready + each.overdue + age for each, age in zip(queues, oldest, strict=True)]
     return [
         Metric("messages", "gauge", "Messages that the store has now, by state.", by_state),
-        of_each("overdue_messages", "Scheduled messages whose due time has passed.", [each.overdue for each in queues]),
-        of_each(
+        queue_metric(
+            "overdue_messages", "Scheduled messages whose due time has passed.", [each.overdue for each in queues]
+        ),
+        queue_metric(
             "parked_messages",
             "Scheduled messages whose handler is paused, or unknown to all launches.",
             [each.parked for each in queues],
         ),
-        of_each("oldest_ready_seconds", "Time that the oldest ready message has waited; 0 if none is ready.", oldest),
-        of_each("queue_paused", "1 while the queue is paused, else 0.", [float(each.paused) for each in queues]),
-        of_each(
+        queue_metric(
+            "oldest_ready_seconds", "Time that the oldest ready message has waited; 0 if none is ready.", oldest
+        ),
+        queue_metric("queue_paused", "1 while the queue is paused, else 0.", [float(each.paused) for each in queues]),
+        queue_metric(
             "scale_out", "Ready and overdue messages, plus the seconds that the oldest ready one has waited.", wanted
         ),
     ]
 
 
-def _of_launches(launches: Sequence[Mapping[str, Any]]) -> list[Metric]:
+def _launch_metrics(launches: Sequence[Mapping[str, Any]]) -> list[Metric]:
     """Metrics of the last launch of each role and queue."""
     latest: dict[tuple[str, str], Mapping[str, Any]] = {}
     for launch in launches:

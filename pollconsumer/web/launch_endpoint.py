@@ -122,14 +122,16 @@ class LaunchEndpoint:
         *_, above, before, last = ("", "", *request.path.split("/"))
         if before == "messages":
             return {
-                "GET": _Route(("enqueue_token", "manage_token"), lambda: self._tell(request, last)),
+                "GET": _Route(("enqueue_token", "manage_token"), lambda: self._answer_state(request, last)),
                 "DELETE": _Route(("manage_token",), lambda: self._cancel(request, last)),
             }
         if (above, last) == ("messages", "rerun"):
             return {"POST": _Route(("manage_token",), lambda: self._rerun(request, before))}
         if before == "recurrences":
             return {
-                "GET": _Route(("manage_token",), lambda: WebAnswer(200, self._calls.ask(self._standing(last)))),
+                "GET": _Route(
+                    ("manage_token",), lambda: WebAnswer(200, self._calls.ask(self._recurrence_answer(last)))
+                ),
                 "PUT": _Route(("manage_token",), lambda: self._put(request, last), MAX_PAYLOAD_BYTES + 1),
                 "DELETE": _Route(("manage_token",), lambda: self._remove(last)),
             }
@@ -137,8 +139,8 @@ class LaunchEndpoint:
             return {"POST": _Route(("enqueue_token",), lambda: self._enqueue(request), MAX_PAYLOAD_BYTES + 1)}
         if last == "launch":
             # Whether a program of ours asks for a launch on demand, and no scheduler.
-            of_producer = request.headers.get("user-agent") == USER_AGENT
-            launch = _Route(("token",), lambda: self._starter.start(within, of_producer=of_producer))
+            by_producer = request.headers.get("user-agent") == USER_AGENT
+            launch = _Route(("token",), lambda: self._starter.start(within, by_producer=by_producer))
             return {"GET": launch, "POST": launch}
         return {}
 
@@ -161,19 +163,19 @@ class LaunchEndpoint:
         handle = enqueue_received(self._calls, _body(request))
         return WebAnswer(202, {"id": handle.id, "duplicate": handle.duplicate})
 
-    def _tell(self, request: WebRequest, message_id: str) -> WebAnswer:
+    def _answer_state(self, request: WebRequest, message_id: str) -> WebAnswer:
         """Tell the state of a message; who manages messages is told its times, error and result, too."""
         manages = _has(request, self._calls.settings().web, "manage_token")
         message = self._calls.look(_queue_of(request), message_id)
-        told = describe(message) | {"log": log_as_json(message)}
-        return WebAnswer(200, {name: told[name] for name in (*STATE, *(DETAILS if manages else ()))})
+        message_fields = describe(message) | {"log": log_as_json(message)}
+        return WebAnswer(200, {name: message_fields[name] for name in (*STATE, *(DETAILS if manages else ()))})
 
     def _cancel(self, request: WebRequest, message_id: str) -> WebAnswer:
         queue = _queue_of(request)
 
         def cancel(store: Store) -> dict[str, Any]:
             having = store.inspector.message(message_id, queue).queue
-            store.interventions.cancel(having, message_id)
+            store.actions.cancel(having, message_id)
             return {"id": message_id, "queue": having, "state": State.CANCELLED}
 
         return self._done(cancel)
@@ -188,16 +190,16 @@ class LaunchEndpoint:
 
         return self._done(rerun)
 
-    def _standing(self, name: str) -> Callable[[Store], dict[str, Any]]:
+    def _recurrence_answer(self, name: str) -> Callable[[Store], dict[str, Any]]:
         codec = self._calls.codec
         return lambda store: describe_recurrence(decoded_status(store.recurrences.find(name), codec))
 
     def _put(self, request: WebRequest, name: str) -> WebAnswer:
-        put, standing = received_put(self._calls, name, _body(request)), self._standing(name)
+        put, answer_of = received_put(self._calls, name, _body(request)), self._recurrence_answer(name)
 
         def do(store: Store) -> dict[str, Any]:
             store.recurrences.put([put])
-            return standing(store)
+            return answer_of(store)
 
         return self._done(do)
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from pollconsumer.core.news.events import Event, LaunchEnded
+from pollconsumer.core.events.events import Event, LaunchEnded
 from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
 from pollconsumer.store.client.own_descriptors import STANDARD, Opened
 
@@ -32,17 +32,17 @@ def telling_outcome(emit: Callable[[Event], None]) -> Callable[[Event], None]:
     except (ValueError, OverflowError, OSError):  # left in an environment: nobody waits for the outcome
         return emit
 
-    def tell(event: Event) -> None:
+    def write_outcome(event: Event) -> None:
         emit(event)
         if isinstance(event, LaunchEnded) and opened.is_open():
-            said = {"stop_reason": event.stop_reason, "handled": event.handled, "failed": event.failed}
+            outcome = {"stop_reason": event.stop_reason, "handled": event.handled, "failed": event.failed}
             with suppress(OSError):  # the request has ended
-                os.write(descriptor, json.dumps(said).encode())
+                os.write(descriptor, json.dumps(outcome).encode())
 
-    return tell
+    return write_outcome
 
 
-def has_told(descriptor: int) -> bool:
+def has_outcome(descriptor: int) -> bool:
     """Whether the launch at the other end of the pipe has told its end, or has closed it. By then its lease is
     released."""
     asked = select.poll()
@@ -50,11 +50,11 @@ def has_told(descriptor: int) -> bool:
     return bool(asked.poll(0))
 
 
-def told_outcome(descriptor: int) -> dict[str, Any] | None:
+def read_outcome(descriptor: int) -> dict[str, Any] | None:
     """What the launch at the other end of the pipe has told; None if it has told nothing. Called once it has ended."""
     os.set_blocking(descriptor, False)  # a process of a handler may hold the other end
     try:
-        told = os.read(descriptor, MOST_BYTES)
+        outcome = os.read(descriptor, MOST_BYTES)
     except BlockingIOError:
         return None
-    return json.loads(told) if told else None
+    return json.loads(outcome) if outcome else None

@@ -18,7 +18,7 @@ from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
 from pollconsumer.interface.settings.values import BESIDE_WINDOW, BUDGET
 from pollconsumer.runtime.system.watchdog import EXIT_CODE
 from pollconsumer.store.client.own_descriptors import above_standard
-from pollconsumer.web.launch_outcome import has_told, told_outcome
+from pollconsumer.web.launch_outcome import has_outcome, read_outcome
 from pollconsumer.web.web_exchange import WebAnswer, failure
 
 FOR_ANSWER = 0.5
@@ -49,10 +49,10 @@ class LaunchStarter:
         self._children: list[LaunchChild] = []
         """Those that have not ended: one that works, and others that exit."""
 
-    def start(self, within: float, *, of_producer: bool) -> WebAnswer:
+    def start(self, within: float, *, by_producer: bool) -> WebAnswer:
         """Start a launch, and answer when it has ended; at the latest after ``within`` seconds, or the budget of a
         request. Without a launch, if the one before is working: it keeps the lease, and looks for messages after its
-        release. While it exits, another is started. ``of_producer``: a producer asks for it, on demand. Raises as
+        release. While it exits, another is started. ``by_producer``: a producer asks for it, on demand. Raises as
         `LaunchChild`."""
         begun, settings = time.monotonic(), self._calls.settings()
         window = min(within, settings.web.budget) - (time.monotonic() - begun) - FOR_END - FOR_ANSWER
@@ -65,35 +65,35 @@ class LaunchStarter:
             if len(self._children) >= MOST_CHILDREN:
                 return failure(503, error=f"{MOST_CHILDREN} launches have not ended")
             try:
-                child = LaunchChild(settings, self._calls.place, window, of_producer=of_producer)
+                child = LaunchChild(settings, self._calls.location, window, by_producer=by_producer)
                 self._children.append(child)
             except OSError as error:
                 return failure(503, error=f"no process can be started: {error.strerror}")
-        code, told = child.wait(window + FOR_END)
+        code, outcome = child.wait(window + FOR_END)
         if code is None:
             return UNFINISHED
-        if code == 0 and told is not None:
-            return WebAnswer(200, told)
-        status, said = EXITS.get(code, (500, "the launch has failed"))
-        return failure(status, error=f"{said}; see the standard error of the web server", exit_code=code)
+        if code == 0 and outcome is not None:
+            return WebAnswer(200, outcome)
+        status, what = EXITS.get(code, (500, "the launch has failed"))
+        return failure(status, error=f"{what}; see the standard error of the web server", exit_code=code)
 
 
 class LaunchChild:
-    """The process. ``place``: of the application's store, where that is not the settings'. OSError if the system
+    """The process. ``location``: of the application's store, where that is not the settings'. OSError if the system
     refuses a process; ConfigurationError for a store that no other process can open."""
 
     def __init__(
-        self, settings: Settings, place: tuple[object, str | None], seconds: float, *, of_producer: bool
+        self, settings: Settings, location: tuple[object, str | None], seconds: float, *, by_producer: bool
     ) -> None:
-        """``seconds``: the launch's window. ``of_producer``: a producer has asked for it."""
-        environment = launch_environment(settings, place)
-        if of_producer:
+        """``seconds``: the launch's window. ``by_producer``: a producer has asked for it."""
+        environment = launch_environment(settings, location)
+        if by_producer:
             environment[DEMANDED_VARIABLE] = ON_DEMAND_BY_URL
         # Where a server runs a script for each request, standard output is the answer.
         output = subprocess.DEVNULL if sys.__stderr__ is None else STANDARD_ERROR
         with above_standard():  # whose places the process fills, where its server has none, as under FastCGI
-            told, telling = os.pipe()
-        self._told, self._reading, self._is_unawaited = os.fdopen(told, "rb", buffering=0), Lock(), False
+            outcome, telling = os.pipe()
+        self._outcome, self._reading, self._is_unawaited = os.fdopen(outcome, "rb", buffering=0), Lock(), False
         try:
             self._process = subprocess.Popen(
                 command_of(seconds, settings.web.linger),
@@ -106,7 +106,7 @@ class LaunchChild:
                 start_new_session=True,  # the server's own end does not end it
             )
         except BaseException:
-            self._told.close()
+            self._outcome.close()
             raise
         finally:
             os.close(telling)
@@ -115,11 +115,11 @@ class LaunchChild:
         """Whether its launch may still have the lease, and will look for messages once more: it has neither told its
         end nor exited."""
         with self._reading:
-            if not self._told.closed:
-                if not self.has_ended() and not has_told(self._told.fileno()):
+            if not self._outcome.closed:
+                if not self.has_ended() and not has_outcome(self._outcome.fileno()):
                     return True
                 if self._is_unawaited:
-                    self._told.close()
+                    self._outcome.close()
             return False
 
     def has_ended(self) -> bool:
@@ -133,8 +133,8 @@ class LaunchChild:
         except subprocess.TimeoutExpired:
             self._is_unawaited = True
             return None, None
-        with self._reading, self._told:
-            return code, told_outcome(self._told.fileno())
+        with self._reading, self._outcome:
+            return code, read_outcome(self._outcome.fileno())
 
 
 def command_of(seconds: float, linger: str) -> list[str]:

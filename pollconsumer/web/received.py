@@ -15,7 +15,7 @@ from pollconsumer.interface.api.recurrences import PutOptions, encoded_put, new_
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.api.slips import check_arguments, check_retry, refuse_handler
 from pollconsumer.runtime.new_messages import SendOptions, new_message
-from pollconsumer.store.recurrence_interventions import Put
+from pollconsumer.store.recurrence_actions import Put
 
 CALLBACKS = ("then", "failed")
 """Options whose values are no JSON."""

@@ -62,19 +62,19 @@ class Answer(Protocol):
 
 
 class WebAnswer(NamedTuple):
-    """An answer with the JSON object ``said`` as its content."""
+    """An answer with the JSON object ``json_fields`` as its content."""
 
     status: int
-    said: Mapping[str, Any]
+    json_fields: Mapping[str, Any]
     further: tuple[tuple[str, str], ...] = ()
     """Headers beside those of every answer."""
 
     def headers(self) -> list[tuple[str, str]]:
-        plain = [("Content-Type", "application/json"), ("Content-Length", str(len(self.content())))]
-        return [*plain, ("Cache-Control", "no-store"), *self.further]
+        basic = [("Content-Type", "application/json"), ("Content-Length", str(len(self.content())))]
+        return [*basic, ("Cache-Control", "no-store"), *self.further]
 
     def content(self) -> bytes:
-        return json.dumps(self.said).encode() + b"\n"
+        return json.dumps(self.json_fields).encode() + b"\n"
 
 
 def refusal(status: int, error: str, *further: tuple[str, str]) -> WebAnswer:
@@ -82,9 +82,9 @@ def refusal(status: int, error: str, *further: tuple[str, str]) -> WebAnswer:
     return WebAnswer(status, {"error": error}, further)
 
 
-def failure(status: int, **said: Any) -> WebAnswer:
+def failure(status: int, **json_fields: Any) -> WebAnswer:
     """An answer to what failed on our side; 503 asks the client to come again."""
-    return WebAnswer(status, said, (("Retry-After", str(RETRY_AFTER)),) if status == 503 else ())
+    return WebAnswer(status, json_fields, (("Retry-After", str(RETRY_AFTER)),) if status == 503 else ())
 
 
 def status_of(error: Exception, known: Mapping[type[PollConsumerError], S], otherwise: S) -> S:
@@ -262,9 +262,9 @@ def serve_lambda(
     try:
         request = _request_of(event)
     except (AttributeError, KeyError, TypeError, ValueError):
-        said = "no event of a function URL, or of an HTTP API with payload format 2.0"
-        log.warning("web: %s", said)
-        answered = refusal(400, said)
+        json_fields = "no event of a function URL, or of an HTTP API with payload format 2.0"
+        log.warning("web: %s", json_fields)
+        answered = refusal(400, json_fields)
     else:
         answered = answer(request, left)
     return {"statusCode": answered.status, "headers": dict(answered.headers()), "body": answered.content().decode()}

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from redis.cluster import RedisCluster
 
-from pollconsumer.store.brought_client import ClientCluster
 from pollconsumer.store.client.address import ClusterAddress, NodeAddresses
 from pollconsumer.store.client.cluster_nodes import Topology
 from pollconsumer.store.client.cluster_wire import ClusterWire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.server import TIME
+from pollconsumer.store.user_client import ClientCluster
 from tests.store.servers import Server
 
 if TYPE_CHECKING:
@@ -38,13 +38,13 @@ class TestedWire(ClusterWire):
         self,
         commands: Sequence[Command],
         *,
-        mend: Callable[[], object] | None = None,
+        on_repeat: Callable[[], object] | None = None,
         blocking: float = 0.0,
         parting: bool = True,
     ) -> list[Any]:
         if not commands or commands[0][0] not in OF_ALL_NODES:
             return super().all(
-                [TIME] if commands == [("PING",)] else commands, mend=mend, blocking=blocking, parting=parting
+                [TIME] if commands == [("PING",)] else commands, on_repeat=on_repeat, blocking=blocking, parting=parting
             )
         super().all([TIME])  # learns the nodes
         answers = [self._node(node).all(commands)[0] for node in self._topology.primaries()]

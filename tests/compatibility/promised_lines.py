@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import Dialect
+from pollconsumer.core.events.pings import RunEnd, first, last
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.news.pings import RunEnd, first, last
 from pollconsumer.core.window import StopReason
 
 if TYPE_CHECKING:

@@ -196,9 +196,9 @@ def test_a_record_gives_back_what_it_was_made_of(
     message = message._replace(digest=digest, headers=headers, lifetime=lifetime, rate_key=rate[0], rate=rate[1])
     sent = rows.new_record(message)
     record = sent[:4] + rows.pack6(accepted) + sent[4:]
-    *stored, options, expires, sequel = rows.content(record)
+    *stored, options, expires, continuation = rows.content(record)
     assert stored == [handler, payload]
-    assert (expires, sequel) == (lifetime, b"")
+    assert (expires, continuation) == (lifetime, b"")
     assert (decoded_options(options)[0].headers if options else None) == headers
     assert record[:1] == (b"B" if digest or headers or lifetime or rate[0] else b"A")
     read = rows.read_record(record)

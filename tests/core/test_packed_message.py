@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from pollconsumer.core.messages.continuation import FIELDS, UNPACKABLE, packed, sound, unpacked
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import Malformed
-from pollconsumer.core.messages.sequel import UNPACKABLE, packed, sound, unpacked
 from tests.store.acting import message
 
-WHOLE = NewMessage._field_defaults | packed(message("id"))
+DEFAULTS = NewMessage._field_defaults
+WHOLE = {name: DEFAULTS[field] for name, field in FIELDS.items() if field in DEFAULTS} | packed(message("id"))
 TEXTS = [name for name, value in WHOLE.items() if isinstance(value, str)]
 NUMBERS = [name for name, value in WHOLE.items() if isinstance(value, int) and not isinstance(value, bool)]
 
@@ -32,8 +33,8 @@ def test_a_number_that_is_none_is_refused(field: str, value: object) -> None:
         unpacked(WHOLE | {field: value})
 
 
-@pytest.mark.parametrize("sequel", ["{", "7", "[]", '{"batch": 7}', '{"links": {}}', '{"then": {"id": 7}}'])
-def test_a_message_whose_sequel_is_none_is_refused(sequel: str) -> None:
+@pytest.mark.parametrize("continuation", ["{", "7", "[]", '{"batch": 7}', '{"links": {}}', '{"then": {"id": 7}}'])
+def test_a_message_whose_sequel_is_none_is_refused(continuation: str) -> None:
     assert sound(packed(message("id"))) == message("id")
     with pytest.raises(Malformed):
-        sound(packed(message("id")) | {"sequel": sequel})
+        sound(packed(message("id")) | {"sequel": continuation})

@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 import pytest
 
 from pollconsumer.core.choices import Dialect
-from pollconsumer.core.news.events import LaunchEnded
-from pollconsumer.core.news.pings import Ping, dialect_of, ending_of, first, last
+from pollconsumer.core.events.events import LaunchEnded
+from pollconsumer.core.events.pings import Ping, dialect_of, ending_of, first, last
 from pollconsumer.core.notation.text import check_address
 
 RUN = "0e0dd2a3-8d29-4a0b-a8b5-93c4e2a1ab11"

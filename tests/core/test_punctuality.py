@@ -28,8 +28,8 @@ BUSYBOX = Found("busybox", LauncherRule.DROP, REAPED_LATE)
 SECONDS = st.floats(0, 100)
 
 
-def entry(offset: object = None, leaving: object = None, lineage: str = f"{MAIL}:0") -> bytes:
-    return json.dumps({"lineage": lineage, "launch_offset_seconds": offset, "exit_seconds": leaving}).encode()
+def entry(offset: object = None, leaving: object = None, lease_name: str = f"{MAIL}:0") -> bytes:
+    return json.dumps({"lineage": lease_name, "launch_offset_seconds": offset, "exit_seconds": leaving}).encode()
 
 
 def learned(entries: list[bytes], group: str) -> Punctuality:

@@ -20,8 +20,8 @@ from pollconsumer.core.recurrence import (
     ON_TIME,
     Recurrence,
     Tick,
-    of_json,
     offset_of,
+    recurrence_from_json,
     tick,
     tick_after_end,
 )
@@ -152,10 +152,10 @@ def test_a_definition_with_a_monitor_is_read_back_and_one_without_is_as_it_was_b
     plain = Recurrence("n", "h", every=60, at_run_time=at_run_time)
     watched = replace(plain, ping="https://h/SECRET")
     assert "ping" not in text(plain)
-    assert of_json(text(watched), "n") == watched
+    assert recurrence_from_json(text(watched), "n") == watched
     assert "SECRET" not in repr(watched)
     with pytest.raises(ValueError, match="write https://HOST"):
-        of_json(text(replace(plain, ping="ftp://h/SECRET")), "n")
+        recurrence_from_json(text(replace(plain, ping="ftp://h/SECRET")), "n")
 
 
 AFTER_END = Recurrence("x", "x", every=60.0, after=After.END)
@@ -215,12 +215,12 @@ def test_from_when_a_period_counts_is_part_of_the_rule_and_told_to_no_version_th
         of_end = replace(AFTER_END, at_run_time=put)
         stored = [each.as_put()[0] if put else each.as_json() for each in (plain, of_end)]
         assert ["after" in each for each in stored] == [False, True]
-        assert [of_json(each, "x") for each in stored] == [plain, of_end]
+        assert [recurrence_from_json(each, "x") for each in stored] == [plain, of_end]
     assert plain.as_put()[1] != of_end.as_put()[1]
     with pytest.raises(ValueError, match="after is end, which needs every"):
-        of_json(replace(AFTER_END, every=None, cron="* * * * *").as_json())
+        recurrence_from_json(replace(AFTER_END, every=None, cron="* * * * *").as_json())
     with pytest.raises(ValueError, match="after is 'start'"):
-        of_json(AFTER_END.as_json().replace('"end"', '"start"'))
+        recurrence_from_json(AFTER_END.as_json().replace('"end"', '"start"'))
 
 
 @given(
@@ -276,12 +276,12 @@ def test_an_offset_is_part_of_the_rule_and_told_to_no_version_that_knows_none() 
         later = replace(plain, offset=3000)
         stored = [each.as_put()[0] if put else each.as_json() for each in (plain, later)]
         assert ["offset" in each for each in stored] == [False, True]
-        assert [of_json(each, "x") for each in stored] == [plain, later]
+        assert [recurrence_from_json(each, "x") for each in stored] == [plain, later]
     assert plain.as_put()[1] != later.as_put()[1]
     assert (plain.rule, later.rule) == ("every 1m", "every 1m, 3s later")
     for wrong in ('"3"', "-1", "1.5", "86400000", "true"):
         with pytest.raises(ValueError, match="offset is"):
-            of_json(later.as_put()[0].replace("3000", wrong), "x")
+            recurrence_from_json(later.as_put()[0].replace("3000", wrong), "x")
 
 
 OPTIONS = st.fixed_dictionaries(
@@ -304,7 +304,7 @@ def test_options_of_messages_come_back_from_a_definition_and_reach_each_message(
 ) -> None:
     rule = Recurrence("x", "x", every=60.0, options=options, headers=headers, at_run_time=put)
     stored = rule.as_put()[0] if put else rule.as_json()
-    assert of_json(stored, "x") == rule
+    assert recurrence_from_json(stored, "x") == rule
     assert [name in stored for name in ("options", "headers")] == [bool(options), bool(headers)]
     message = rule.message(b"{}")
     assert message.lifetime == round(options.get("expires", 0) * 1000)
@@ -332,4 +332,4 @@ def test_options_that_cannot_be_meant_make_a_definition_unreadable(options: str,
     for rule in (Recurrence("x", "x", every=60.0), Recurrence("x", "x", every=60.0, at_run_time=True)):
         stored = rule.as_put()[0] if rule.at_run_time else rule.as_json()
         with pytest.raises(ValueError, match=said):
-            of_json(f'{stored[:-1]},"options":{options}}}', "x")
+            recurrence_from_json(f'{stored[:-1]},"options":{options}}}', "x")

@@ -38,7 +38,7 @@ KINDS = {"plain": Kind(), "mixed": Kind(SCHEDULED, LASTING, LASTS), "brief": Kin
 
 
 def main() -> None:
-    """Produce until told to stop; returns after the message in hand was accepted."""
+    """Produce until told to stop; returns after the message in flight was accepted."""
     accepted, kind = Path(sys.argv[1]), KINDS[sys.argv[2]]
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopped.set())

@@ -47,7 +47,8 @@ LOOK_EVERY = 0.01
 
 
 class Kill(NamedTuple):
-    """``at`` in seconds since the epoch; ``pid`` 0 where it is the embedded server; ``messages`` that were in hand."""
+    """``at`` in seconds since the epoch; ``pid`` 0 where it is the embedded server; ``messages`` that were in
+    flight."""
 
     what: str
     at: float
@@ -188,17 +189,17 @@ def kill_consumer(place: CronPlace, watch: Watch) -> Kill:
     """kill -9 in the middle of a message that lasts."""
     consumer = alive(watch, "consumer")
 
-    def in_hand(since: float) -> frozenset[int]:
+    def in_flight(since: float) -> frozenset[int]:
         """Messages that it has started at least ``since`` seconds ago, and not ended."""
         notes = [note for note in read_notes(place.directory / "handled") if note.pid == consumer.pid]
         started = {note.sequence for note in notes if note.mark == "start" and time.time() - note.at >= since}
         return frozenset(started - {note.sequence for note in notes if note.mark == "end"})
 
-    wait_for(lambda: bool(in_hand(since=5 * LOOK_EVERY)), MINUTE / 4)
+    wait_for(lambda: bool(in_flight(since=5 * LOOK_EVERY)), MINUTE / 4)
     os.kill(consumer.pid, signal.SIGKILL)
     at = time.time()
     wait_for(lambda: consumer.ended is not None, QUIET)
-    return Kill("consumer", at, consumer.pid, in_hand(since=0.0))
+    return Kill("consumer", at, consumer.pid, in_flight(since=0.0))
 
 
 def kill_mover(_: CronPlace, watch: Watch) -> Kill:

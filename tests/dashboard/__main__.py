@@ -43,7 +43,7 @@ PAGES = {
     "search": "search?header=customer%3D1",
     "day": "past?of=day",
     "week": "past?of=week",
-    "interventions": "interventions",
+    "audit": "audit",
     "batch": f"batch?queue={HOME}&id=b",
 }
 """Further pages of the bad hour."""

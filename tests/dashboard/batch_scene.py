@@ -18,7 +18,7 @@ SIDE = "side"
 
 
 def a_batch(wire: Wire, namespace: str = NAMESPACE) -> OneBatch:
-    """Closed: of four members one is completed, one is dead, and two are outstanding, one of these in hand."""
+    """Closed: of four members one is completed, one is dead, and two are outstanding, one of these in flight."""
     batch = OneBatch(RedisStore(wire, namespace))
     batch.add(*(member(number, SIDE) for number in range(3)), member(3, OTHER))
     batch.close(4)

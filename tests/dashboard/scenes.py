@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.durations import Histogram
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.leases import write_histogram
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import _BLANK
@@ -106,8 +106,8 @@ def usual(scene: Scene) -> None:
     scene.completed("mail", 9000, handler="mail.send", waited=0.02, late=0.004)
     scene.completed("reports", 108, handler="report.build", waited=12.0)
     scene.durations(**{"mail.send": 0.08, "report.build": 20.0})
-    in_hand = [message(f"now-{n}", handler="mail.send", payload=b'{"to": "grace@example.org"}') for n in range(3)]
-    scene.store.enqueue(in_hand)
+    in_flight = [message(f"now-{n}", handler="mail.send", payload=b'{"to": "grace@example.org"}') for n in range(3)]
+    scene.store.enqueue(in_flight)
     Launch(scene.store).reserve(3)
     later = [message(f"later-{n}", handler="mail.send", delay=MINUTE * (n + 2)) for n in range(14)]
     scene.store.enqueue(later)
@@ -152,7 +152,7 @@ def bad_hour(scene: Scene) -> None:
     scene.store.enqueue([message(f"waiting-{n}", handler="mail.send") for n in range(700)])
     launch.reserve(2)
     scene.store.enqueue([message(f"report-{n}", queue="reports", handler="report.build") for n in range(12)])
-    Interventions(scene.wire, scene.namespace).pause("reports", paused=True)
+    MessageActions(scene.wire, scene.namespace).pause("reports", paused=True)
     scene.recurrences("mail", check={"handler": "check", "every": 60.0})
 
 

@@ -16,12 +16,12 @@ from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorde
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.dashboard.access import HEADERS, LIVE
-from pollconsumer.dashboard.excerpts import Letters, Sweep, Wanted, mark_of
+from pollconsumer.dashboard.excerpts import Letters, Sweep, Wanted, error_key_of
 from pollconsumer.dashboard.page_actions import SWEEP_WITHIN
 from pollconsumer.dashboard.server import LONGEST_FORM
+from pollconsumer.store.actions import HandlerPauses, MessageActions
 from pollconsumer.store.audit_log import acting_as, note
 from pollconsumer.store.client.wire import ServerWire, Wire
-from pollconsumer.store.interventions import HandlerPauses, Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.recurrences import LaunchRecurrences
 from pollconsumer.store.store import Store
@@ -62,7 +62,7 @@ def crawled(client: TestClient) -> dict[str, Document]:
         ["./"],
         Counter(
             {"./": 1, "search": 1}
-            | dict.fromkeys(("queue", "message", "handler", "recurrence", "dead", "past", "interventions"), 12)
+            | dict.fromkeys(("queue", "message", "handler", "recurrence", "dead", "past", "audit"), 12)
         ),
     )
     while ahead:
@@ -123,7 +123,7 @@ def test_every_link_leads_to_a_page(scene: Scene, wire: Wire) -> None:
     usual(scene)
     pages = crawled(browser(wire))
     kinds = {address.partition("?")[0] for address in pages}
-    assert kinds == {"./", "queue", "message", "handler", "recurrence", "past", "interventions", "search"}
+    assert kinds == {"./", "queue", "message", "handler", "recurrence", "past", "audit", "search"}
     assert len(pages) > 24
 
 
@@ -181,7 +181,7 @@ def test_text_of_others_is_shown_and_does_nothing(wire: Wire) -> None:
     client = browser(wire)
     pages = crawled(client)
     kinds = {address.partition("?")[0] for address in pages}
-    assert kinds == {"./", "queue", "message", "handler", "recurrence", "dead", "past", "interventions", "search"}
+    assert kinds == {"./", "queue", "message", "handler", "recurrence", "dead", "past", "audit", "search"}
     for page in pages.values():
         for tag, attributes in page.elements:
             assert tag not in ("script", "iframe", "object", "base", "style")
@@ -292,7 +292,7 @@ def test_the_page_of_a_message_shows_its_steps_and_signals(wire: Wire) -> None:
         StepEntry(2, 2, as_recorded(Step("approved", 1, None, HOUR)), "approved"),
     ):
         store.record(launch.claim, reservation, entry)
-    Interventions(wire, NAMESPACE).signal(reservation.queue, "a", "other", "value")
+    MessageActions(wire, NAMESPACE).signal(reservation.queue, "a", "other", "value")
     text = Document(browser(wire).get("/message?id=a").text).text
     for shown in ('{"receipt": "<7>"}', "until 1970-01-01 01:00:00", "waits for signal", "signal other"):
         assert shown in text
@@ -438,12 +438,12 @@ def test_an_action_does_what_the_command_does(wire: Wire) -> None:
     send("handler?name=handler", "resume_handler")
     assert not found.handler("handler").paused
     send("recurrence?name=tick", "pause_recurrence")
-    assert found.recurrence("tick").standing.paused
+    assert found.recurrence("tick").status.paused
     send("recurrence?name=tick", "resume_recurrence")
-    assert not found.recurrence("tick").standing.paused
+    assert not found.recurrence("tick").status.paused
     send("recurrence?name=tick", "remove_recurrence")
     assert found.front().recurrences == []
-    noted = [each.what for each in found.interventions().interventions]
+    noted = [each.what for each in found.audit().audit]
     assert noted == [
         "remove",
         "resume",
@@ -477,7 +477,7 @@ ALL_OF = [
     ("dead?queue=mail", 600, 300),
     ("dead?handler=handler1", 450, 450),
     ("dead?queue=mail&handler=handler0", 300, 600),
-    (f"dead?error={mark_of('Error2')}", 300, 600),
+    (f"dead?error={error_key_of('Error2')}", 300, 600),
     ("./", 150, 750),  # of a handler with the same error
 ]
 
@@ -529,7 +529,7 @@ def test_what_cannot_be_redriven_is_said_and_does_not_hold_up_the_rest(wire: Wir
 def test_letters_that_die_again_meanwhile_are_not_redriven_for_ever(wire: Wire) -> None:
     letters(wire, mail=450)
     store = RedisStore(wire, NAMESPACE)
-    interventions, again = Interventions(wire, NAMESPACE), Launch(store)
+    interventions, again = MessageActions(wire, NAMESPACE), Launch(store)
 
     def redrive(queue: str, ids: list[str]) -> list[str]:
         done = interventions.redrive(queue, ids)
@@ -631,6 +631,6 @@ def test_a_form_is_shown_only_for_what_is_possible(wire: Wire) -> None:
 def test_what_was_done_to_a_handler_names_no_queue(wire: Wire) -> None:
     with acting_as("ada"):
         HandlerPauses(wire, NAMESPACE).pause("mail.send")
-    page = seen(browser(wire), "/interventions")
+    page = seen(browser(wire), "/audit")
     assert "pause – mail.send" in " ".join(page.text.split())
     assert not [link for link in page.links() if link.startswith("queue")]

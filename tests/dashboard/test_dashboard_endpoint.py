@@ -130,7 +130,7 @@ def test_who_may_act_cancels_a_message_and_is_told(client: httpx.Client) -> None
     assert answer.status_code == 303
     page = seen(client, "ada", answer.headers["location"])
     assert "Cancelled: a" in page.text
-    noted = " ".join(seen(client, "bob", "interventions").text.split())
+    noted = " ".join(seen(client, "bob", "audit").text.split())
     assert "names ada " in noted
     assert " cancel mail a " in noted
     assert "cancelled" in page.text

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_actions import Recurrences
 from tests.conftest import NAMESPACE
 from tests.dashboard.batch_scene import a_batch
 from tests.dashboard.chromium import MISSING, Chromium

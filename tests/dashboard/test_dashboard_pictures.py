@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.durations import Histogram
 from pollconsumer.core.lifecycle import Timestamps
-from pollconsumer.dashboard.drawings import Drawn, drawn, of_completions, of_durations
+from pollconsumer.dashboard.drawings import Drawn, completion_charts, drawn, durations_drawn
 from pollconsumer.dashboard.excerpts import Completions
 from pollconsumer.store.reading.ledger import _BLANK
 from tests.dashboard.pages import Document
@@ -130,7 +130,7 @@ def test_throughput_is_that_of_each_minute_and_waits_are_its_shortest_to_its_lon
     samples = [
         Timestamps(due_at=at - 3000, enqueued_at=at - 2000, reserved_at=at - 1000, completed_at=at) for at in instants
     ]
-    charts = of_completions([Completions(instants, [*range(1, 61)], samples)], NOW)
+    charts = completion_charts([Completions(instants, [*range(1, 61)], samples)], NOW)
     assert [chart.title for chart in charts] == [
         "completed per minute", "waited for a launch", "became ready after their due time",
     ]  # fmt: skip
@@ -142,13 +142,13 @@ def test_throughput_is_that_of_each_minute_and_waits_are_its_shortest_to_its_lon
 
 
 def test_nothing_completed_is_no_picture() -> None:
-    assert of_completions([Completions()], NOW) == []
+    assert completion_charts([Completions()], NOW) == []
 
 
 def test_a_handlers_durations_are_bars() -> None:
     histogram = Histogram()
     for duration in [0.1] * 90 + [2.0] * 10:
         histogram.add(duration)
-    image = of_durations(histogram)
+    image = durations_drawn(histogram)
     assert [box[3] for box in Document(str(image.image)).boxes("work")] == [90.0, 10.0]
     assert image.top == "90"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.dashboard import page_server
-from pollconsumer.dashboard.access import PageAnswer, TokenAccess, plain_answer
+from pollconsumer.dashboard.access import PageAnswer, TokenAccess, text_answer
 from pollconsumer.dashboard.page_server import PageServer, listen
 from pollconsumer.runtime.system.own_threads import Started
 from tests.dashboard.pages import TOKEN, answers
@@ -151,7 +151,7 @@ def test_a_form_that_is_broken_off_does_nothing() -> None:
 
     def answer(request: WebRequest) -> PageAnswer:
         asked.append(request.read(100))
-        return plain_answer("done", 200)
+        return text_answer("done", 200)
 
     with running(answer) as port:
         with connected(port, post(900) + b"what=purge_all") as client:
@@ -171,7 +171,7 @@ class Held:
     def answer(self, _: WebRequest) -> PageAnswer:
         self.begun.release()
         assert self.goes_on.wait(PATIENCE)
-        return plain_answer("done", 200)
+        return text_answer("done", 200)
 
 
 def test_more_requests_than_are_answered_at_one_time_are_asked_to_come_again() -> None:

@@ -1,4 +1,4 @@
-"""A launch whose primary is replaced while it has a message in hand."""
+"""A launch whose primary is replaced while it has a message in flight."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from redis import sentinel
 
-from pollconsumer.store.brought_client import brought
 from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.user_client import supplied_client
 from tests.failovers.servers import SERVICE
 from tests.store.servers import Server
 
@@ -37,7 +37,7 @@ def client_module(trio: Trio) -> str:
 def sentinel_server(trio: Trio, namespace: str, *, by_client: bool = False) -> Server:
     if not by_client:
         return Server(lambda patience, greet: ServerWire(trio.url, patience, greet=greet), trio.url)
-    connect = brought(Sentinel(_places(trio)).master_for(SERVICE, decode_responses=True)).connecting(namespace)
+    connect = supplied_client(Sentinel(_places(trio)).master_for(SERVICE, decode_responses=True)).connecting(namespace)
     return Server(lambda patience, greet: connect(patience, greet=greet), trio.url)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from pollconsumer.core.messages.sequel import member_of
+from pollconsumer.core.messages.continuation import member_of
 from pollconsumer.store.reading.batch_reader import COMPLETED, DEAD, FIRST_ADDED, OTHERWISE
 from tests.faults.about_messages import stood_still
 from tests.faults.handlers_known import BULK, UNCHARGED

@@ -29,11 +29,11 @@ def fences_rise(history: History) -> Iterator[str]:
     fences = [each.fence for each in history.leases]
     for fence in {each for each in fences if fences.count(each) > 1}:
         yield f"fence {fence} was given twice"
-    by_lineage = sorted(history.leases, key=lambda each: each.lineage)  # in the order of the ledger
-    for lineage, leases in groupby(by_lineage, key=lambda each: each.lineage):
+    by_lease_name = sorted(history.leases, key=lambda each: each.lease_name)  # in the order of the ledger
+    for lease_name, leases in groupby(by_lease_name, key=lambda each: each.lease_name):
         for one, other in pairwise(leases):
             if other.fence <= one.fence and other.acquired != one.acquired:
-                yield f"{lineage}: fence {other.fence} follows {one.fence}"
+                yield f"{lease_name}: fence {other.fence} follows {one.fence}"
 
 
 def no_process_stays(history: History) -> Iterator[str]:

@@ -97,7 +97,7 @@ def attempts_do_not_overlap(history: History) -> Iterator[str]:
 
     (Fences rise along a line of holders. Another group's launch, or another instance, may have begun earlier or later.)
     """
-    lines = {each.fence: each.lineage for each in history.leases}
+    lines = {each.fence: each.lease_name for each in history.leases}
     for (_, name), executions in history.of_message().items():
         for before, after in pairwise(executions):
             of_one_line = lines.get(before.fence) == lines.get(after.fence)
@@ -112,7 +112,7 @@ def attempts_do_not_overlap(history: History) -> Iterator[str]:
 def no_stale_write_is_accepted(history: History) -> Iterator[str]:
     """7. The row of a message carries the highest fence, along its line of holders, under which it was handled."""
     executions = history.of_message()
-    lines = {each.fence: each.lineage for each in history.leases}
+    lines = {each.fence: each.lease_name for each in history.leases}
     for message in history.stored:
         ours = [each.fence for each in executions.get((message.queue, message.id), [])]
         highest = max((fence for fence in ours if lines.get(fence) == lines.get(message.fence)), default=0)

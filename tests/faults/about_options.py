@@ -59,7 +59,7 @@ def what_is_replaced_begins_anew(history: History) -> Iterator[str]:
 
 
 def a_key_until_the_start_is_held_no_longer(history: History) -> Iterator[str]:
-    """35. No message is the duplicate of one in hand, where its key is held until the start alone."""
+    """35. No message is the duplicate of one in flight, where its key is held until the start alone."""
     executions = history.of_message()
     stored = {(each.queue, each.id): each for each in history.stored}
     for each in history.operations:

@@ -3,7 +3,7 @@
 _FENCES_RISE = (
     "acquire: fence above all earlier ones",
     "acquire: fence above all that the launch has seen",
-    "marks: the mark rises",
+    "watermarks: the mark rises",
 )
 COVERING: dict[str, tuple[tuple[str, ...], ...]] = {
     "a stale launch that completes changes nothing": (("step: fence compare", "settle: row compare, completed"),),
@@ -54,7 +54,7 @@ COVERING: dict[str, tuple[tuple[str, ...], ...]] = {
         ("recur: fence compare", "occurrences: id of the occurrence", "recur: instant compare"),
     ),
     "what a stale mover could not read goes on where another could": (
-        ("set_aside: fence compare", "set_aside: instant compare"),
+        ("quarantine: fence compare", "quarantine: instant compare"),
     ),
     "what another owner defines stays": (
         ("define: absent after a day", "define: removed by its owner alone"),

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.continuation import member_of
 from pollconsumer.core.messages.message import REPLACES
-from pollconsumer.core.messages.sequel import member_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -182,7 +182,7 @@ class HandlerPause(NamedTuple):
 class Lease(NamedTuple):
     """A launch's tenure of a lease, from the ledger; ``acquired`` in epoch ms."""
 
-    lineage: str
+    lease_name: str
     fence: int
     acquired: int
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from redis import exceptions
 
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.reading.inspector import Inspector
 from tests.faults.history import HandlerPause
 from tests.faults.installation import NAMESPACE
@@ -114,7 +114,7 @@ class Nemesis:
         self._command("CONFIG", "SET", "maxmemory", "0")
         wire = self._installation.server.wire()
         for queue in Inspector(wire, NAMESPACE).queues():
-            Interventions(wire, NAMESPACE).pause(queue, paused=False)
+            MessageActions(wire, NAMESPACE).pause(queue, paused=False)
         wire.close()
 
     # Whom

@@ -21,9 +21,9 @@ from benchmarks.place import info
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import encode_payload
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.wire import ServerWire
-from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.queues.producer import Producer
 from tests.site import Launch, Site
 
@@ -92,7 +92,7 @@ class Orders:
         try:
             self._site.command("store", "start")
             wire = ServerWire(f"unix://{self._site.socket}", lambda: Budget(10.0))
-            producer, signals = Producer(wire, NAMESPACE), Interventions(wire, NAMESPACE)
+            producer, signals = Producer(wire, NAMESPACE), MessageActions(wire, NAMESPACE)
             until, launch = time.monotonic() + self._seconds, None
             while time.monotonic() < until:
                 if launch is None or launch.poll() is not None:
@@ -130,7 +130,7 @@ class Orders:
             self._ids.append(name)
 
     @staticmethod
-    def _signal(signals: Interventions, name: str) -> None:
+    def _signal(signals: MessageActions, name: str) -> None:
         with suppress(BadData):  # it is completed
             signals.signal("default", name, "approved", name)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.producer import Origin
 from pollconsumer.store.records import rows
@@ -151,14 +151,14 @@ def _what_is_recovered_twice_is_handed_out_once(store: RedisStore) -> bool:
     store.enqueue([message("a")])
     Launch(store).reserve()
     Launch(store, fence=2)
-    store.upkeep.recover(QUEUE)
+    store.maintenance.recover(QUEUE)
     return _handed_out(store, fence=2) == ["a"]
 
 
 def _what_a_live_launch_has_is_no_orphan(store: RedisStore) -> bool:
     store.enqueue([message("a")])
     Launch(store).reserve(lasts_ms=0)
-    store.upkeep.recover(QUEUE, [b"1"])
+    store.maintenance.recover(QUEUE, [b"1"])
     return Launch(store, fence=2, slot=1).reserve() == []
 
 
@@ -175,14 +175,14 @@ def _what_was_begun_for_the_only_time_is_not_handed_out_again(store: RedisStore)
     store.enqueue([message("a")])
     launch = Launch(store)
     launch.begin(launch.reserve()[0])
-    store.give_up(launch.claim, QUEUE, [])
+    store.requeue(launch.claim, QUEUE, [])
     return _handed_out(store, fence=2) == []
 
 
 def _what_is_cancelled_is_not_handed_out(store: RedisStore) -> bool:
     store.enqueue([message("a"), message("b", priority=1)])
     for name in ("a", "b"):
-        Interventions(store.wire, NAMESPACE).cancel(QUEUE, name)
+        MessageActions(store.wire, NAMESPACE).cancel(QUEUE, name)
     return _handed_out(store) == []
 
 
@@ -191,7 +191,7 @@ def _what_is_in_hand_is_not_cancelled(store: RedisStore) -> bool:
     launch = Launch(store)
     reserved = launch.reserve()
     with suppress(BadData):
-        Interventions(store.wire, NAMESPACE).cancel(QUEUE, "a")
+        MessageActions(store.wire, NAMESPACE).cancel(QUEUE, "a")
     return launch.complete(*reserved).stale == []
 
 
@@ -200,7 +200,7 @@ def _what_is_redriven_twice_is_handed_out_once(store: RedisStore) -> bool:
     launch = Launch(store)
     launch.settle(die(launch.reserve()[0]))
     for _ in range(2):
-        Interventions(store.wire, NAMESPACE).redrive(QUEUE, ["a"])
+        MessageActions(store.wire, NAMESPACE).redrive(QUEUE, ["a"])
     return _handed_out(store) == ["a"]
 
 
@@ -215,7 +215,7 @@ def _a_key_of_what_has_ended_is_free(store: RedisStore) -> bool:
 
 def _a_key_of_what_is_cancelled_is_free(store: RedisStore) -> bool:
     store.enqueue([message("a", key="k")])
-    Interventions(store.wire, NAMESPACE).cancel(QUEUE, "a")
+    MessageActions(store.wire, NAMESPACE).cancel(QUEUE, "a")
     return store.enqueue([message("b", key="k")])[0].id == "b"
 
 
@@ -239,7 +239,7 @@ def _who_took_over_a_key_keeps_it(store: RedisStore) -> bool:
 
 def _recurrence(store: RedisStore, mover: Claim) -> Looking:
     look = Looking(store)
-    store.upkeep.announce(mover, QUEUE)
+    store.maintenance.announce(mover, QUEUE)
     store.wire.command("HSET", look.key("recurrences"), "hourly", "{}")
     store.wire.command("ZADD", look.key("next_instants"), HOUR, "hourly")
     return look
@@ -247,9 +247,9 @@ def _recurrence(store: RedisStore, mover: Claim) -> Looking:
 
 def _recur(store: RedisStore, mover: Claim) -> None:
     record = rows.new_record(NewMessage("", QUEUE, "handler", b"{}"))
-    arguments = [mover.lineage, mover.fence, "hourly", HOUR, 2 * HOUR, 0, 0, "", "{}", "hourly@1", HOUR, record]
+    arguments = [mover.lease_name, mover.fence, "hourly", HOUR, 2 * HOUR, 0, 0, "", "{}", "hourly@1", HOUR, record]
     script = store.wire.scripts["recur"]
-    store.wire.call(script, store.keys.of_script(script, QUEUE), arguments)
+    store.wire.call(script, store.keys.names_for(script, QUEUE), arguments)
 
 
 def _an_instant_seen_twice_is_enqueued_once(store: RedisStore) -> bool:
@@ -264,7 +264,7 @@ def _an_instant_seen_twice_is_enqueued_once(store: RedisStore) -> bool:
 def _an_instant_that_a_stale_mover_has_seen_too_is_enqueued_once(store: RedisStore) -> bool:
     stale, mover = (Claim("mover::0", fence, "mover:") for fence in ("1", "2"))
     look = _recurrence(store, stale)
-    store.upkeep.announce(mover, QUEUE)
+    store.maintenance.announce(mover, QUEUE)
     _recur(store, mover)
     with suppress(LeaseLost):
         _recur(store, stale)
@@ -274,12 +274,12 @@ def _an_instant_that_a_stale_mover_has_seen_too_is_enqueued_once(store: RedisSto
 def _what_a_stale_mover_could_not_read_goes_on_where_another_could(store: RedisStore) -> bool:
     stale, mover = (Claim("mover::0", fence, "mover:") for fence in ("1", "2"))
     look = _recurrence(store, stale)
-    store.upkeep.announce(mover, QUEUE)
+    store.maintenance.announce(mover, QUEUE)
     _recur(store, mover)
-    script = store.wire.scripts["set_aside"]
+    script = store.wire.scripts["quarantine"]
     with suppress(LeaseLost):
-        keys = store.keys.of_script(script, QUEUE)
-        store.wire.call(script, keys, [stale.lineage, stale.fence, "hourly", HOUR])
+        keys = store.keys.names_for(script, QUEUE)
+        store.wire.call(script, keys, [stale.lease_name, stale.fence, "hourly", HOUR])
     return look.score("next_instants", "hourly") == 2 * HOUR
 
 
@@ -288,7 +288,7 @@ def _define(store: RedisStore, owner: str, *names_: str) -> None:
     arguments = [owner]
     for name in names_:
         arguments += (name, "{}", "99999999999999")
-    store.wire.call(script, store.keys.of_script(script, QUEUE), arguments)
+    store.wire.call(script, store.keys.names_for(script, QUEUE), arguments)
 
 
 def _what_another_owner_defines_stays(store: RedisStore) -> bool:
@@ -311,7 +311,7 @@ def _what_was_replaced_over_an_hour_ago_begins_anew(store: RedisStore) -> bool:
     replaced, script = look.key("recurrences_replaced"), store.wire.scripts["define"]
     for definition, hours in (("one", 1), ("two", 5), ("one", 3)):
         arguments = ["owner", "hourly", definition, now + hours * HOUR]
-        store.wire.call(script, store.keys.of_script(script, QUEUE), arguments)
+        store.wire.call(script, store.keys.names_for(script, QUEUE), arguments)
         if store.wire.command("PTTL", replaced) > 0:
             store.wire.command("DEL", replaced)
         for name in look.hash("recurrences_replaced"):
@@ -405,7 +405,7 @@ PROMISES: dict[str, Promise] = {
         lambda leases, claim: leases.release(claim, "{}")
     ),
     "a stale fence breaks no lease": _what_another_took_stays_with_it(
-        lambda leases, claim: leases.break_(claim.lineage, claim.fence)
+        lambda leases, claim: leases.break_(claim.lease_name, claim.fence)
     ),
     "a stale launch that renews takes no lease": _what_another_took_stays_with_it(
         lambda leases, claim: _renewed(leases, claim)

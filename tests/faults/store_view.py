@@ -72,18 +72,18 @@ def queues(wire: Wire, namespace: str) -> list[Queue]:
 
 
 def recurrences(wire: Wire, namespace: str) -> list[Recurred]:
-    standing = RecurrenceReader(wire, namespace).standing(lambda _: None)
+    standing = RecurrenceReader(wire, namespace).statuses(lambda _: None)
     return [Recurred(each.name, each.enqueued, each.skipped) for each in standing]
 
 
 def batches(wire: Wire, namespace: str) -> list[Counted]:
     keys, found = Keys(namespace), []
     for each in BatchReader(wire, namespace).batches():
-        chunks = _hash(wire, keys.queue(each.home, "batch_members"))
+        chunks = _hash(wire, keys.queue(each.queue, "batch_members"))
         codes = codes_of({chunk: held for chunk, held in chunks.items() if chunk.partition("\n")[0] == each.id})
-        state = wire.command("HGET", keys.queue(each.home, "batches"), each.id)
+        state = wire.command("HGET", keys.queue(each.queue, "batches"), each.id)
         counts = (each.total, each.completed, each.dead, each.cancelled, each.expired)
-        found.append(Counted(each.id, each.home, each.state, *counts, bool(state[0] & CLOSED), codes))
+        found.append(Counted(each.id, each.queue, each.state, *counts, bool(state[0] & CLOSED), codes))
     return found
 
 

@@ -97,7 +97,7 @@ class Storm:
     def _pause_recurrences(self) -> None:
         """Where they are defined by now: it is launches that do that."""
         recurring = AllRecurrences(self._wire, NAMESPACE)
-        for standing in list(recurring.standing(lambda _: None)):
+        for standing in list(recurring.statuses(lambda _: None)):
             recurring.pause(standing)
 
     def _left(self) -> int:

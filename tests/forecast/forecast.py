@@ -171,7 +171,7 @@ class Forecast:
         self.record.tenures.append(LeaseSpan(launch.acquired, self.now, until))
         self._learn(launch.durations.measured[HANDLER])
         self.record.cut_off += launch.handled_in_vain()
-        self._queue.put_back(launch.in_hand())
+        self._queue.put_back(launch.in_flight())
         self._holder, waiting, self._waiting = None, self._waiting, None
         self._leave(launch)
         if waiting is not None:

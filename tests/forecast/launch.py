@@ -53,7 +53,7 @@ class ForecastQueue:
         return self._again.popleft() if self._again else heapq.heappop(self._later)[2]
 
     def put_back(self, orphans: Sequence[ForecastMessage]) -> None:
-        """Make messages ready again that were in hand when their launch died."""
+        """Make messages ready again that were in flight when their launch died."""
         again = (each._replace(crashes=each.crashes + 1) for each in orphans)
         self._again.extendleft(each for each in again if each.crashes < MOST_CRASHES)
 
@@ -69,7 +69,7 @@ class ForecastLaunch:
         """When the launch is asked to stop: by a successor, or a signal."""
         self._rules, self._queue, self._record = rules, queue, record
         self._running: list[tuple[float, int, ForecastMessage, float]] = []
-        """Messages in hand, each after the instant of its end and a number, and before that of its start."""
+        """Messages in flight, each after the instant of its end and a number, and before that of its start."""
         self._count = 0
         self._idles_until: float | None = None
         self._stopping = False
@@ -128,7 +128,7 @@ class ForecastLaunch:
             self._idles_until = None
 
     def _await_end(self, until: float) -> None:
-        """Wait for a message in hand to end, at most until the launch is ended by force."""
+        """Wait for a message in flight to end, at most until the launch is ended by force."""
         self._pass_to(min(self._first_end(), self._ended_by_force_at()), until)
 
     def _ended_by_force_at(self) -> float:
@@ -136,11 +136,11 @@ class ForecastLaunch:
         hanging = [began + self._rules.handler_limit for ends, _, _, began in self._running if ends == math.inf]
         return max(self.window.stop_before, *hanging) + self._rules.grace if hanging else math.inf
 
-    def in_hand(self) -> list[ForecastMessage]:
+    def in_flight(self) -> list[ForecastMessage]:
         return [message for _, _, message, _ in self._running]
 
     def handled_in_vain(self) -> float:
-        """Seconds that the messages in hand have taken."""
+        """Seconds that the messages in flight have taken."""
         return sum(self.now - started for _, _, _, started in self._running)
 
     def _margin(self) -> float:
@@ -161,7 +161,7 @@ class ForecastLaunch:
         heapq.heappush(self._running, (self.now + message.handling.seconds, self._count, message, self.now))
 
     def _crashed(self) -> bool:
-        """Take note of what has ended. Returns whether one of these messages killed the process: it stays in hand."""
+        """Take note of what has ended. Returns whether one of these messages killed the process: it stays in flight."""
         while self._running and self._running[0][0] <= self.now:
             handling = self._running[0][2].handling
             if handling.crashes:

@@ -1,6 +1,6 @@
 """Text of docs/reference/api.md: the public names of the API, each with its members and what they say of themselves.
 
-Public of a class that programs are given is all that has no underscore, but for `BETWEEN_ROOMS`.
+Public of a class that programs are given is all that has no underscore, but for `BETWEEN_PACKAGES`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from pollconsumer.interface.api.batches import AppBatch, AppBatches, Chain, Link
 from pollconsumer.interface.api.handler_function import Args, BoundHandler, HandlerFunction
 from pollconsumer.interface.api.recurrences import AppRecurrences, PutOptions
 from pollconsumer.interface.api.registry import HandlerOptions
-from pollconsumer.runtime.handling.batch_in_hand import Batch, MemberOutcome
 from pollconsumer.runtime.handling.delivery import Previous
+from pollconsumer.runtime.handling.handler_batches import Batch, MemberOutcome
 from pollconsumer.runtime.new_messages import SendOptions
-from pollconsumer.store.interventions import CancelledMembers
+from pollconsumer.store.actions import CancelledMembers
 from pollconsumer.store.reading.batch_reader import BatchCallback, BatchStatus
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.occurrences import PreviousOccurrence
-from pollconsumer.store.recurrence_interventions import Occurred
+from pollconsumer.store.recurrence_actions import Occurred
 from pollconsumer.store.recurrences import RecurrenceStatus
 from tests.interface.api_examples import EXAMPLES
 
@@ -76,7 +76,7 @@ OPTIONS_OF = {
     "app.recurrences.put": "app.recurrences.put",
     "app.recurrences.put_async": "app.recurrences.put",
 }
-BETWEEN_ROOMS: dict[str, set[str]] = {
+BETWEEN_PACKAGES: dict[str, set[str]] = {
     "PollConsumerError": {"shows_trace", "traced"},
     "app.recurrences.get(…)": {"awaited", "phase_ms", "raw_name"},
     "handle.status()": {"found", "row"},
@@ -154,7 +154,7 @@ def _members(name: str, kind: Any) -> Iterator[str]:
         yield "- All of [`Batch`](#batch)."
         members = {each: text for each, text in members.items() if text != _methods("Batch", Batch).get(each)}
         members = {each: text for each, text in members.items() if text != _attributes(Batch).get(each)}
-    yield from (text for each, text in sorted(members.items()) if each not in BETWEEN_ROOMS.get(name, ()))
+    yield from (text for each, text in sorted(members.items()) if each not in BETWEEN_PACKAGES.get(name, ()))
 
 
 def _attributes(kind: type) -> dict[str, str]:

@@ -38,7 +38,7 @@ class Clock:
 class Connection:
     """To a server on which ``answer`` decides what a command gets; it is given the timeout."""
 
-    place = ""
+    location = ""
 
     def __init__(self, answer: Callable[[float], Any]) -> None:
         self._answer = answer

@@ -269,7 +269,7 @@ would_be_cancelled          whole number              2                         
 """,
     "batch cancel import-42 --yes": """
 cancelled                   whole number              2
-asked_to_stop               whole number              0                              members in hand
+asked_to_stop               whole number              0                              members in flight
 """,
     "rerun a": """
 id                          text                      "01a1f57868d825b653c74bd6b9c7" the new message

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 CONTROL_KEYS = {
     "store-id": ("string", "id of this store: a process that remembers another one learns that the store was replaced"),
-    "fences": ("hash", "lineage → fence of its holder; `last`: the newest fence; `mark`: what the store has reached"),
-    "leases": ("set", "lineages of all leases that were ever held"),
+    "fences": (
+        "hash",
+        "name of a lease → fence of its holder; `last`: the newest fence; `mark`: what the store has reached",
+    ),
+    "leases": ("set", "names of all leases that were ever held"),
     "launches": ("list", "ids of the last 5,000 launches, and of those of two days up to 20,000, newest first"),
     "ledger": (
         "hash",
@@ -38,7 +41,7 @@ CONTROL_KEYS = {
     "audit": ("list", "what people did: instant and JSON, newest first: the last 10,000; an operator's alone"),
     "interventions": ("zset", "what people did, as an earlier version noted it: JSON after a mark, by instant"),
     "answered": ("list", "by number of a call: as in a queue"),
-    "lease": ("hash", "by lineage: fence, number of renewals, holder"),
+    "lease": ("hash", "by name: fence, number of renewals, holder"),
     "next": ("string", "by group: the launch that waits for its lease"),
     "baton": ("list", "by group: one element for a second after a lease was released, to wake the next launch"),
     "successor_waits": ("string", "by group of a mover: as in a queue"),
@@ -108,7 +111,7 @@ LETTERS = {
     "VERSION": "unique key and concurrency key at most",
     "EXTENDED_VERSION": "or a rate key, a digest, an expiry, options",
     "FLAGGED_VERSION": "or options that versions of the letter before do not know; after its keys, a second byte of "
-    "flags: 1, a sequel behind the options, its length in six bytes and it as JSON",
+    "flags: 1, a continuation behind the options, its length in six bytes and it as JSON",
 }
 
 
@@ -136,7 +139,7 @@ def _keys() -> Iterator[str]:
         "sends them. The last two columns name scripts of `store/lua/`. Python removes sent entries of an outbox, and "
         "keeps them in `told` for an hour (`store/queues/outbox.py`), advances an instant "
         "(`store/recurrences.py`), takes the elements of markers, and writes `store-id` "
-        "(`store/suitability.py`), `recurring` (`store/queues/upkeep.py`), `closing` and `imported` (`moving/`)."
+        "(`store/suitability.py`), `recurring` (`store/queues/maintenance.py`), `closing` and `imported` (`moving/`)."
     )
     yield "## Keys of a queue: `{namespace:queue}:suffix`"
     header = "Word | Suffix | Type | Content | Written by | Expiry set by"
@@ -148,7 +151,7 @@ def _keys() -> Iterator[str]:
         ],
     )
     yield "## Keys of the namespace: `{namespace}:suffix`"
-    yield "A group is a role with the queues it serves; a lineage is one slot of a group's lease."
+    yield "A group is a role with the queues it serves; a lease name names one slot of a group's lease."
     yield table(header, _control_lines())
 
 

@@ -14,7 +14,7 @@ from pollconsumer.core import errors
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.testing import Sandbox
 from tests.interface.api_examples import EXAMPLES
-from tests.interface.api_page import BETWEEN_ROOMS, GIVEN, api
+from tests.interface.api_page import BETWEEN_PACKAGES, GIVEN, api
 
 MAIN = {
     *("PollConsumer", "Context", "Handle", "Backoff", "Fatal", "app.handler(…)", "app.messages(…)", "app.recurrences"),
@@ -102,11 +102,11 @@ def test_completion_shows_of_each_object_what_the_page_says_and_nothing_else(
     found, met = sections(), Met(app, sandbox).objects
     batch = _named(found["Batch"])
     for name, thing in met.items():
-        page = _named(found[name.removesuffix(", started")]) | BETWEEN_ROOMS.get(name, set())
+        page = _named(found[name.removesuffix(", started")]) | BETWEEN_PACKAGES.get(name, set())
         if isinstance(thing, Batch):
             page |= batch
         assert {each for each in dir(thing) if each[0] != "_" and each not in dir(tuple)} == page - {*dir(tuple)}, name
-    hidden = {name for name in met if name in BETWEEN_ROOMS}
+    hidden = {name for name in met if name in BETWEEN_PACKAGES}
     assert hidden == {"app.recurrences.get(…)", "handle.status()"}
 
 
@@ -121,7 +121,7 @@ def test_a_member_that_is_hidden_is_there() -> None:
     kinds |= {f"pollconsumer.django.{name}": getattr(django, name) for name in django.__all__}
     kinds |= {f"pollconsumer.web.{name}": getattr(web, name) for name in web.__all__}
     kinds |= {f"pollconsumer.dashboard.{name}": getattr(dashboard, name) for name in dashboard.__all__}
-    for name, hidden in BETWEEN_ROOMS.items():
+    for name, hidden in BETWEEN_PACKAGES.items():
         assert hidden <= _members(kinds[name]), name
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pollconsumer import Context, Fatal, PollConsumer, RetryIn
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.testing import Sandbox
 
 NOON = datetime(2026, 3, 27, 12, 0, tzinfo=UTC)
@@ -17,7 +17,7 @@ NOON = datetime(2026, 3, 27, 12, 0, tzinfo=UTC)
 def pause(app: PollConsumer, sandbox: Sandbox, *, paused: bool) -> None:
     """Pause the queue ``default``, or resume it."""
     store = sandbox.store_of(app)
-    Interventions(store.wire, store.keys.namespace).pause("default", paused=paused)
+    MessageActions(store.wire, store.keys.namespace).pause("default", paused=paused)
 
 
 @pytest.mark.parametrize("seconds", [0, 60])

@@ -16,7 +16,7 @@ from tests.interface.test_async_producers import run
 from tests.store.acting import Launch, die
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import CancelledMembers
+    from pollconsumer.store.actions import CancelledMembers
     from tests.store.servers import Server
 
 

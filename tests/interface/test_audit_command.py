@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
-from pollconsumer.store import interventions
+from pollconsumer.store import actions
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
@@ -58,7 +58,7 @@ def test_a_command_that_loses_the_store_on_its_way_says_and_notes_what_it_did(
 ) -> None:
     monkeypatch.setenv("POLLCONSUMER_STORE", valkey.url)
     monkeypatch.setenv("POLLCONSUMER_NAMESPACE", NAMESPACE)
-    monkeypatch.setattr(interventions, "MAX_PAGE_IDS", 2)
+    monkeypatch.setattr(actions, "MAX_PAGE_IDS", 2)
     original, calls = Wire.run, count(1)
 
     def lost(wire: Wire, *args: Any) -> Any:

@@ -237,7 +237,7 @@ def test_a_redriven_member_is_no_failure_and_is_cancelled_with_the_others(sandbo
     sandbox.run()
     app.message("import.1").redrive()
     sandbox.advance("1h")
-    calls_of(app).ask(lambda store: store.interventions.pause("load", paused=True))
+    calls_of(app).ask(lambda store: store.actions.pause("load", paused=True))
     sandbox.run()
     assert told == [("failed", ((2, 0, 1, 0, 0), [], ["Fatal: no"]))], "of the two dead ones one is redriven"
     assert app.batches.get("import").cancel() == (1, 0)
@@ -414,7 +414,7 @@ def test_members_that_have_ended_and_are_forgotten_are_not_enqueued_again(
     batch = a_batch().__enter__()
     batch.add(load.args(-1))  # and its producer dies
     sandbox.run()
-    assert calls_of(app).ask(lambda store: store.interventions.purge("load", ["import.0"])) == ["import.0"]
+    assert calls_of(app).ask(lambda store: store.actions.purge("load", ["import.0"])) == ["import.0"]
     for _ in range(3):  # so long its id is remembered
         sandbox.advance("11m")
         sandbox.run()
@@ -453,7 +453,7 @@ def test_a_dead_member_of_an_earlier_batch_is_no_member_until_it_is_purged_and_f
     sandbox.run_for("50h", every="10h")
     with pytest.raises(UsageError, match=OTHER):
         asyncio.run(enqueue_async(0))
-    calls_of(app).ask(lambda store: store.interventions.purge("load", ["import.0"]))
+    calls_of(app).ask(lambda store: store.actions.purge("load", ["import.0"]))
     with pytest.raises(UsageError, match=OTHER):  # it is remembered
         add_one()
     for _ in range(3):

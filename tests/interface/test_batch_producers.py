@@ -13,7 +13,7 @@ import pytest
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import BadData, OutcomeUnknown
 from pollconsumer.interface.api.batches import PAGE, OpenBatch
-from pollconsumer.runtime.handling.batch_in_hand import BatchInHand, StartedBatch, new_batch
+from pollconsumer.runtime.handling.handler_batches import MemberBatch, StartedBatch, new_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -104,7 +104,7 @@ def test_members_that_another_thread_of_a_member_adds_while_numbers_are_asked_fo
                 ids.append(other.submit(batch.add, load.args(0)).result())
         return first
 
-    batch = BatchInHand("home", "b", 0, ask, lambda *_: None, lambda *_: pytest.fail("no batch is added"))
+    batch = MemberBatch("home", "b", 0, ask, lambda *_: None, lambda *_: pytest.fail("no batch is added"))
     ids += [batch.add(load.args(number)) for number in range(3)]
     assert len({*ids}) == 4
 

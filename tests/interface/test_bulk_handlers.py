@@ -491,8 +491,8 @@ def test_a_message_whose_reservation_was_lost_is_not_in_a_call_at_most_once(
         monkeypatch.setattr(RedisStore, "begin", begin)
         key, (_, lost, _) = store.keys.queue("default", "rows"), reservations
         row = store.wire.command("HGET", key, lost.id)
-        of_another = row[: rows.FENCE] + rows.pack6(9) + row[rows.RESERVED :]
-        store.wire.command("HSET", key, lost.id, of_another)
+        is_anothers = row[: rows.FENCE] + rows.pack6(9) + row[rows.RESERVED :]
+        store.wire.command("HSET", key, lost.id, is_anothers)
         return begin(store, claim, reservations, *runs)
 
     index.enqueue_many([{"n": n} for n in range(3)])

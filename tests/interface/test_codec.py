@@ -11,9 +11,9 @@ import pytest
 from pollconsumer import Context, Item, PollConsumer
 from pollconsumer.core.errors import BadData, ConfigurationError, Conflict, PayloadTooLarge
 from pollconsumer.core.messages.codec import coded, decoded_value, encoded_json, is_encoded, shown_value
+from pollconsumer.core.messages.continuation import FIRST, packed, unpacked
 from pollconsumer.core.messages.message import ENCODED, Options, decoded_options
 from pollconsumer.core.messages.payloads import Malformed
-from pollconsumer.core.messages.sequel import FIRST, packed, unpacked
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.records import rows
 from pollconsumer.testing import Sandbox

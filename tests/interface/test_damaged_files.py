@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import WentBack
-from pollconsumer.core.news.repeats import Streaks
+from pollconsumer.core.events.repeats import Streaks
 from pollconsumer.interface import cli
 from pollconsumer.runtime.children.notes import Noted
 from pollconsumer.runtime.store_opener import StoreMemo
@@ -192,7 +192,7 @@ def test_state_of_any_form_is_no_state_or_ours(content: bytes) -> None:
         files = OwnFiles([Path(directory)])
         memo = StoreMemo(lambda: "redis://h", "n", files)
         memo.write("a")
-        memo.write_marks("1 1")
+        memo.write_watermarks("1 1")
         for file in Path(directory).rglob("*"):
             if file.is_file():
                 file.write_bytes(content)
@@ -200,6 +200,6 @@ def test_state_of_any_form_is_no_state_or_ours(content: bytes) -> None:
         assert known is None or known.isascii()
         wire = ServerWire("redis://h", lambda: Budget(0))
         with suppress(WentBack):
-            Rollback("n", memo, lambda _: None, refuse=False).look(wire, b"\xff" * 6, memo.read_marks())
+            Rollback("n", memo, lambda _: None, refuse=False).look(wire, b"\xff" * 6, memo.read_watermarks())
         assert Noted.read(file) is None
         assert all(streak.launches > 0 for streak in Streaks.decode(content).known.values())

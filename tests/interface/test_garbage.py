@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import PollConsumer
+from pollconsumer.core.messages.continuation import FIRST, STORED_AS, Continuation, encoded, packed
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.sequel import FIRST, Sequel, encoded, packed
 from pollconsumer.dashboard import DashboardEndpoint, Visitor
 from pollconsumer.interface import cli
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.store.queues.batches import NewBatch
+from pollconsumer.store.queues.batches import BATCH_FIELDS, NewBatch
 from pollconsumer.web.web_exchange import WebRequest
 from tests.conftest import NAMESPACE
 from tests.garbage import callback, damage, dumped, fill, keys_of, kinds_of_garbage
@@ -81,7 +81,7 @@ PAGES = [
     "/", "/queue?name=mail", "/queue?name=mail&state=dead", "/queue?name=mail&state=scheduled", "/handler?name=ok",
     "/dead", "/recurrence?name=put", "/recurrence?name=hourly", "/batches?queue=mail", "/batch?queue=mail&id=b",
     "/message?id=plain", "/message?id=orphan", "/search?q=plain", "/search?header=a=b", "/past?of=day",
-    "/interventions",
+    "/audit",
 ]  # fmt: skip
 KEYS = keys_of(NAMESPACE)
 SHARES = 16
@@ -244,14 +244,15 @@ ODD: list[object] = [
     "x" * 300, " a\n", [], [1], {}, {"a": {"b": []}},
 ]  # fmt: skip
 """Values that a field may have in JSON, most of them of another type."""
-MESSAGE = packed(message("x", handler="ok")) | {"sequel": encoded(Sequel(batch=QUEUE))}
+MESSAGE = packed(message("x", handler="ok")) | {"sequel": encoded(Continuation(batch=QUEUE))}
 ENDED = {"as": "c", "ids": "b.0 b.1", "home": QUEUE, "added": 0}
-OPENS = NewBatch(QUEUE, "new", {"ended": packed(callback("new", "ended"))})._asdict()
+NEW_BATCH = NewBatch(QUEUE, "new", {"ended": packed(callback("new", "ended"))})
+OPENS = {name: getattr(NEW_BATCH, field) for name, field in BATCH_FIELDS.items()}
 FIELDS = [
-    *(("message", field) for field in NewMessage._fields),
+    *(("message", STORED_AS.get(field, field)) for field in NewMessage._fields),
     *(("ended", field) for field in ENDED),
     *(("opens", field) for field in OPENS),
-    *(("sequel", field) for field in Sequel._fields),
+    *(("sequel", field) for field in Continuation._fields),
 ]
 
 

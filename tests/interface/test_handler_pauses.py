@@ -10,7 +10,7 @@ import pytest
 
 from pollconsumer import Backoff
 from pollconsumer.core.errors import NotFound
-from pollconsumer.store.interventions import HandlerPauses
+from pollconsumer.store.actions import HandlerPauses
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.records.reservations import Claim
 from tests.conftest import NAMESPACE

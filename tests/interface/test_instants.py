@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer import Context, PollConsumer, audit
 from pollconsumer.testing import Sandbox
-from tests.interface.api_page import BETWEEN_ROOMS, GIVEN
+from tests.interface.api_page import BETWEEN_PACKAGES, GIVEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 START = datetime(2030, 1, 31, 9, tzinfo=UTC)
 SMALLEST = 10**9
 """The seconds since the epoch of 2001: no count, size or duration of the objects below is so large."""
-HIDDEN = {kind: BETWEEN_ROOMS.get(name, set()) for name, kind in GIVEN.items()}
+HIDDEN = {kind: BETWEEN_PACKAGES.get(name, set()) for name, kind in GIVEN.items()}
 FORWARD = timedelta(days=400)
 
 

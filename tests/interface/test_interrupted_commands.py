@@ -182,7 +182,7 @@ def test_what_is_done_to_many_messages_says_and_notes_how_many_are_done(
 
 def test_of_ids_that_are_named_it_says_how_many_were_asked_for(site: Site) -> None:
     ids = [site.enqueue("record", name=name) for name in "abc"]
-    done = interrupted(site, "store.interventions", "Interventions", "cancel", "cancel", *ids, at=3)
+    done = interrupted(site, "store.actions", "MessageActions", "cancel", "cancel", *ids, at=3)
     assert (done.returncode, done.stdout) == (130, "")
     assert done.stderr == "pollconsumer: interrupted: 2 of 3 done, and perhaps the next one\n"
 
@@ -190,7 +190,7 @@ def test_of_ids_that_are_named_it_says_how_many_were_asked_for(site: Site) -> No
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 143)], ids=str
 )
-@pytest.mark.parametrize("method", ["close", "closed_places"])
+@pytest.mark.parametrize("method", ["close", "closed_key_names"])
 def test_an_export_that_has_closed_the_store_says_so_and_leaves_no_part(
     site: Site, method: str, number: int, code: int
 ) -> None:

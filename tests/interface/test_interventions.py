@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.lifecycle import State, Timestamps
-from pollconsumer.interface.cli.messages.interventions import MANY
+from pollconsumer.interface.cli.messages.actions import MANY
 from tests.site import wait_until
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer import PollConsumer
-from pollconsumer.core.messages.sequel import packed, unpacked
+from pollconsumer.core.messages.continuation import packed, unpacked
 from pollconsumer.core.notation.instants import LAST_MILLISECOND, datetime_of
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.store.queues.redis_store import RedisStore

@@ -18,8 +18,8 @@ from pollconsumer import PollConsumer
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.notation.instants import EPOCH
 from pollconsumer.interface.api.handle import Handle
+from pollconsumer.store.actions import HandlerPauses, MessageActions
 from pollconsumer.store.audit_log import acting_as
-from pollconsumer.store.interventions import HandlerPauses, Interventions
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
@@ -61,8 +61,8 @@ class Acting:
 
         self.work = work
 
-    def people(self, act: Callable[[Interventions], object]) -> object:
-        return calls_of(self.app).ask(lambda store: act(store.interventions))
+    def people(self, act: Callable[[MessageActions], object]) -> object:
+        return calls_of(self.app).ask(lambda store: act(store.actions))
 
     def pauses(self, act: Callable[[HandlerPauses], object]) -> object:
         return calls_of(self.app).ask(lambda store: act(store.handler_pauses))
@@ -91,13 +91,13 @@ class Acting:
 
     def post(self, **message: Any) -> object:
         answer = LaunchEndpoint(self.app).answer(posted({"handler": "work", "queue": QUEUE, **message}))
-        return answer.status, answer.said
+        return answer.status, answer.json_fields
 
     def break_lease(self) -> bool:
         def breaking(store: Store) -> bool:
-            lineage = f"consumer:{QUEUE}:0"
-            (fence,) = store.wire.all([("HGET", store.keys.control(f"lease:{lineage}"), "fence")])
-            return store.leases.break_(lineage, fence.decode())
+            lease_name = f"consumer:{QUEUE}:0"
+            (fence,) = store.wire.all([("HGET", store.keys.control(f"lease:{lease_name}"), "fence")])
+            return store.leases.break_(lease_name, fence.decode())
 
         return calls_of(self.app).ask(breaking)
 
@@ -263,7 +263,7 @@ def seen(wire: Wire) -> Iterator[object]:
             yield each._replace(row=each.row._replace(timestamps=None), stop_asked_at=None, expires_at=None), instants  # type: ignore[arg-type]
     for batch in BatchReader(wire, NAMESPACE).batches():
         yield batch._replace(created_at=EPOCH, ended_at=batch.ended_at and EPOCH)
-    for recurrence in RecurrenceReader(wire, NAMESPACE).standing(lambda _: None):
+    for recurrence in RecurrenceReader(wire, NAMESPACE).statuses(lambda _: None):
         yield id_text(wire.command("HGET", store.keys.queue(recurrence.queue, "recurrences"), recurrence.raw_name))
     keys = [key for key in sorted(wire.command("KEYS", "*")) if not re.search(rb"}:(act|last_answer):", key)]
     kinds = [kind.decode() for kind in wire.all([("TYPE", key) for key in keys])]

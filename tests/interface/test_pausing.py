@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 
 if TYPE_CHECKING:
     from pollconsumer import PollConsumer
@@ -34,7 +34,7 @@ def test_in_a_sandbox_a_pause_ends_at_its_time(app: PollConsumer, sandbox: Sandb
     app.handler("note")(lambda: seen.append(1))
     app.enqueue("note")
     store = sandbox.store_of(app)
-    Interventions(store.wire, store.keys.namespace).pause("default", paused=True, lasts_ms=3_600_000)
+    MessageActions(store.wire, store.keys.namespace).pause("default", paused=True, lasts_ms=3_600_000)
     sandbox.run()
     sandbox.advance("59m")
     sandbox.run()

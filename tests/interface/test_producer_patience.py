@@ -157,8 +157,8 @@ def test_the_timeout_of_an_answer_stays_the_same_from_call_to_call() -> None:
     clock = Clock()
     seconds = []
     for patience in (5.0, 1.0, 0.05):
-        of_call = CallPatience(patience, clock)
-        of_call.begin()
+        for_call = CallPatience(patience, clock)
+        for_call.begin()
         clock.now += 0.0001
-        seconds.append(of_call.for_one_answer())
+        seconds.append(for_call.for_one_answer())
     assert seconds == [2.0, pytest.approx(1.0), STEP]

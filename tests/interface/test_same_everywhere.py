@@ -12,8 +12,8 @@ import pytest
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import BadData, ConfigurationError, UsageError
+from pollconsumer.core.messages.continuation import packed
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.sequel import packed
 from pollconsumer.interface import cli
 from pollconsumer.interface.api.recurrences import new_put
 from pollconsumer.interface.assembly.handlers import OwnDefaults

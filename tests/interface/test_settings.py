@@ -415,10 +415,10 @@ def test_state_is_kept_in_the_directory_that_is_named_and_nowhere_with_none(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (place / "config.toml").write_text('state = "kept"')
-    assert load_settings().state_files().place() == place / "kept"
+    assert load_settings().state_files().writable_directory() == place / "kept"
     monkeypatch.setenv("POLLCONSUMER_STATE", "none")
     files = load_settings().state_files()
-    assert (files.place(), files.write("one", b"")) == (None, False)
+    assert (files.writable_directory(), files.write("one", b"")) == (None, False)
 
 
 def test_a_state_directory_without_a_name_is_refused(place: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.interface.cli import output
 from pollconsumer.interface.cli.messages.dead import LEAST, print_messages
-from pollconsumer.interface.cli.output import FOLDED, columns, lay_out
+from pollconsumer.interface.cli.output import FOLDED, aligned, columns
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records.rows import BLANK, read_row
 from tests.terminal import Terminal
@@ -28,18 +28,18 @@ DEAD = ("k" * 26, "default", "mail.send", "dead", 5, "2030-01-31T09:00:00.000Z",
 
 
 def test_without_a_width_a_row_is_a_line() -> None:
-    lines = lay_out(LIST, [DEAD, DEAD], None)
+    lines = aligned(LIST, [DEAD, DEAD], None)
     assert len(lines) == 3
     assert lines[1].split("  ")[-1] == str(DEAD[-1]).rstrip()
 
 
 def test_a_table_that_fits_is_as_it_is_without_a_width() -> None:
     rows = [("a", None), ("b\n", 2)]
-    assert lay_out(("name", "n"), rows, 40) == lay_out(("name", "n"), rows, None) == ["name  n", "a     -", "b\\n   2"]
+    assert aligned(("name", "n"), rows, 40) == aligned(("name", "n"), rows, None) == ["name  n", "a     -", "b\\n   2"]
 
 
 def test_a_row_that_does_not_fit_goes_on_in_lines_of_its_own() -> None:
-    assert lay_out(LIST, [DEAD], 60) == [
+    assert aligned(LIST, [DEAD], 60) == [
         "id                          queue    handler    state",
         "    attempts  at                        last error",
         "kkkkkkkkkkkkkkkkkkkkkkkkkk  default  mail.send  dead",
@@ -49,7 +49,7 @@ def test_a_row_that_does_not_fit_goes_on_in_lines_of_its_own() -> None:
 
 
 def test_a_value_beside_its_name_goes_on_below_itself() -> None:
-    assert lay_out(("id", "x"), [("payload", "abcdefghij" * 3 + " state  completed")], 30) == [
+    assert aligned(("id", "x"), [("payload", "abcdefghij" * 3 + " state  completed")], 30) == [
         "id       x",
         "payload  abcdefghijabcdefghija",
         "         bcdefghij state",
@@ -59,13 +59,13 @@ def test_a_value_beside_its_name_goes_on_below_itself() -> None:
 
 def test_a_line_is_broken_at_spaces_and_never_within_a_command_that_is_to_be_copied() -> None:
     what = "others' messages wait meanwhile: 'pollconsumer init cron --queue slow'; or (see 'run --help')"
-    assert lay_out(("long work", what), [], 56) == [
+    assert aligned(("long work", what), [], 56) == [
         "long work  others' messages wait meanwhile:",
         "           'pollconsumer init cron --queue slow'; or",
         "           (see 'run --help')",
     ]
     too_long = "'" + "word " * 10 + "end'"
-    assert lay_out(("x", too_long), [], 20) == [
+    assert aligned(("x", too_long), [], 20) == [
         "x", "    'word word word", "    word word word", "    word word word", "    word end'",
     ]  # fmt: skip
 
@@ -105,7 +105,7 @@ def test_a_narrow_terminal_does_without_the_least_columns_and_says_so(
 def test_wide_characters_take_two_columns_and_marks_none() -> None:
     assert columns("漢é") == 3
     assert columns("e\u0301") == 1
-    assert lay_out(("name", "n"), [("漢字", 1), ("ab", 2)], None) == ["name  n", "漢字  1", "ab    2"]
+    assert aligned(("name", "n"), [("漢字", 1), ("ab", 2)], None) == ["name  n", "漢字  1", "ab    2"]
 
 
 tables = st.integers(1, 6).flatmap(
@@ -115,7 +115,7 @@ tables = st.integers(1, 6).flatmap(
 
 @given(tables, st.integers(12, 100))
 def test_no_line_is_wider_than_the_terminal_and_no_character_is_lost(rows: Sequence[Sequence[str]], width: int) -> None:
-    wide, narrow = (lay_out(rows[0], rows[1:], limit) for limit in (None, width))
+    wide, narrow = (aligned(rows[0], rows[1:], limit) for limit in (None, width))
     assert all(columns(line) <= width for line in narrow)
     for together in (wide, narrow):
         assert re.sub(r"\s", "", "".join(together)) == re.sub(r"\s", "", "".join(wide))
@@ -124,7 +124,7 @@ def test_no_line_is_wider_than_the_terminal_and_no_character_is_lost(rows: Seque
 @given(tables, st.integers(12, 100))
 def test_only_a_row_begins_at_the_margin(rows: Sequence[Sequence[str]], width: int) -> None:
     rows = [["x" + row[0], *row[1:]] for row in rows]
-    assert sum(not line.startswith(FOLDED) for line in lay_out(rows[0], rows[1:], width) if line) == len(rows)
+    assert sum(not line.startswith(FOLDED) for line in aligned(rows[0], rows[1:], width) if line) == len(rows)
 
 
 def test_only_a_terminal_limits_the_width(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.interface.cli.output import lay_out
+from pollconsumer.interface.cli.output import aligned
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,7 +61,7 @@ def test_pages_show_tables() -> None:
 
 @pytest.mark.parametrize(("lines", "cells"), SHOWN)
 def test_a_table_of_a_page_is_laid_out_as_commands_do(lines: list[str], cells: Table) -> None:
-    assert lines == lay_out(cells[0], cells[1:], None)
+    assert lines == aligned(cells[0], cells[1:], None)
 
 
 @pytest.mark.ends_with(1)
@@ -88,4 +88,4 @@ def is_part_of(head: list[str], printed: list[str]) -> bool:
 @pytest.mark.parametrize("row", ["1  2  3", "1    20  3"])
 def test_a_table_whose_columns_are_not_those_of_the_widest_cells_is_found(row: str) -> None:
     ((lines, cells),) = tables_of(f"```\na    b  c\n{row}\n```\n")
-    assert lines != lay_out(cells[0], cells[1:], None)
+    assert lines != aligned(cells[0], cells[1:], None)

@@ -400,7 +400,7 @@ def test_messages_wait_in_a_span_until_a_pause_of_their_queue_ends(
 ) -> None:
     work = app.handler("work")(lambda: notes.note("worked"))
     work.enqueue()
-    calls_of(app).ask(lambda store: store.interventions.pause("default", paused=True, lasts_ms=2 * 3_600_000))
+    calls_of(app).ask(lambda store: store.actions.pause("default", paused=True, lasts_ms=2 * 3_600_000))
     assert sandbox.run_for("5h").handled == 1
     assert notes.made == [("worked", 2 * 3600 + 5)]  # a launch looks again after its idle time
 
@@ -542,8 +542,10 @@ def test_hooks_told_that_a_message_is_malformed_can_enqueue(app: PollConsumer, s
     assert [alert.payload for alert in sandbox.messages(handler="note")] == [{"dead": handle.id}]
 
 
-@pytest.mark.parametrize("sequel", ['{"batch":1}', '{"previous":{"id":"a"}}'])
-def test_hooks_are_told_of_a_message_whose_sequel_is_corrupt(app: PollConsumer, sandbox: Sandbox, sequel: str) -> None:
+@pytest.mark.parametrize("continuation", ['{"batch":1}', '{"previous":{"id":"a"}}'])
+def test_hooks_are_told_of_a_message_whose_sequel_is_corrupt(
+    app: PollConsumer, sandbox: Sandbox, continuation: str
+) -> None:
     told: list[object] = []
     app.on_dead(lambda context, _: told.append((context.id, context.batch, context.previous)))
 
@@ -551,7 +553,7 @@ def test_hooks_are_told_of_a_message_whose_sequel_is_corrupt(app: PollConsumer, 
     def fail() -> None:
         raise ValueError
 
-    message = new_message("fail", {})._replace(sequel=sequel)
+    message = new_message("fail", {})._replace(continuation=continuation)
     sandbox.store_of(app).enqueue([message])
     sandbox.run()
     assert told == [(message.id, None, None)]

@@ -15,8 +15,8 @@ import click
 import pytest
 
 import pollconsumer
+from pollconsumer.core.messages.continuation import packed
 from pollconsumer.core.messages.payloads import encode_payload
-from pollconsumer.core.messages.sequel import packed
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface import cli
 from pollconsumer.interface.cli.group import group
@@ -30,7 +30,7 @@ from pollconsumer.store.reading.ledger import _BLANK
 from pollconsumer.store.recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.core.test_text import is_harmless
-from tests.house import WINGS
+from tests.house import OPTIONAL_PACKAGES
 from tests.store.acting import HOUR, QUEUE, Launch, die, finish, message
 from tests.store.servers import server_ms
 
@@ -254,10 +254,13 @@ def test_commands_print_through_one_place_only() -> None:
     banned = {"echo", "secho", "echo_via_pager", "confirm", "prompt", "progressbar", "style", "write", "writelines"}
     found = []
     package = Path(pollconsumer.__file__).parent
-    of_wings = [
-        path for wing in WINGS for path in (package / wing).rglob("*.py") if "interface.cli" in path.read_text()
+    of_optional = [
+        path
+        for wing in OPTIONAL_PACKAGES
+        for path in (package / wing).rglob("*.py")
+        if "interface.cli" in path.read_text()
     ]
-    for path in (*Path(cli.__file__).parent.rglob("*.py"), *of_wings):
+    for path in (*Path(cli.__file__).parent.rglob("*.py"), *of_optional):
         for node in ast.walk(ast.parse(path.read_text())) if path.name != "output.py" else ():
             if isinstance(node, ast.Call):
                 name = getattr(node.func, "attr", getattr(node.func, "id", ""))

@@ -78,7 +78,7 @@ def keys_of_scripts(scene: Scene) -> None:
     sends = scene.producer()
     for n in range(3 * MOST):
         sends.enqueue([new_message("h", {}, queue=f"q{n}")])
-        assert len(sends.keys._of_scripts) <= MOST  # noqa: SLF001
+        assert len(sends.keys._names_by_script) <= MOST  # noqa: SLF001
 
 
 def spooled_files(scene: Scene) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from pollconsumer.core import errors
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.news import events
+from pollconsumer.core.events import events
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.logs.event_log import listener
 from tests.exits import DOCUMENTED

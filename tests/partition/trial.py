@@ -133,8 +133,8 @@ class Trial:
                 yield line
 
     def _places(self) -> dict[int, str]:
-        """Lineages, by fence."""
-        return {lease.fence: lease.lineage for lease in store_view.leases(self._wire, NAMESPACE)}
+        """Lease names, by fence."""
+        return {lease.fence: lease.lease_name for lease in store_view.leases(self._wire, NAMESPACE)}
 
     def _produce(self, url: str) -> None:
         producer = Producer(ServerWire(url, lambda: Budget(20)), NAMESPACE)

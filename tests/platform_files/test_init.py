@@ -30,7 +30,7 @@ from pollconsumer.platform_files import calendar
 from pollconsumer.platform_files.files import PRIVATE, File
 from pollconsumer.platform_files.init_command import LOCAL, PLATFORMS
 from pollconsumer.platform_files.installation import STORE, Installation
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
 from tests.conftest import NAMESPACE
@@ -519,8 +519,8 @@ def test_a_crontab_sets_no_variable_that_busybox_would_ignore(odd: Installation)
 
 
 def test_some_platforms_launch_every_five_minutes_at_most() -> None:
-    assert {calendar.five_minutes_apart(often) for often in ("* * * * *", "1,2 * * * *")} == {"*/5 * * * *"}
-    assert calendar.five_minutes_apart("*/15 * * * *") == "*/15 * * * *"
+    assert {calendar.every_five_minutes(often) for often in ("* * * * *", "1,2 * * * *")} == {"*/5 * * * *"}
+    assert calendar.every_five_minutes("*/15 * * * *") == "*/15 * * * *"
 
 
 @pytest.mark.parametrize(
@@ -633,7 +633,7 @@ def test_keda_reads_the_ready_messages_of_all_priorities_with_the_rights_that_th
         store.enqueue([message(f"m{n}", priority=n % 3 - 1) for n in range(9)])
         store.enqueue([message("later", delay=3_600_000)])
         assert figure() == ready() == 9
-        Interventions(wire, NAMESPACE).cancel(QUEUE, "m1")
+        MessageActions(wire, NAMESPACE).cancel(QUEUE, "m1")
         assert (figure(), ready()) == (9, 8)  # until the next launch comes to its id
         assert len(Launch(store).reserve(9)) == 8
         assert figure() == ready() == 0

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.runtime.handling.annotations import MOST_CHARACTERS, BadArguments, Mismatch, NotOfJson
+from pollconsumer.runtime.handling.annotations import MOST_CHARACTERS, BadArguments, Mismatch, NoJsonForm
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler, calling
@@ -274,7 +274,7 @@ def test_what_no_payload_can_give_is_refused_when_given_and_reported_when_requir
     def function(a: Instance, b: Instance | None = None) -> None: ...
 
     def conversion(_: Any) -> Callable[[Any], Any]:
-        raise NotOfJson("no payload can give an Instance")
+        raise NoJsonForm("no payload can give an Instance")
 
     made = Arguments(function, conversion)
     assert made.problems() == ({"a": "no payload can give an Instance"}, {})
@@ -400,7 +400,7 @@ def test_bad_arguments_are_fatal_and_a_type_error_of_the_handlers_own_is_a_failu
 def test_a_call_is_a_payload(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], payload: dict[str, Any]
 ) -> None:
-    assert arguments(function).of_call(args, kwargs) == payload
+    assert arguments(function).for_call(args, kwargs) == payload
 
 
 @pytest.mark.parametrize(
@@ -425,14 +425,14 @@ def test_a_call_that_the_handler_would_refuse_is_a_type_error(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(TypeError, match=said):
-        arguments(function).of_call(args, kwargs)
+        arguments(function).for_call(args, kwargs)
 
 
 @given(st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.integers() | st.text() | st.none()))
 def test_a_call_is_refused_exactly_where_the_handler_would_refuse_its_payload(payload: dict[str, Any]) -> None:
     made = arguments(keywords)
     try:
-        made.of_call((), payload)
+        made.for_call((), payload)
     except TypeError:
         with pytest.raises(BadArguments):
             made.bind(payload)
@@ -462,7 +462,7 @@ def then_any(a: int, *rest: int) -> None: ...
 def test_a_call_by_position_is_the_call_by_name(function: Callable[..., Any], names: list[str]) -> None:
     def payload(args: Sequence[Any], kwargs: dict[str, Any]) -> list[tuple[str, Any]] | None:
         try:
-            return [*arguments(function).of_call(tuple(args), kwargs).items()]
+            return [*arguments(function).for_call(tuple(args), kwargs).items()]
         except TypeError:
             return None
 

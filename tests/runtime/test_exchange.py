@@ -11,13 +11,13 @@ from unittest.mock import patch
 
 import pytest
 
+from pollconsumer.core.events.events import QueueLeftOut, ReservationsLost
 from pollconsumer.core.messages.message_steps import Progress
-from pollconsumer.core.news.events import QueueLeftOut, ReservationsLost
 from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
 from pollconsumer.interface.sandbox import SandboxLaunch
 from pollconsumer.runtime.handling.handler import Handler, Hooks
 from pollconsumer.runtime.launch.launch import LaunchPlan
-from pollconsumer.runtime.launch_upkeep import EVERY
+from pollconsumer.runtime.launch_maintenance import EVERY
 from pollconsumer.runtime.session import contexts
 from pollconsumer.runtime.session.contexts import Deliveries, Predecessors, ProgressReporter
 from pollconsumer.runtime.session.exchange import Exchange
@@ -33,7 +33,7 @@ from tests.store.test_enqueue_new import scripts_sent
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pollconsumer.core.news.events import Event
+    from pollconsumer.core.events.events import Event
     from pollconsumer.store.records.reservations import Reservation
 
 QUEUES = ("mail", "other")
@@ -60,7 +60,7 @@ class Exchanging:
         pace.durations = SimpleNamespace(mean=None, longer_than_window=0)
         self.exchange = Exchange(launch, options, self.settling, pace, self.reporting, reserved, set())
         for queue in QUEUES:
-            launch.store.upkeep.announce(launch.claim, queue)
+            launch.store.maintenance.announce(launch.claim, queue)
 
     def reserve(self, name: str, queue: str = "mail", *, key: str = "") -> Reservation:
         self.launch.store.enqueue([message(name, queue=queue, key=key)])
@@ -186,13 +186,13 @@ def test_an_idle_launch_reserves_from_a_limited_queue_within_its_limits() -> Non
 def test_a_repair_does_not_hold_up_messages_that_were_reserved_as_it_was_found_to_be_due(
     exchanging: Exchanging,
 ) -> None:
-    in_hand, exchange = exchanging.reserve("in hand"), exchanging.exchange
+    in_flight, exchange = exchanging.reserve("in hand"), exchanging.exchange
     with patch.object(exchange, "repair", wraps=exchange.repair) as repair:
         exchanging.clock.now_ms += int(EVERY * 1000)
         exchanging.launch.store.enqueue([message("next")])
         assert exchange.reserve()
         assert exchange.next()
-        exchanging.complete(in_hand)
+        exchanging.complete(in_flight)
         exchange.settle()
         repair.assert_not_called()
         assert not exchange.reserve()

@@ -12,7 +12,7 @@ from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.system.signals import StopRequest
 from pollconsumer.runtime.system.watchdog import EXIT_WITHIN
-from pollconsumer.store.records.reservations import Lot, Reservation
+from pollconsumer.store.records.reservations import CommonFields, Reservation
 
 TICK = 60.0
 
@@ -55,7 +55,7 @@ def test_a_launch_exits_in_its_time_before_its_hard_end_and_before_a_tick_that_w
     launch = Launch(plan, StoreOpener("redis://nowhere.invalid", "n", ignore, OwnFiles([])), ignore, host)
     host.now = now
     if now > 2 * TICK:
-        message = Reservation(Lot("mail", bytes(62), "send", b"", 0, 0, 0.0), b"m", b"{}")
+        message = Reservation(CommonFields("mail", bytes(62), "send", b"", 0, 0, 0.0), b"m", b"{}")
         launch.progress.flight.enter(message, last=False)
         launch.progress.flight.end(message, now)
     assert launch.exit_by() == expected

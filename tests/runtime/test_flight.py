@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.launch.board import Counts, Flight, LaunchProgress, MessageInHand
-from pollconsumer.store.records.reservations import Lot, Reservation
+from pollconsumer.runtime.launch.board import Counts, Flight, LaunchProgress, MessageInFlight
+from pollconsumer.store.records.reservations import CommonFields, Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
 def reservation(name: bytes, queue: str = "mail", handler: str = "send") -> Reservation:
-    return Reservation(Lot(queue, bytes(62), handler, b"", 0, 0, 0.0), name, b"{}")
+    return Reservation(CommonFields(queue, bytes(62), handler, b"", 0, 0, 0.0), name, b"{}")
 
 
 def test_what_has_ended_stays_until_it_is_settled() -> None:
@@ -28,11 +28,11 @@ def test_what_has_ended_stays_until_it_is_settled() -> None:
     flight.end(first)
     flight.leave(third)
     assert set(flight.left_behind()) == {
-        MessageInHand("mail", b"a", "send", ended=True, last=False),
-        MessageInHand("other", b"b", "send", ended=False, last=True),
+        MessageInFlight("mail", b"a", "send", ended=True, last=False),
+        MessageInFlight("other", b"b", "send", ended=False, last=True),
     }
     flight.settled()
-    assert flight.left_behind() == [MessageInHand("other", b"b", "send", ended=False, last=True)]
+    assert flight.left_behind() == [MessageInFlight("other", b"b", "send", ended=False, last=True)]
     assert (flight.ids("mail"), flight.ids("other")) == (set(), {b"b"})
 
 
@@ -50,7 +50,7 @@ def test_what_a_launch_and_its_heartbeat_write_does_not_overwrite_the_rest(order
     assert progress.trusted_until() == 7.5
     assert progress.counts() == counts
     assert progress.ended() == (StopReason.MEMORY, 75)
-    assert progress.flight.left_behind() == [MessageInHand("mail", b"a", "send", ended=False, last=True)]
+    assert progress.flight.left_behind() == [MessageInFlight("mail", b"a", "send", ended=False, last=True)]
 
 
 def test_the_same_id_in_two_queues_is_two_messages() -> None:
@@ -60,7 +60,7 @@ def test_the_same_id_in_two_queues_is_two_messages() -> None:
     flight.enter(other, last=False)
     flight.end(one)
     flight.settled()
-    assert flight.left_behind() == [MessageInHand("other", b"same", "send", ended=False, last=False)]
+    assert flight.left_behind() == [MessageInFlight("other", b"same", "send", ended=False, last=False)]
 
 
 def test_the_page_says_when_it_is_full_and_has_every_place_again_afterwards() -> None:

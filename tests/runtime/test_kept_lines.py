@@ -20,7 +20,7 @@ from pollconsumer.runtime.session import line_reports
 from pollconsumer.runtime.session.line_reports import LineReports
 from pollconsumer.runtime.system.standard_error import HandlersOutput, HandlersStream
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.reservations import Lot, Reservation
+from pollconsumer.store.records.reservations import CommonFields, Reservation
 from pollconsumer.store.records.steps import LogEntry
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def reserved(name: str, at: int = 1000) -> Reservation:
-    return Reservation(Lot("mail", rows.BLANK, "send", b"", 0, at, 0.0), name.encode(), b"")
+    return Reservation(CommonFields("mail", rows.BLANK, "send", b"", 0, at, 0.0), name.encode(), b"")
 
 
 # The end of what one message has logged

@@ -16,7 +16,7 @@ from pollconsumer.runtime.system.signals import CALL
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.reservations import Lot, Reservation
+from pollconsumer.store.records.reservations import CommonFields, Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,7 +64,7 @@ class Heard:
         self.listening = StopListener(os.getpid(), self.progress, wire, Keys("n"), "7", ["mail"], self.said.append)
 
     def reserved(self, name: str) -> Reservation:
-        return Reservation(Lot("mail", rows.BLANK, "deaf", b"", 0, 0, 0.0), name.encode(), b"{}")
+        return Reservation(CommonFields("mail", rows.BLANK, "deaf", b"", 0, 0, 0.0), name.encode(), b"{}")
 
     def listen(self, ends: int = 2) -> bool:
         """Wait until it has looked so often."""
@@ -102,7 +102,7 @@ def test_a_request_is_passed_on_once_with_a_signal(heard: Heard) -> None:
         True,
         False,
     )
-    assert stops.standing() == {("mail", b"a"), ("mail", b"b")}
+    assert stops.pending() == {("mail", b"a"), ("mail", b"b")}
     heard.store.woken = True
     heard.listen()
     assert heard.calls == 2
@@ -116,10 +116,10 @@ def test_a_pause_of_a_handler_that_the_launch_serves_is_passed_on(name: bytes, h
     heard.store.paused = [name, b"of.another"]
     assert heard.listen()
     assert stops.any()
-    assert (stops.standing(), stops.any(), [*stops.paused]) == (set(), False, ["send"])
+    assert (stops.pending(), stops.any(), [*stops.paused]) == (set(), False, ["send"])
     heard.store.paused, heard.store.woken = [], True
     heard.listen()
-    assert (stops.standing(), stops.any(), [*stops.paused]) == (set(), False, [])
+    assert (stops.pending(), stops.any(), [*stops.paused]) == (set(), False, [])
 
 
 def test_a_handler_that_is_resumed_before_its_launch_listens_is_paused_no_more(heard: Heard) -> None:
@@ -127,13 +127,13 @@ def test_a_handler_that_is_resumed_before_its_launch_listens_is_paused_no_more(h
     stops.serve({"send": "send"}, ["send"])
     assert stops.paused == {"send"}
     assert heard.listen()
-    assert (stops.standing(), [*stops.paused]) == (set(), [])
+    assert (stops.pending(), [*stops.paused]) == (set(), [])
 
 
 def test_a_launch_that_serves_no_paused_handler_goes_on_quickly(heard: Heard) -> None:
     heard.store.paused = [b"of.another"]
     assert heard.listen()
-    assert (heard.progress.stops.standing(), heard.progress.stops.any()) == (set(), False)
+    assert (heard.progress.stops.pending(), heard.progress.stops.any()) == (set(), False)
 
 
 def test_a_mover_which_has_no_queues_of_its_own_is_not_connected_for_it() -> None:
@@ -157,7 +157,7 @@ def test_more_requests_than_there_is_room_for_leave_the_last_ones() -> None:
     stops = LaunchProgress().stops
     for n in range(stops.MOST + 3):
         stops.ask(("mail", f"m{n}".encode()))
-    assert stops.standing() == {("mail", f"m{n}".encode()) for n in range(3, stops.MOST + 3)}
+    assert stops.pending() == {("mail", f"m{n}".encode()) for n in range(3, stops.MOST + 3)}
 
 
 def test_a_message_that_goes_on_is_named_once(heard: Heard) -> None:
@@ -194,5 +194,5 @@ def test_a_connection_without_a_descriptor_is_looked_at_again_and_again(heard: H
         return len(waits) == 4
 
     assert heard.listening.wait(wait, 60.0)
-    assert heard.progress.stops.standing() == {("mail", b"a")}
+    assert heard.progress.stops.pending() == {("mail", b"a")}
     assert max(waits[1:]) <= 0.01

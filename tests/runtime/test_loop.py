@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.choices import HandOff, Loop
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.core.news.events import WindowTooShort
+from pollconsumer.core.events.events import WindowTooShort
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime import consumer
 from pollconsumer.runtime.session.exchange import TRIM_EVERY
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pollconsumer.store.records.reservations import Claim
-    from pollconsumer.store.records.steps import Share, Stepped
+    from pollconsumer.store.records.steps import QueueStep, Stepped
 
 Decision = tuple[str | int | float, ...]
 
@@ -280,13 +280,13 @@ def test_finished_messages_are_trimmed_with_a_step_once_so_many_are_completed(mo
     launch = VirtualLaunch(Settings(60.0, 5.0, 0.5, 1.0, until_empty=True), [Arrival(0.0, 0.0)] * 1200)
     step, completed, trimmed = launch.store.step, [0], list[int]()
 
-    def seen(claim: Claim, shares: Sequence[Share], **options: Any) -> Stepped:
-        trimmed.extend(sum(completed) for share in shares if share.trims)
-        completed.extend(share.completed for share in shares)
-        return step(claim, shares, **options)
+    def seen(claim: Claim, queue_steps: Sequence[QueueStep], **options: Any) -> Stepped:
+        trimmed.extend(sum(completed) for queue_step in queue_steps if queue_step.trims)
+        completed.extend(queue_step.completed for queue_step in queue_steps)
+        return step(claim, queue_steps, **options)
 
     monkeypatch.setattr(launch.store, "step", seen)
-    monkeypatch.setattr(launch.store.upkeep, "trim", None)  # not a round trip of its own
+    monkeypatch.setattr(launch.store.maintenance, "trim", None)  # not a round trip of its own
     launch.handle_until_stopped()
     assert sum(completed) == 1200
     between = [later - earlier for earlier, later in pairwise([0, *trimmed])]
@@ -304,11 +304,11 @@ def test_as_many_are_reserved_as_have_a_megabyte_of_payload_if_they_are_as_large
     class Enough(Exception):
         pass
 
-    def seen(claim: Claim, shares: Sequence[Share], **options: Any) -> Stepped:
-        claims.extend(share.wanted for share in shares)
+    def seen(claim: Claim, queue_steps: Sequence[QueueStep], **options: Any) -> Stepped:
+        claims.extend(queue_step.wanted for queue_step in queue_steps)
         if len(claims) > 1:
             raise Enough
-        stepped = step(claim, shares, **options)
+        stepped = step(claim, queue_steps, **options)
         for first in stepped.reserved[:1]:
             first.payload = first.payload.ljust(size)
         return stepped

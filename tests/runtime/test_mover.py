@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.news.events import OrphansRecovered, QueueLeftOut
+from pollconsumer.core.events.events import OrphansRecovered, QueueLeftOut
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.mover import Mover, MoverOptions
 from pollconsumer.store.queues.outbox import pack
@@ -19,7 +19,7 @@ from tests.store import acting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pollconsumer.core.news.events import Event
+    from pollconsumer.core.events.events import Event
     from pollconsumer.runtime.launch.launch import Launch
     from pollconsumer.store.queues.redis_store import RedisStore
 
@@ -97,7 +97,7 @@ def test_the_first_look_at_a_queue_tells_of_the_orphans_that_it_recovers(store: 
     dead = acting.Launch(store)
     store.enqueue([acting.message("orphan")])
     dead.reserve()
-    store.wire.command("HSET", store.keys.queue(acting.QUEUE, "announced"), dead.claim.lineage, 2)  # and died, too
+    store.wire.command("HSET", store.keys.queue(acting.QUEUE, "announced"), dead.claim.lease_name, 2)  # and died, too
     told: list[Event] = []
     launch = SimpleNamespace(
         window=Window(0.0, 60.0),

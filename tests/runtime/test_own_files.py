@@ -62,7 +62,7 @@ def test_where_the_first_directory_cannot_be_written_the_next_one_is(tmp_path: P
     files = OwnFiles([tmp_path / "file" / "below", tmp_path / "next"])
     assert files.write("one", b"kept")
     assert files.read("one") == b"kept"
-    assert files.place() == tmp_path / "next"
+    assert files.writable_directory() == tmp_path / "next"
 
 
 @pytest.mark.parametrize("taken", ["link", "others", "file"])
@@ -88,7 +88,7 @@ def test_where_nothing_can_be_written_nothing_is_kept_and_nothing_raised(tmp_pat
     for files in (OwnFiles([]), OwnFiles([tmp_path / "file" / "below"])):
         assert not files.write("one", b"lost")
         assert files.read("one") is None
-        assert files.place() is None
+        assert files.writable_directory() is None
         files.remove("one")
 
 

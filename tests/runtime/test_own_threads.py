@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from pollconsumer.runtime.launch.heartbeat import tell
+from pollconsumer.runtime.launch.heartbeat import report_line
 from pollconsumer.runtime.system import own_threads
 from pollconsumer.runtime.system.system_limits import met_by
 from tests.site import PATIENCE
@@ -34,7 +34,7 @@ def test_the_heartbeat_waits_for_no_reader() -> None:
         while True:
             os.write(writer, b"x" * 65536)
     os.set_blocking(writer, True)
-    telling = own_threads.start_thread("output", tell, "warning: late", writer)
+    telling = own_threads.start_thread("output", report_line, "warning: late", writer)
     try:
         assert telling.join(PATIENCE)
     finally:

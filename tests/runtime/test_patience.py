@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
-from pollconsumer.core.news.events import Event, StoreAwaited
+from pollconsumer.core.events.events import Event, StoreAwaited
 from pollconsumer.runtime.launch.board import LaunchProgress
 from pollconsumer.runtime.launch.launch_end import LEAST_FOR_ANSWER, LaunchEnd, WindowPatience
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Budget, Patience
 from pollconsumer.store.client.wire import ServerWire
-from pollconsumer.store.records.reservations import Lot, Reservation
+from pollconsumer.store.records.reservations import CommonFields, Reservation
 from tests.store.relay import answering
 
 
@@ -92,7 +92,7 @@ def test_the_outcome_of_a_handler_that_took_windows_is_worth_the_grace_after_its
     clock.now = 30.0
     patient.left()  # a signal has come: the short time of the launch's end begins
     clock.now = 200.0
-    message = Reservation(Lot("mail", bytes(62), "send", b"", 0, 0, 0.0), b"m", b"{}")
+    message = Reservation(CommonFields("mail", bytes(62), "send", b"", 0, 0, 0.0), b"m", b"{}")
     flight.enter(message, last=False)
     flight.end(message, 200.0)
     while patient.left() > 0:

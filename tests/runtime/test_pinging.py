@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.choices import Dialect
-from pollconsumer.core.news.events import LaunchEnded
-from pollconsumer.core.news.pings import Ping
+from pollconsumer.core.events.events import LaunchEnded
+from pollconsumer.core.events.pings import Ping
 from pollconsumer.runtime.launch import pings
 from pollconsumer.runtime.launch.pings import NO_ANSWER, Failed, Pinger, delivered
 

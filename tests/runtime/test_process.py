@@ -96,7 +96,7 @@ def test_what_an_imitation_of_proc_leaves_out_is_unknown(monkeypatch: pytest.Mon
 
 
 def test_files_in_a_home_that_is_hidden_have_no_place_there(hidden: Path) -> None:
-    assert holds_for_others(lambda: OwnFiles([hidden]).place() is None)
+    assert holds_for_others(lambda: OwnFiles([hidden]).writable_directory() is None)
 
 
 def test_a_shutdown_file_in_a_hidden_directory_does_not_exist(hidden: Path) -> None:

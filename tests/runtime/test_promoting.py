@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.choices import Missed
-from pollconsumer.core.news.events import Event
+from pollconsumer.core.events.events import Event
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.retry import RetryIn
 from pollconsumer.core.window import StopReason
@@ -20,7 +20,7 @@ from pollconsumer.runtime.consumer import consume
 from pollconsumer.runtime.handling.executors import InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.launch import LaunchPlan
-from pollconsumer.runtime.launch_upkeep import repair
+from pollconsumer.runtime.launch_maintenance import repair
 from pollconsumer.runtime.session import exchange
 from pollconsumer.runtime.session.pace import ConsumerOptions
 from pollconsumer.store.leases import Group
@@ -244,7 +244,7 @@ def test_it_recovers_what_a_dead_launch_of_another_group_had_reserved(alone: Alo
 def test_a_launch_on_a_cluster_tells_homes_of_batches_again_what_they_were_told_a_minute_before(
     alone: Alone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(VirtualWire, "of_cluster", True)
+    monkeypatch.setattr(VirtualWire, "is_cluster", True)
     batch = OneBatch(alone.store)
     batch.add(member(0))
     batch.close(1)

@@ -25,8 +25,8 @@ def test_queues_with_a_backlog_are_served_in_proportion_to_their_weights(weights
         queue = turns.order()[0]
         turns.served(queue, page)
         served[queue] += page
-    shares = {queue: served[queue] / weights[queue] for queue in weights}
-    assert max(shares.values()) - min(shares.values()) <= 2 * page
+    queue_steps = {queue: served[queue] / weights[queue] for queue in weights}
+    assert max(queue_steps.values()) - min(queue_steps.values()) <= 2 * page
 
 
 @given(WEIGHTS, st.integers(1, 500))

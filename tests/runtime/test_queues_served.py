@@ -10,12 +10,12 @@ import pytest
 
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.window import Window
-from pollconsumer.runtime import consumer, launch_upkeep
+from pollconsumer.runtime import consumer, launch_maintenance
 from pollconsumer.runtime.consumer import report_unknown, report_unserved
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.launch import LaunchPlan
-from pollconsumer.runtime.launch_upkeep import end_expired, served_for
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.runtime.launch_maintenance import end_expired, served_for
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.server import QueueService, service_of, unknown_queues
 from tests.conftest import NAMESPACE
@@ -24,7 +24,7 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, message
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.core.news.events import Event
+    from pollconsumer.core.events.events import Event
     from pollconsumer.runtime.launch import launch
     from pollconsumer.store.client.wire import Wire
     from pollconsumer.store.queues.redis_store import RedisStore
@@ -122,11 +122,11 @@ def test_a_queue_counts_as_served_for_as_long_as_its_launch_said(store: RedisSto
     store.enqueue([message("a")])
     assert service_of(wire, store.keys, [QUEUE]) == {QUEUE: QueueService(lately=False, paused=False, ready=1)}
     assert [event.messages for event in told(store)] == [1]  # type: ignore[attr-defined]  # of the one kind
-    store.upkeep.announce(launch.claim, QUEUE, served_for=1200.0)
+    store.maintenance.announce(launch.claim, QUEUE, served_for=1200.0)
     assert service_of(wire, store.keys, [QUEUE])[QUEUE].lately
     assert 1_190_000 < wire.command("PTTL", store.keys.queue(QUEUE, "served")) <= 1_200_000
     assert told(store) == []
-    store.upkeep.announce(launch.claim, QUEUE)  # as a mover does: it says nothing of service
+    store.maintenance.announce(launch.claim, QUEUE)  # as a mover does: it says nothing of service
     assert service_of(wire, store.keys, [QUEUE])[QUEUE].lately
 
 
@@ -137,14 +137,14 @@ def test_a_queue_that_is_paused_or_has_nothing_ready_is_not_told_of(store: Redis
     assert told(store) == []
     store.enqueue([message("now", priority=3)])
     assert len(told(store)) == 1
-    Interventions(wire, NAMESPACE).pause(QUEUE, paused=True)
+    MessageActions(wire, NAMESPACE).pause(QUEUE, paused=True)
     assert told(store) == []
 
 
 def test_queues_are_known_from_their_first_message_or_pause_on(store: RedisStore, wire: Wire) -> None:
     queues = ["enqueued", "paused", "unknown"]
     store.enqueue([message("a", queue="enqueued")])
-    Interventions(wire, NAMESPACE).pause("paused", paused=True)
+    MessageActions(wire, NAMESPACE).pause("paused", paused=True)
     assert unknown_queues(wire, store.keys, queues) == ["unknown"]
     events: list[Event] = []
     report_unknown(store, queues, events.append)
@@ -172,7 +172,7 @@ def test_a_queue_counts_as_served_for_as_long_as_a_message_may_last_besides(limi
     exchanging = Exchanging()
     launch = exchanging.launch
     launch.end.expect(limits)
-    launch_upkeep.announce(launch, QUEUE, lambda _: None)
+    launch_maintenance.announce(launch, QUEUE, lambda _: None)
     assert launch.store.wire.command("PTTL", launch.store.keys.queue(QUEUE, "served")) == 1000 * seconds
 
 
@@ -238,7 +238,7 @@ def test_a_launch_looks_at_queues_that_nobody_serves_for_a_moment_and_the_next_a
 
 
 def test_a_queue_whose_keys_cannot_be_used_is_passed_over(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch_upkeep, "EXPIRING_FOR", 60.0)
+    monkeypatch.setattr(launch_maintenance, "EXPIRING_FOR", 60.0)
     expiring(store, "a", "b")
     store.wire.command("SET", store.keys.queue("a", "outbox"), "x")
     assert AtItsEnd(store).end_expired("a", "b") == ["b"]
@@ -250,6 +250,6 @@ def test_a_queue_in_which_only_what_is_scheduled_waits_is_looked_at_and_one_that
 ) -> None:
     store.enqueue([message("a", queue="scheduled", delay=HOUR), message("b", queue="served", delay=HOUR)])
     Launch(store, queue="empty")
-    store.upkeep.announce(Launch(store, queue="served").claim, "served", served_for=60.0)
+    store.maintenance.announce(Launch(store, queue="served").claim, "served", served_for=60.0)
     assert report_unserved(store, set(), {}, lambda _: None) == ["scheduled"]
     assert report_unserved(store, {"scheduled"}, {}, lambda _: None) == []

@@ -18,7 +18,7 @@ from pollconsumer.runtime.session import contexts
 from pollconsumer.runtime.session.contexts import ProgressReporter
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.reservations import Lot, Reservation
+from pollconsumer.store.records.reservations import CommonFields, Reservation
 
 if TYPE_CHECKING:
     from pollconsumer.store.records.steps import Reports
@@ -55,7 +55,7 @@ def reporting_every(seconds: float) -> ProgressReporter:
 
 
 def reserved(name: str, queue: str = "mail") -> Reservation:
-    return Reservation(Lot(queue, rows.BLANK, "", b"", 0, 0, 0.0), name.encode(), b"")
+    return Reservation(CommonFields(queue, rows.BLANK, "", b"", 0, 0, 0.0), name.encode(), b"")
 
 
 def test_a_thread_stores_what_nothing_else_takes_along(store: Store) -> None:

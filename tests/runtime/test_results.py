@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import example, given
 
-from pollconsumer.core.news.events import ResultDropped
+from pollconsumer.core.events.events import ResultDropped
 from pollconsumer.runtime.session.settlements import MAX_RESULT_BYTES
 from pollconsumer.store.records.reservations import Reservation
 from tests.core.test_message import VALUES
@@ -17,8 +17,8 @@ from tests.runtime.test_exchange import Exchanging
 from tests.store.test_steps import LOTS
 
 if TYPE_CHECKING:
-    from pollconsumer.core.news.events import Event
-    from pollconsumer.store.records.steps import Extra
+    from pollconsumer.core.events.events import Event
+    from pollconsumer.store.records.steps import CompletionEffects
 
 RESERVATION = Reservation(LOTS[0], b"a", b"{}")
 
@@ -36,10 +36,10 @@ class Unlucky:
         raise RuntimeError("no text")
 
 
-def kept(result: Any) -> tuple[Extra | None, list[Event]]:
+def kept(result: Any) -> tuple[CompletionEffects | None, list[Event]]:
     exchanging = Exchanging()
     try:
-        return exchanging.settling.extra_of(RESERVATION, 1000, None, result, 100.0), exchanging.told
+        return exchanging.settling.effects_of(RESERVATION, 1000, None, result, 100.0), exchanging.told
     finally:
         exchanging.opener.close()
 

@@ -12,7 +12,7 @@ from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.session.exchange import ReservedReturner
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.records.steps import Settlement, Share
+from pollconsumer.store.records.steps import QueueStep, Settlement
 from tests.runtime.test_exchange import Exchanging
 from tests.store.acting import message, names
 
@@ -137,11 +137,11 @@ def test_it_tells_the_launch_that_the_next_one_waits_for_the_lease() -> None:
 def test_it_is_returned_once_though_the_answer_was_lost_and_another_launch_has_it_by_now() -> None:
     place = Place(*["handler"] * 2)
     store, released = place.launch.store, [Settlement.released(each) for each in place.exchange.reserved]
-    share = Share("mail")
-    share.settlements += released
-    store.release(place.launch.claim, [share])
+    queue_step = QueueStep("mail")
+    queue_step.settlements += released
+    store.release(place.launch.claim, [queue_step])
     place.clock.wait(1.0, lambda: False)
-    (other,) = store.step(place.launch.claim, [Share("mail", 1)], lasts_ms=9, now=lambda: 0.0).reserved
-    store.release(place.launch.claim, [share])
+    (other,) = store.step(place.launch.claim, [QueueStep("mail", 1)], lasts_ms=9, now=lambda: 0.0).reserved
+    store.release(place.launch.claim, [queue_step])
     assert place.ready() == []
     assert store.wire.command("HGET", place.look().key("rows"), "m1") == other.row

@@ -34,7 +34,7 @@ class Nodes:
         self._once = wire.once
         patch.setattr(wire, "once", self._answer)
         self._apart: Sequence[str] = ()
-        patch.setattr(wire, "keep_apart", lambda keys: setattr(self, "_apart", keys))
+        patch.setattr(wire, "isolate_keys", lambda keys: setattr(self, "_apart", keys))
         patch.setattr(wire, "part", self._part)
         patch.setattr(wire, "lost", self._lost)
 
@@ -231,13 +231,13 @@ def test_the_end_waits_for_a_node_that_outcomes_wait_for_unless_a_successor_wait
     parted.exchange.settle()
     parted.exchange.called = 0.0 if successor else inf
     store, asked = parted.launch.store, list[str]()
-    announce = store.upkeep.announce
+    announce = store.maintenance.announce
 
     def noting(claim: Claim, queue: str, **options: Any) -> int:
         asked.append(queue)
         return announce(claim, queue, **options)
 
-    monkeypatch.setattr(store.upkeep, "announce", noting)
+    monkeypatch.setattr(store.maintenance, "announce", noting)
     monkeypatch.setattr(store.wire, "patience", Impatient)
     with pytest.raises(StoreUnreachable, match="queues unreachable"):
         parted.exchange.release_all()

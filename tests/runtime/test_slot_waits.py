@@ -9,20 +9,20 @@ import pytest
 from pollconsumer.runtime.handling.slot_waits import IN_SLOT, ServedQueues, SlotWaits
 
 
-class InHand(NamedTuple):
+class InFlight(NamedTuple):
     name: str
     handler: str = "parent"
     attempt: int = 1
 
 
-A, B = InHand("a"), InHand("b")
+A, B = InFlight("a"), InFlight("b")
 
 
-def waits(*in_hand: InHand, slots: int = 1, shared: bool = False) -> SlotWaits:
-    return SlotWaits(ServedQueues("launch", ("mail",), slots, lambda: 0.0, shared, lambda: in_hand))
+def waits(*in_flight: InFlight, slots: int = 1, shared: bool = False) -> SlotWaits:
+    return SlotWaits(ServedQueues("launch", ("mail",), slots, lambda: 0.0, shared, lambda: in_flight))
 
 
-def begin(waits: SlotWaits, message: InHand) -> None:
+def begin(waits: SlotWaits, message: InFlight) -> None:
     token = IN_SLOT.set(message)
     assert waits.begin() == message
     IN_SLOT.reset(token)

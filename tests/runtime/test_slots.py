@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.handling.executors import Attempt, ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.store.records.reservations import Lot, Reservation
+from pollconsumer.store.records.reservations import CommonFields, Reservation
 from tests.runtime.virtual import TICK, Arrival, Settings, VirtualLaunch, whole_ticks
 from tests.site import PATIENCE
 
@@ -71,7 +71,7 @@ def test_a_slot_whose_message_closed_the_bell_still_wakes_the_launch() -> None:
     executor = ThreadExecutor(1)
 
     def handled(run: Callable[[], None]) -> Handled:
-        reservation = Reservation(Lot("mail", bytes(62), "plain", b"", 0, 0, 0.0), b"m", b"{}")
+        reservation = Reservation(CommonFields("mail", bytes(62), "plain", b"", 0, 0, 0.0), b"m", b"{}")
         executor.start(Attempt(reservation, Handler("plain", lambda *_: run()), {}))
         until = time.monotonic() + PATIENCE
         while not (done := executor.finished()) and time.monotonic() < until:

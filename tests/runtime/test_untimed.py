@@ -16,7 +16,7 @@ from pollconsumer.runtime.handling import interrupts
 from pollconsumer.runtime.handling.executors import Attempt, ThreadExecutor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.shield import Shield, in_force
-from pollconsumer.store.records.reservations import Lot, Reservation
+from pollconsumer.store.records.reservations import CommonFields, Reservation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -47,8 +47,8 @@ def _no_alarm_is_left() -> Iterator[None]:
     assert in_force == {}
 
 
-class InHand:
-    """Ends the interruption once the message is no longer in hand."""
+class InFlight:
+    """Ends the interruption once the message is no longer in flight."""
 
     def __init__(self) -> None:
         self.holds = True
@@ -65,11 +65,11 @@ class InHand:
 
 
 def test_a_handler_is_interrupted_and_its_error_says_so() -> None:
-    assert isinstance(InHand().handle(spin).error, TimeIsUp)
+    assert isinstance(InFlight().handle(spin).error, TimeIsUp)
 
 
 def test_a_handler_that_ends_in_time_leaves_nothing_behind() -> None:
-    assert InHand().handle(lambda: None).error is None
+    assert InFlight().handle(lambda: None).error is None
 
 
 def test_a_handler_that_swallows_it_is_interrupted_again() -> None:
@@ -79,7 +79,7 @@ def test_a_handler_that_swallows_it_is_interrupted_again() -> None:
         except TimeIsUp:
             spin()
 
-    assert isinstance(InHand().handle(stubborn).error, TimeIsUp)
+    assert isinstance(InFlight().handle(stubborn).error, TimeIsUp)
 
 
 def in_a_shield(act: Callable[[], None]) -> None:
@@ -100,7 +100,7 @@ def test_our_own_code_beneath_a_handler_is_not_interrupted(call: Callable[[Calla
         call(last)
         spin()
 
-    assert isinstance(InHand().handle(calls_and_goes_on).error, TimeIsUp)
+    assert isinstance(InFlight().handle(calls_and_goes_on).error, TimeIsUp)
     assert ended == [True]
 
 
@@ -123,8 +123,8 @@ def test_a_handler_in_a_thread_is_interrupted_and_the_next_message_of_the_thread
         begun.set()
         spin(ended.is_set if payload else lambda: False)
 
-    lot = Lot("mail", bytes(62), "h", b"", 0, 0, 0.0)
-    first, second = Reservation(lot, b"1", b"{}"), Reservation(lot, b"2", b"{}")
+    common = CommonFields("mail", bytes(62), "h", b"", 0, 0, 0.0)
+    first, second = Reservation(common, b"1", b"{}"), Reservation(common, b"2", b"{}")
     outcomes = []
     for reservation, payload in ((first, {}), (second, {"waits": True})):
         begun.clear()
@@ -150,5 +150,5 @@ def test_an_import_is_not_interrupted(tmp_path: Path, monkeypatch: pytest.Monkey
         import_module("loaded_in_time")
         spin()
 
-    assert isinstance(InHand().handle(load).error, TimeIsUp)
+    assert isinstance(InFlight().handle(load).error, TimeIsUp)
     assert sys.modules["loaded_in_time"].whole

@@ -29,12 +29,12 @@ from pollconsumer.runtime.session.pace import ConsumerOptions
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Claim, Reservation
-from pollconsumer.store.records.steps import Promoted, Share, Stepped
+from pollconsumer.store.records.steps import Promoted, QueueStep, Stepped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pollconsumer.core.news.events import Event
+    from pollconsumer.core.events.events import Event
     from pollconsumer.runtime.handling.executors import Executor
     from pollconsumer.runtime.launch.launch import Launch
     from pollconsumer.store.records.steps import Reports
@@ -123,7 +123,7 @@ class VirtualStore:
     def step(
         self,
         _claim: Claim,
-        shares: Sequence[Share],
+        queue_steps: Sequence[QueueStep],
         *,
         lasts_ms: int,
         now: Callable[[], float],
@@ -136,17 +136,17 @@ class VirtualStore:
         assert reports is None
         stepped = Stepped()
         stepped.promoted = [Promoted(0, None, recurring=False, to_repair=False) for _ in promoting]
-        for share in shares:
-            for _, new_row, ids, _ in share.runs:
+        for queue_step in queue_steps:
+            for _, new_row, ids, _ in queue_step.groups:
                 for name in ids:
                     self._settle(name, "completed", new_row)
-            for settlement in share.settlements:
+            for settlement in queue_step.settlements:
                 self._settle(settlement.id, settlement.kind, settlement.new_row)
         if wait:
             self.before_wait(wait)
             if not self.wait(wait):
                 return stepped
-        taken = [n for share in shares for n in self.arrivals.take(self.clock.now, share.wanted)]
+        taken = [n for queue_step in queue_steps for n in self.arrivals.take(self.clock.now, queue_step.wanted)]
         self.reserved.update(taken)
         stepped.reserved = [self._reservation(n, now()) for n in taken]
         return stepped
@@ -175,7 +175,7 @@ class VirtualStore:
             self.head.insert(0, n)
 
     @property
-    def upkeep(self) -> VirtualStore:
+    def maintenance(self) -> VirtualStore:
         return self
 
     def trim(self, *_: Any) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pollconsumer.core.errors import NotFound, OutcomeUnknown, StoreUnreachable, UsageError
 from pollconsumer.interface.api.batches import Chain, OpenBatch
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.runtime.handling.batch_in_hand import new_batch
+from pollconsumer.runtime.handling.handler_batches import new_batch
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.store import Store
@@ -153,7 +153,7 @@ class BatchProducer:
         dies = chance.uniform(0.0, PACE * (len(members) + 1)) if chance.random() < DIES else None
         begins_again = chance.uniform(0.0, LONGEST_BREAK) if chance.random() < BEGINS_AGAIN else None
         visits = [chance.uniform(0.0, self._seconds / VISITS) for _ in range(VISITS)]
-        noted = Batch(self.name, batch.home, callbacks, len(members), expires=expires is not None)
+        noted = Batch(self.name, batch.queue, callbacks, len(members), expires=expires is not None)
         operations: list[int] = []
 
         def note(fate: str) -> None:

@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import BadData, LeaseLost, NotFound, StoreRefused
-from pollconsumer.core.messages.sequel import Sequel, encoded, identified, packed
-from pollconsumer.runtime.session.settlements import full_extra
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.core.messages.continuation import Continuation, encoded, identified, packed
+from pollconsumer.runtime.session.settlements import effects_beyond_result
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.redis_store import RedisStore
@@ -45,8 +45,8 @@ INVARIANTS = (
 def chain(number: int, first: str, second: str) -> NewMessage:
     """A chain of two links in these queues, as a member of that number."""
     failed = packed(message("x", queue=HOME))
-    sequel = Sequel(failed=failed, links=[packed(message("x", queue=second))])
-    return identified(message("", queue=first)._replace(sequel=encoded(sequel)), f"b.{number}", HOME)
+    continuation = Continuation(failed=failed, links=[packed(message("x", queue=second))])
+    return identified(message("", queue=first)._replace(continuation=encoded(continuation)), f"b.{number}", HOME)
 
 
 class BatchScene(Scene):
@@ -104,7 +104,7 @@ class BatchScene(Scene):
         if self._dying and even and not reserved.generation:
             launch.settle(die(reserved))
         elif self._chains:
-            launch.settle((reserved, 0.0, 0.0, full_extra(reserved, None, b"1", 0, HOUR)))
+            launch.settle((reserved, 0.0, 0.0, effects_beyond_result(reserved, None, b"1", 0, HOUR)))
         else:
             added = [member(ADDED, OTHER)] if self._growing and number == 0 else []
             launch.settle(complete_member(reserved, added=added))
@@ -118,14 +118,14 @@ class BatchScene(Scene):
 
     def redrives(self, queue: str, name: str) -> Callable[[Actor], None]:
         def act(actor: Actor) -> None:
-            Interventions(actor.wire(), NAMESPACE).redrive(queue, [name])
+            MessageActions(actor.wire(), NAMESPACE).redrive(queue, [name])
 
         return act
 
     def cancels(self, queue: str, name: str) -> Callable[[Actor], None]:
         def act(actor: Actor) -> None:
             with suppress(BadData, NotFound):
-                Interventions(actor.wire(), NAMESPACE).cancel(queue, name)
+                MessageActions(actor.wire(), NAMESPACE).cancel(queue, name)
 
         return act
 
@@ -137,7 +137,7 @@ class BatchScene(Scene):
             with suppress(NotFound):
                 if BatchReader(store.wire, NAMESPACE).batch("b", HOME).state == state:
                     store.wire.command("ZADD", store.keys.queue(HOME, "batch_instants"), 1, "b")
-            store.upkeep.trim(HOME)
+            store.maintenance.trim(HOME)
             self.send(store, HOME)
 
         return act
@@ -165,7 +165,7 @@ class BatchScene(Scene):
             for queue in QUEUES:
                 self.send(self.store, queue)
             for queue in QUEUES[:2]:
-                Interventions(self.store.wire, NAMESPACE).redrive(
+                MessageActions(self.store.wire, NAMESPACE).redrive(
                     queue, Looking(self.store, queue).ranked("dead_letters")
                 )
         wire = self.store.wire

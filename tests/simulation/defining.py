@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import LeaseLost, NotFound
-from pollconsumer.core.news.events import RecurrenceContested
+from pollconsumer.core.events.events import RecurrenceContested
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.faults import store_view
@@ -19,7 +19,7 @@ from tests.store.acting import AllRecurrences, Looking, unattended
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.core.news.events import Event
+    from pollconsumer.core.events.events import Event
     from pollconsumer.store.recurrences import RecurrenceStatus
     from tests.simulation.exploring import Actor, Judge, Stage
 
@@ -36,7 +36,7 @@ class DefiningScene(Scene):
         super().__init__(stage)
         self.recurring = AllRecurrences(self.store.wire, NAMESPACE)
         self.consumer, self.movers = self.announced(1), self.announced(2, MOVERS)
-        self.store.upkeep.announce(self.movers, ELSEWHERE)
+        self.store.maintenance.announce(self.movers, ELSEWHERE)
 
     def at(self, hours: int, minutes: int = 0) -> None:
         self.stage.clock.now = BEGINS + hours * 3600 + minutes * 60
@@ -68,7 +68,7 @@ class DefiningScene(Scene):
             self.problems.append(f"defined are {', '.join(there) or 'none'}, not {', '.join(names) or 'none'}")
 
     def standing(self) -> dict[str, RecurrenceStatus]:
-        return {each.name: each for each in self.recurring.standing(lambda _: None)}
+        return {each.name: each for each in self.recurring.statuses(lambda _: None)}
 
     def expect_contested(self, events: list[Event], *, contested: bool) -> None:
         if any(isinstance(each, RecurrenceContested) for each in events) != contested:

@@ -129,7 +129,7 @@ class Endless(Patience):
 class Link:
     """A connection of an actor. Other commands than scripts take no time."""
 
-    place = ""
+    location = ""
 
     def __init__(self, actor: Actor) -> None:
         self._actor, self._stage = actor, actor.stage

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import Conflict
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.maintenance import KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_PAGE
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.queues.upkeep import KEEP_FINISHED, KEEP_FINISHED_MS, TRIM_PAGE
 from pollconsumer.store.reading.inspector import Inspector
 from tests.faults import store_view
 from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene
@@ -169,7 +169,7 @@ def a_purge(stage: Stage) -> Judge:
     scene.there_is(there, message("n"))
     scene.handle_all(consumer)
     scene.there_is(message("o"))
-    person = Interventions(scene.store.wire, NAMESPACE)
+    person = MessageActions(scene.store.wire, NAMESPACE)
     scene.expect("purged", person.purge(QUEUE, ["m", "n", "o"]), ["m"])
     scene.history.forgotten.add((QUEUE, "m"))
     scene.expect("what is purged, repeated", scene.repeat(there), "known")

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from pollconsumer.core.news.events import Event
+    from pollconsumer.core.events.events import Event
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.context import Context, LaunchContext
@@ -112,7 +112,7 @@ class OneSlot:
         finished, self._finished = self._finished, []
         return finished
 
-    def stop(self, reservation: Reservation, seconds: float, in_hand: Callable[[], bool]) -> None:
+    def stop(self, reservation: Reservation, seconds: float, in_flight: Callable[[], bool]) -> None:
         """Nobody asks for it."""
 
     def lock(self) -> AbstractContextManager[object]:
@@ -264,8 +264,8 @@ class Installation:
             return {"max_attempts": attempts, "retry": soon, **options}
 
         def run_bare(payload: dict[str, Any], _: LaunchContext | None) -> Any:
-            in_hand = self._flights[process].in_hand()
-            reservation = next(each for each in in_hand if each.name == payload["id"])
+            in_flight = self._flights[process].in_flight()
+            reservation = next(each for each in in_flight if each.name == payload["id"])
             return self._execute(process, reservation, payload, partial(behave, process, reservation, payload))
 
         hooks = Hooks(lambda text, _: self.world.tell(text))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.leases import TTL, Leases, TurnedAway
 from pollconsumer.store.records.reservations import Claim
 from tests.faults.history import Lease
@@ -13,7 +13,7 @@ from tests.simulation.taking_over import Reserving
 from tests.store.acting import Looking, message
 
 if TYPE_CHECKING:
-    from pollconsumer.store.leases import LeasesOfOthers
+    from pollconsumer.store.leases import HeldLeases
     from tests.simulation.exploring import Actor, Judge, Stage
 
 
@@ -22,7 +22,7 @@ class LeasingScene(Reserving):
         super().__init__(stage)
         self.leases = Leases(self.store.wire, NAMESPACE)
 
-    def call(self, launch: str, leases: Leases | None = None) -> Claim | LeasesOfOthers | TurnedAway:
+    def call(self, launch: str, leases: Leases | None = None) -> Claim | HeldLeases | TurnedAway:
         called = (leases or self.leases).acquire(GROUP, launch, "{}", "{}")
         self.stage.happens(launch, "calls for the lease:", type(called).__name__)
         return called
@@ -30,7 +30,7 @@ class LeasingScene(Reserving):
     def take(self, launch: str) -> Claim:
         called = self.call(launch)
         assert isinstance(called, Claim), f"{launch} cannot take a lease that is free"
-        self.history.leases.append(Lease(called.lineage, int(called.fence), 0))
+        self.history.leases.append(Lease(called.lease_name, int(called.fence), 0))
         return called
 
     def renews(self, claim: Claim) -> bool | None:
@@ -79,7 +79,7 @@ def a_lease_that_lapsed(stage: Stage) -> Judge:
     scene.expect_still_held(second)
     scene.leases.release(first, "{}")
     scene.expect_still_held(second)
-    scene.leases.break_(first.lineage, first.fence)
+    scene.leases.break_(first.lease_name, first.fence)
     scene.expect_still_held(second)
     stage.clock.sleep(TTL + 1)
     scene.leases.release(first, "{}")
@@ -93,7 +93,7 @@ def a_lease_that_is_broken(stage: Stage) -> Judge:
     """Is not revived by its holder, and the next fence is above its own, though no time has passed."""
     scene = LeasingScene(stage)
     first = scene.take("first")
-    scene.leases.break_(first.lineage, first.fence)
+    scene.leases.break_(first.lease_name, first.fence)
     scene.expect("what was broken, renewed", scene.renews(first), False)
     second = scene.take("second")
     scene.expect("its fence is above", int(second.fence) > int(first.fence), True)
@@ -121,7 +121,7 @@ def a_unique_key_that_another_has(stage: Stage) -> Judge:
     """When its first holder is redriven, or ends."""
     scene = LeasingScene(stage)
     consumer = scene.announced(1)
-    person = Interventions(scene.store.wire, NAMESPACE)
+    person = MessageActions(scene.store.wire, NAMESPACE)
     scene.there_is(message("m", key="k", handler="hopeless"))
     scene.handle_all(consumer)
     scene.there_is(message("n", key="k"))

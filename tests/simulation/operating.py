@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import NotFound, OutcomeUnknown, StoreUnreachable
-from pollconsumer.store.interventions import HandlerPauses, Interventions
+from pollconsumer.store.actions import HandlerPauses, MessageActions
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.reading.inspector import Inspector
 from tests.faults.handlers_known import BULK
@@ -30,7 +30,7 @@ class Operator:
 
     def _run(self, process: Process) -> int:
         opener = Opener(self.installation.server, process)
-        self._person = Interventions(opener.wire(), NAMESPACE)
+        self._person = MessageActions(opener.wire(), NAMESPACE)
         self._pauses = HandlerPauses(opener.wire(), NAMESPACE)
         self._leases, self._inspector = Leases(opener.wire(), NAMESPACE), Inspector(opener.wire(), NAMESPACE)
         for number in range(self._acts):

@@ -29,8 +29,8 @@ class Within(NamedTuple):
     durations: Distribution
     timeout: float
 
-    def quantile(self, share: float) -> float:
-        return min(self.durations.quantile(share), self.timeout)
+    def quantile(self, queue_step: float) -> float:
+        return min(self.durations.quantile(queue_step), self.timeout)
 
 
 MEAN = 0.4
@@ -89,8 +89,8 @@ def print_margins(count: int, target: float, seed: int) -> None:
     for (name, durations), slots, (margin, rules) in product(DISTRIBUTIONS.items(), SLOTS, MARGINS.items()):
         chosen = rules._replace(slots=slots, overrun_target=target if margin == "excess" else rules.overrun_target)
         found = cost(launches("debian-cron", durations, chosen, count, seed), chosen)
-        shares = f"{found.overruns:.1%}", f"{found.cut_off:.1%}", f"{1 - found.uncovered / 60:.1%}"
-        print(row.format(name, slots, margin, count, *shares), flush=True)
+        queue_steps = f"{found.overruns:.1%}", f"{found.cut_off:.1%}", f"{1 - found.uncovered / 60:.1%}"
+        print(row.format(name, slots, margin, count, *queue_steps), flush=True)
 
 
 def print_targets(count: int, seed: int) -> None:
@@ -103,9 +103,9 @@ def print_targets(count: int, seed: int) -> None:
             rules = rules_as_set(overrun_target=target, slots=slots)
             cells.append(cost(launches(platform, durations, rules, count, seed), rules))
         columns = list(zip(*cells, strict=True))
-        shares = [f"{sum(each) / len(each):.1%} {max(each):.1%}" for each in columns[:3]]
+        queue_steps = [f"{sum(each) / len(each):.1%} {max(each):.1%}" for each in columns[:3]]
         seconds = [f"{sum(each) / len(each):.1f}s {max(each):.1f}s" for each in columns[3:]]
-        print(row.format(launcher, target, *shares, *seconds), flush=True)
+        print(row.format(launcher, target, *queue_steps, *seconds), flush=True)
 
 
 def main() -> int:

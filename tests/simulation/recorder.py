@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, NotFound, OutcomeUnknown, PollConsumerError, StoreUnreachable
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from tests.faults.history import Operation
 from tests.simulation.installation import NAMESPACE
 
@@ -23,7 +23,7 @@ class Recorder:
 
     def __init__(self, installation: Installation, name: str, wire: Wire) -> None:
         self.installation, self.name, self._wire = installation, name, wire
-        self.person = Interventions(wire, NAMESPACE)
+        self.person = MessageActions(wire, NAMESPACE)
 
     def cancel(self, queue: str, message_id: str) -> None:
         self.record("cancel", queue, message_id, lambda: self.person.cancel(queue, message_id))

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import BadData, LeaseLost, NotFound, OutcomeUnknown
 from pollconsumer.interface.memory_store import DirectConnection
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.wire import ServerWire, Wire
-from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.leases import Group, Leases, LeasesOfOthers
+from pollconsumer.store.leases import Group, HeldLeases, Leases
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.outbox import pack
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Claim, Reservation
-from pollconsumer.store.records.steps import Extra, Settlement, Share
+from pollconsumer.store.records.steps import CompletionEffects, QueueStep, Settlement
 from pollconsumer.store.recurrences import LaunchRecurrences
 from tests.faults import store_view
 from tests.faults.checker import violations
@@ -51,7 +51,7 @@ class Scene:
         self.problems: list[str] = []
         """What was wrong at once."""
         self._announced: dict[str, int] = {}
-        """By lineage, the highest fence that was announced."""
+        """By lease name, the highest fence that was announced."""
         self.flow: Callable[[RedisStore, Claim, Reservation], tuple[str, Settlement | None]] | None = None
         self.wanted, self.promotes, self.idles = 1, True, False
         """What a launch reserves at once; whether it promotes what is due, and takes its first message as one that was
@@ -63,12 +63,12 @@ class Scene:
 
     # What stands before
 
-    def claim(self, fence: int, lineage: str = LINEAGE) -> Claim:
-        self.history.leases.append(Lease(lineage, fence, 0))
-        return Claim(lineage, str(fence), lineage.rpartition(":")[0])
+    def claim(self, fence: int, lease_name: str = LINEAGE) -> Claim:
+        self.history.leases.append(Lease(lease_name, fence, 0))
+        return Claim(lease_name, str(fence), lease_name.rpartition(":")[0])
 
-    def announced(self, fence: int, lineage: str = LINEAGE) -> Claim:
-        claim = self.claim(fence, lineage)
+    def announced(self, fence: int, lease_name: str = LINEAGE) -> Claim:
+        claim = self.claim(fence, lease_name)
         self.announce(claim, self.store)
         return claim
 
@@ -118,21 +118,21 @@ class Scene:
             for _ in range(3):
                 found = leases.acquire(GROUP, actor.name, "{}", "{}")
                 if isinstance(found, Claim):
-                    self.history.leases.append(Lease(found.lineage, int(found.fence), 0))
+                    self.history.leases.append(Lease(found.lease_name, int(found.fence), 0))
                     self.launch(found, announces=True)(actor)
                     return
-                if isinstance(found, LeasesOfOthers):
+                if isinstance(found, HeldLeases):
                     leases.call_for_hand_over(GROUP, found.newest_fence(), 1.0)
 
         return act
 
-    def heartbeat(self, claim: Claim, in_hand: Sequence[bytes]) -> Callable[[Actor], None]:
+    def heartbeat(self, claim: Claim, in_flight: Sequence[bytes]) -> Callable[[Actor], None]:
         """Of a launch that has died: gives up what it had reserved."""
 
         def act(actor: Actor) -> None:
             store = RedisStore(actor.wire(), NAMESPACE, clocks=self.stage.clock)
             with suppress(LeaseLost):
-                store.give_up(claim, QUEUE, in_hand)
+                store.requeue(claim, QUEUE, in_flight)
 
         return act
 
@@ -157,7 +157,7 @@ class Scene:
         """Who cancels, reschedules or redrives a message."""
 
         def act(actor: Actor) -> None:
-            interventions = Interventions(actor.wire(), NAMESPACE)
+            interventions = MessageActions(actor.wire(), NAMESPACE)
             operations, at = self.history.operations, len(self.history.operations)
             due = int(self.stage.clock.now * 1000) + 1000
             operations.append(Operation(what, QUEUE, message_id, self.stage.happens(what, message_id), due=due))
@@ -188,7 +188,7 @@ class Scene:
             self.stage.clock.sleep(60.0)
             mover = self.announced(LAST_FENCE + 2 * number, MOVERS)
             consumer = self.announced(LAST_FENCE + 2 * number + 1)
-            self.store.upkeep.offer_places(QUEUE)
+            self.store.maintenance.offer_places(QUEUE)
             self.store.promote(mover, QUEUE, 10)
             outbox.send(self.store, QUEUE, lambda *_: None)
             self._handle_all(self.store, consumer)
@@ -201,13 +201,15 @@ class Scene:
     # Acts
 
     def announce(self, claim: Claim, store: RedisStore) -> None:
-        store.upkeep.announce(claim, QUEUE)
-        self._announced[claim.lineage] = max(int(claim.fence), self._announced.get(claim.lineage, 0))
+        store.maintenance.announce(claim, QUEUE)
+        self._announced[claim.lease_name] = max(int(claim.fence), self._announced.get(claim.lease_name, 0))
         self.stage.happens("announced", *claim[:3])
 
     def _has_successor(self, claim: Claim) -> bool:
         """Whether another launch was given the lease, or will be."""
-        return any(each.lineage == claim.lineage and each.fence > int(claim.fence) for each in self.history.leases)
+        return any(
+            each.lease_name == claim.lease_name and each.fence > int(claim.fence) for each in self.history.leases
+        )
 
     def _check_stale(self, claim: Claim, stale: list[bytes]) -> None:
         if stale and not self._has_successor(claim):
@@ -219,7 +221,7 @@ class Scene:
             if int(taken) > limits[key]:
                 self.problems.append(f"{int(taken)} places of {key} are taken, {limits[key]} at most")
 
-    def extra_of(self, _reservation: Reservation) -> Extra | None:
+    def effects_of(self, _reservation: Reservation) -> CompletionEffects | None:
         """What a message leaves that is completed."""
         return None
 
@@ -251,31 +253,31 @@ class Scene:
         operations[at] = operations[at]._replace(answered=answered, outcome=outcome, holder=holder)
 
     def _handle_all(self, store: RedisStore, claim: Claim, actor: Actor | None = None) -> None:
-        share, promoting = Share(QUEUE, self.wanted), (QUEUE,) * self.promotes
-        share.plain = self.idles
-        while share.completed or share.settlements or share.wanted:
-            stepped = store.step(claim, [share], lasts_ms=HOUR, now=lambda: 0.0, promoting=promoting)
+        queue_step, promoting = QueueStep(QUEUE, self.wanted), (QUEUE,) * self.promotes
+        queue_step.single = self.idles
+        while queue_step.completed or queue_step.settlements or queue_step.wanted:
+            stepped = store.step(claim, [queue_step], lasts_ms=HOUR, now=lambda: 0.0, promoting=promoting)
             self._check_stale(claim, stepped.stale)
-            wanted = 0 if stepped.successor or not (stepped.reserved or stepped.unusual) else self.wanted
-            share = Share(QUEUE, wanted)
+            wanted = 0 if stepped.successor or not (stepped.reserved or stepped.needs_full_step) else self.wanted
+            queue_step = QueueStep(QUEUE, wanted)
             for each in stepped.reserved:
-                self._handle(store, claim, each, share, actor)
+                self._handle(store, claim, each, queue_step, actor)
                 if each.handler == "once":  # settled before the next one begins
-                    share.wanted = 0
-                    self._check_stale(claim, store.step(claim, [share], lasts_ms=HOUR, now=lambda: 0.0).stale)
-                    share = Share(QUEUE, wanted)
+                    queue_step.wanted = 0
+                    self._check_stale(claim, store.step(claim, [queue_step], lasts_ms=HOUR, now=lambda: 0.0).stale)
+                    queue_step = QueueStep(QUEUE, wanted)
 
     def _handle(
-        self, store: RedisStore, claim: Claim, reservation: Reservation, share: Share, actor: Actor | None
+        self, store: RedisStore, claim: Claim, reservation: Reservation, queue_step: QueueStep, actor: Actor | None
     ) -> None:
         who, name, at = actor.name if actor else "drain", reservation.name, reservation.reserved_at
-        if int(claim.fence) < self._announced.get(claim.lineage, 0):
+        if int(claim.fence) < self._announced.get(claim.lease_name, 0):
             self.problems.append(f"{name} was handed to fence {claim.fence}, after a newer one had announced itself")
         self._check_places()
         executions = self.history.executions
         if reservation.handler == "once":
             if reservation.crashes:  # begun by a launch that died
-                share.settlements.append(Settlement.dead(reservation, at, at, error="crashed", counted=False))
+                queue_step.settlements.append(Settlement.dead(reservation, at, at, error="crashed", counted=False))
                 return
             stale = store.begin(claim, [reservation])
             self._check_stale(claim, stale)
@@ -300,7 +302,7 @@ class Scene:
         )
         outcome, follow_ups = "ok", tuple[dict[str, str], ...]()
         settlement: Settlement | None = None
-        extra: Extra | None = None
+        extra: CompletionEffects | None = None
         if actor is not None:
             actor.wait()
         if reservation.handler == "steps" and found < 2:
@@ -324,10 +326,10 @@ class Scene:
             outcome, settlement = self.flow(store, claim, reservation)
         elif reservation.handler == "answers":
             extra = RESULT_LASTS_MS, b'"an answer"', b"", b""
-        extra = extra or self.extra_of(reservation)
+        extra = extra or self.effects_of(reservation)
         ended = self.stage.happens(who, "ends", name, outcome)
         executions[index] = executions[index]._replace(ended=ended, outcome=outcome, follow_ups=follow_ups)
         if settlement is None:
-            share.complete([(reservation, 0.0, 0.0, extra)])
+            queue_step.complete([(reservation, 0.0, 0.0, extra)])
         else:
-            share.settlements.append(settlement)
+            queue_step.settlements.append(settlement)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from tests.faults.handlers_known import SIGNAL
 from tests.simulation.hosts.process import Process
 from tests.simulation.installation import NAMESPACE, Opener
@@ -36,7 +36,7 @@ def _signaller(installation: Installation, queue: str, message_id: str, name: st
 
         def call() -> dict[str, Any]:
             return {
-                "outcome": "ok" if Interventions(wire, NAMESPACE).signal(queue, message_id, SIGNAL, name) else "held"
+                "outcome": "ok" if MessageActions(wire, NAMESPACE).signal(queue, message_id, SIGNAL, name) else "held"
             }
 
         Recorder(installation, name, wire).record("signal", queue, message_id, call, {"digest": name})

@@ -7,11 +7,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import BadData, StoreUnreachable
+from pollconsumer.core.messages.continuation import Continuation, encoded
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
-from pollconsumer.core.messages.sequel import Sequel, encoded
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.queues.outbox import Answer, pack
-from pollconsumer.store.records.steps import Extra, Settlement
+from pollconsumer.store.records.steps import CompletionEffects, Settlement
 from tests.simulation.scene import MOVERS, NAMESPACE, QUEUE, Scene
 from tests.store.acting import message
 
@@ -62,7 +62,7 @@ class SleepingScene(Scene):
         """Who sends the signal."""
 
         def act(actor: Actor) -> None:
-            sender = Interventions(actor.wire(), NAMESPACE)
+            sender = MessageActions(actor.wire(), NAMESPACE)
             with suppress(BadData, StoreUnreachable):
                 self._approved = sender.signal(QUEUE, "m", "approved", "yes")
 
@@ -100,7 +100,7 @@ class CallingScene(Scene):
         call, now_ms = known.get("call"), int(self.stage.clock.now * 1000)
         if call is None:
             call = Step("call", 0, None, now_ms + 100 * WAITS_MS)
-            child = message("m:call-1", handler="fails")._replace(sequel=encoded(Sequel(answers=target)))
+            child = message("m:call-1", handler="fails")._replace(continuation=encoded(Continuation(answers=target)))
             self._enqueue(store, child)
             store.record(claim, reservation, StepEntry(1, 1, as_recorded(call), SIGNAL))
         if call.until is not None:
@@ -112,7 +112,7 @@ class CallingScene(Scene):
         self._answers.append(call.result)
         return "ok", None
 
-    def extra_of(self, reservation: Reservation) -> Extra | None:
+    def effects_of(self, reservation: Reservation) -> CompletionEffects | None:
         """What a completed child leaves."""
         if reservation.name != "m:call-1":
             return None

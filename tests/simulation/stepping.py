@@ -17,9 +17,9 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import launches_of
-from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_actions import Recurrences
 from pollconsumer.watching.facts import ServerFacts
-from pollconsumer.watching.findings import of_server
+from pollconsumer.watching.findings import server_findings
 from tests.as_set import expected_as_set
 from tests.simulation.hosts.process import Process
 from tests.simulation.hosts.server import BEGINS
@@ -159,7 +159,7 @@ class Stepping(Installation):
         )
         told = {
             each.name
-            for each in of_server(ServerFacts(set_back=Leases(wire, NAMESPACE).set_back_by()), expected_as_set())
+            for each in server_findings(ServerFacts(set_back=Leases(wire, NAMESPACE).set_back_by()), expected_as_set())
         }
         if ("clock_set_back" in told) != (self.step.seconds < -SMALL):
             yield f"doctor says {', '.join(sorted(told)) or 'nothing'}"

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from pollconsumer.core.choices import After, HandOff
 from pollconsumer.core.errors import NotFound
-from pollconsumer.core.messages.sequel import member_of
+from pollconsumer.core.messages.continuation import member_of
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.api import batches
@@ -23,7 +23,7 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.batches import OPEN_FOR_MS
 from pollconsumer.store.reading.batch_reader import FIRST_ADDED, BatchReader
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_actions import Recurrences
 from pollconsumer.store.server import count_of
 from tests.faults import store_view
 from tests.faults.checker import violations

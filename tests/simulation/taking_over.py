@@ -1,4 +1,4 @@
-"""Scenarios of what launches have in hand when another takes over, or a reply is lost."""
+"""Scenarios of what launches have in flight when another takes over, or a reply is lost."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.errors import BadData, LeaseLost
 from pollconsumer.core.retry import MOST_CRASHES
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues import outbox
-from pollconsumer.store.records.steps import Limits, Share
+from pollconsumer.store.records.steps import Limits, QueueStep
 from tests.simulation.scene import GROUP, NAMESPACE, QUEUE, Scene
 from tests.store.acting import HOUR, Looking, message
 
@@ -27,12 +27,12 @@ class Reserving(Scene):
     """With launches that reserve, and end there."""
 
     def reserve(self, claim: Claim, wanted: int = 1, *, lasts_ms: int = HOUR, limits: str = "") -> list[Reservation]:
-        return self.store.step(claim, [Share(QUEUE, wanted, limits)], lasts_ms=lasts_ms, now=lambda: 0.0).reserved
+        return self.store.step(claim, [QueueStep(QUEUE, wanted, limits)], lasts_ms=lasts_ms, now=lambda: 0.0).reserved
 
     def taken_by_an_idle_one(self, claim: Claim) -> list[str]:
-        share = Share(QUEUE, 1)
-        share.plain = True
-        return [each.name for each in self.store.step(claim, [share], lasts_ms=HOUR, now=lambda: 0.0).reserved]
+        queue_step = QueueStep(QUEUE, 1)
+        queue_step.single = True
+        return [each.name for each in self.store.step(claim, [queue_step], lasts_ms=HOUR, now=lambda: 0.0).reserved]
 
     def expect(self, what: str, found: object, expected: object) -> None:
         if found != expected:
@@ -57,7 +57,7 @@ def two_launches_that_idle(stage: Stage) -> Judge:
 def what_an_idle_launch_leaves_to_a_step(stage: Stage) -> Judge:
     """What a pause, a successor or a priority may hold back; and it wakes another for what it does not take."""
     scene = Reserving(stage)
-    claim, person, look = scene.announced(1), Interventions(scene.store.wire, NAMESPACE), Looking(scene.store)
+    claim, person, look = scene.announced(1), MessageActions(scene.store.wire, NAMESPACE), Looking(scene.store)
     scene.there_is(message("m"), message("n"))
     person.pause(QUEUE, paused=True)
     scene.expect("taken in a pause", scene.taken_by_an_idle_one(claim), [])
@@ -164,7 +164,7 @@ def a_handler_that_takes_long(stage: Stage) -> Judge:
     scene.there_is(message("m"))
     scene.reserve(first, lasts_ms=1000)
     stage.clock.sleep(60.0)
-    scene.store.upkeep.recover(QUEUE, [b"1", b"2"])
+    scene.store.maintenance.recover(QUEUE, [b"1", b"2"])
     scene.expect("offered to another", len(scene.reserve(second)), 0)
     return scene.judge
 
@@ -195,7 +195,7 @@ def a_queue_with_limits(stage: Stage) -> Judge:
 
 def a_paused_queue(stage: Stage) -> Judge:
     scene = Reserving(stage)
-    claim, person = scene.announced(1), Interventions(scene.store.wire, NAMESPACE)
+    claim, person = scene.announced(1), MessageActions(scene.store.wire, NAMESPACE)
     scene.there_is(message("m"), message("n", priority=5))
     person.pause(QUEUE, paused=True)
     scene.expect("handed out", len(scene.reserve(claim, 5)), 0)
@@ -207,14 +207,14 @@ def a_paused_queue(stage: Stage) -> Judge:
 def a_message_of_a_newer_version(stage: Stage) -> Judge:
     """Stays as it is, and is handled once by a launch that can read it."""
     scene = Reserving(stage)
-    claim, person, look = scene.announced(1), Interventions(scene.store.wire, NAMESPACE), Looking(scene.store)
+    claim, person, look = scene.announced(1), MessageActions(scene.store.wire, NAMESPACE), Looking(scene.store)
     scene.there_is(message("m"), message("n"))
     records = look.hash("records")
     for name in records:
         scene.store.wire.command("HSET", look.key("records"), name, OF_TOMORROW)
     scene.store.wire.command("LREM", look.key("ready"), 1, "n")  # as if a rule had interrupted who enqueued it
     for _ in range(3):
-        scene.store.upkeep.repair(QUEUE)
+        scene.store.maintenance.repair(QUEUE)
     scene.expect("ready", look.listed("ready"), ["m"])
     for intervention in (person.cancel, lambda *which: person.change(*which, delay=1)):
         try:
@@ -225,7 +225,7 @@ def a_message_of_a_newer_version(stage: Stage) -> Judge:
     scene.expect("handed out", len(scene.reserve(claim)), 0)
     for name, record in records.items():
         scene.store.wire.command("HSET", look.key("records"), name, record)
-    scene.store.upkeep.repair(QUEUE)
+    scene.store.maintenance.repair(QUEUE)
     stage.clock.sleep(61.0)
     with suppress(LeaseLost):
         scene.handle_all(claim)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from tests.leaving_out import long
 from tests.simulation.catalogue import CATALOGUE, a_redrive
 from tests.simulation.exploring import Choices, explore
@@ -36,12 +36,12 @@ def test_every_promise_holds_in_every_order_of_calls(scenario: Scenario) -> None
 
 
 def test_a_call_that_is_repeated_after_a_lost_reply_is_found_if_it_acts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    def redrive(person: Interventions, queue: str, ids: list[str]) -> list[str]:
+    def redrive(person: MessageActions, queue: str, ids: list[str]) -> list[str]:
         wire, script = person._wire, person._wire.scripts["redrive"]  # noqa: SLF001  less its guards
-        keys = person._keys.of_script(script, queue)[:-1]  # noqa: SLF001  the same
+        keys = person._keys.names_for(script, queue)[:-1]  # noqa: SLF001  the same
         return [each.decode() for each in wire.call(script, keys, [0, *(part for each in ids for part in (each, 255))])]
 
-    monkeypatch.setattr(Interventions, "redrive", redrive)
+    monkeypatch.setattr(MessageActions, "redrive", redrive)
     (violations, story), *_ = explore(a_redrive, faults=1).violations
     assert violations == ["attempts_count_calls: m is in generation 2, and was redriven less often"]
     assert "person: redrive, carried out, its reply is lost" in story

@@ -12,7 +12,7 @@ from tests.forecast.distributions import Arrival, Chance, Demand, Distribution, 
 class Constant(NamedTuple):
     mean: float
 
-    def quantile(self, share: float) -> float:  # noqa: ARG002  the protocol has it
+    def quantile(self, queue_step: float) -> float:  # noqa: ARG002  the protocol has it
         return self.mean
 
 
@@ -24,15 +24,15 @@ class Uniform(NamedTuple):
     def mean(self) -> float:
         return (self.low + self.high) / 2
 
-    def quantile(self, share: float) -> float:
-        return self.low + share * (self.high - self.low)
+    def quantile(self, queue_step: float) -> float:
+        return self.low + queue_step * (self.high - self.low)
 
 
 class Exponential(NamedTuple):
     mean: float
 
-    def quantile(self, share: float) -> float:
-        return -self.mean * math.log1p(-share)
+    def quantile(self, queue_step: float) -> float:
+        return -self.mean * math.log1p(-queue_step)
 
 
 class Bimodal(NamedTuple):
@@ -42,8 +42,8 @@ class Bimodal(NamedTuple):
     short: float = 0.01
     long: float = 4.0
 
-    def quantile(self, share: float) -> float:
-        return self.short if share < (self.long - self.mean) / (self.long - self.short) else self.long
+    def quantile(self, queue_step: float) -> float:
+        return self.short if queue_step < (self.long - self.mean) / (self.long - self.short) else self.long
 
 
 class Pareto(NamedTuple):
@@ -52,8 +52,8 @@ class Pareto(NamedTuple):
     mean: float
     shape: float = 1.3
 
-    def quantile(self, share: float) -> float:
-        return self.mean * (1 - 1 / self.shape) * math.pow(1 - share, -1 / self.shape)
+    def quantile(self, queue_step: float) -> float:
+        return self.mean * (1 - 1 / self.shape) * math.pow(1 - queue_step, -1 / self.shape)
 
 
 class Workload(NamedTuple):

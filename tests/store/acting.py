@@ -11,8 +11,8 @@ from pollconsumer.core.messages.payloads import digest_of
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Claim, Reservation
-from pollconsumer.store.records.steps import Done, Limits, Settlement, Share, Stepped
-from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.records.steps import Completion, Limits, QueueStep, Settlement, Stepped
+from pollconsumer.store.recurrence_actions import Recurrences
 from pollconsumer.store.recurrences import LaunchRecurrences
 
 if TYPE_CHECKING:
@@ -86,28 +86,28 @@ class Launch:
     ) -> None:
         self.store, self.queue = store, queue
         self.claim = Claim(f"consumer:{queue}:{slot}", str(fence), f"consumer:{queue}")
-        self.recovered = store.upkeep.announce(self.claim, queue) if announced else 0
+        self.recovered = store.maintenance.announce(self.claim, queue) if announced else 0
 
     def step(
         self,
         *,
         completed: Iterable[Reservation] = (),
-        settled: Iterable[Settlement | Done] = (),
+        settled: Iterable[Settlement | Completion] = (),
         wanted: int = 0,
         wait: float = 0.0,
         lasts_ms: int = HOUR,
         limits: Limits | None = None,
         plain: bool = False,
     ) -> Stepped:
-        share = Share(self.queue, wanted, limits.packed() if limits else "")
-        share.plain = plain
-        share.complete([finish(r) for r in completed])
+        queue_step = QueueStep(self.queue, wanted, limits.packed() if limits else "")
+        queue_step.single = plain
+        queue_step.complete([finish(r) for r in completed])
         for each in settled:
             if isinstance(each, Settlement):
-                share.settlements.append(each)
+                queue_step.settlements.append(each)
             else:
-                share.complete([each])
-        return self.store.step(self.claim, [share], lasts_ms=lasts_ms, now=lambda: 0.0, wait=wait)
+                queue_step.complete([each])
+        return self.store.step(self.claim, [queue_step], lasts_ms=lasts_ms, now=lambda: 0.0, wait=wait)
 
     def reserve(self, most: int = 1, *, lasts_ms: int = HOUR) -> list[Reservation]:
         return self.step(wanted=most, lasts_ms=lasts_ms).reserved
@@ -115,7 +115,7 @@ class Launch:
     def complete(self, *reservations: Reservation) -> Stepped:
         return self.step(completed=reservations)
 
-    def settle(self, *settlements: Settlement | Done) -> Stepped:
+    def settle(self, *settlements: Settlement | Completion) -> Stepped:
         return self.step(settled=settlements)
 
     def begin(self, *reservations: Reservation) -> list[bytes]:
@@ -142,7 +142,7 @@ def park(r: Reservation, delay_ms: int = 0) -> Settlement:
     return Settlement.parked(r, offered_in_ms=delay_ms, problem="unknown_handler: handler")
 
 
-def finish(r: Reservation, result: str = "", ttl_ms: int = HOUR, outgoing: bytes = b"") -> Done:
+def finish(r: Reservation, result: str = "", ttl_ms: int = HOUR, outgoing: bytes = b"") -> Completion:
     """Complete, perhaps with a result, or with what is to be sent on."""
     return r, 0.0, 0.0, (ttl_ms, result.encode(), outgoing, b"") if result or outgoing else None
 

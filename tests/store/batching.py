@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pollconsumer.core.messages.continuation import Continuation, encoded, identified, packed
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.sequel import Sequel, encoded, identified, packed
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches, NewBatch
-from pollconsumer.store.queues.outbox import pack, told_of_member
+from pollconsumer.store.queues.outbox import member_end_entry, pack
 from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.records.reservations import Reservation
-    from pollconsumer.store.records.steps import Done
+    from pollconsumer.store.records.steps import Completion
 
 HOME, OTHER = "home", "other"
 CALLBACKS = ("then", "failed", "ended")
 
 
 def callback(batch: str, name: str, home: str = HOME) -> NewMessage:
-    return message(f"{batch}:{name}", queue=home)._replace(sequel=encoded(Sequel(called_by=home)))
+    return message(f"{batch}:{name}", queue=home)._replace(continuation=encoded(Continuation(called_by=home)))
 
 
 def new_batch(
@@ -38,11 +38,11 @@ def member(number: int, queue: str = QUEUE, batch: str = "b", home: str = HOME) 
     return identified(message("", queue=queue), f"{batch}.{number}", home)
 
 
-def complete_member(r: Reservation, result: str = "", *, added: Iterable[NewMessage] = ()) -> Done:
+def complete_member(r: Reservation, result: str = "", *, added: Iterable[NewMessage] = ()) -> Completion:
     """Complete a member, perhaps with members that it adds."""
     added = [*added]
     outgoing = pack(added, 0) if added else b""
-    return r, 0.0, 0.0, (HOUR, result.encode(), outgoing, told_of_member(HOME, len(added)))
+    return r, 0.0, 0.0, (HOUR, result.encode(), outgoing, member_end_entry(HOME, len(added)))
 
 
 class OneBatch:

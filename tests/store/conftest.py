@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from tests.conftest import NAMESPACE
 from tests.store.acting import Looking
 
@@ -20,6 +20,6 @@ def look(store: RedisStore) -> Looking:
 
 
 @pytest.fixture
-def person(store: RedisStore) -> Interventions:
+def person(store: RedisStore) -> MessageActions:
     """Who cancels, reschedules, redrives, purges and pauses."""
-    return Interventions(store.wire, NAMESPACE)
+    return MessageActions(store.wire, NAMESPACE)

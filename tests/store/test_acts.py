@@ -10,18 +10,18 @@ import pytest
 
 from pollconsumer.core.errors import BadData, NotFound, StoreUnreachable
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store import interventions as module
-from pollconsumer.store import recurrence_interventions
-from pollconsumer.store.audit_log import acting_as, interventions_of
+from pollconsumer.store import actions as module
+from pollconsumer.store import recurrence_actions
+from pollconsumer.store.actions import BatchActions, HandlerPauses, MessageActions
+from pollconsumer.store.audit_log import acting_as, audit_of
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
-from pollconsumer.store.interventions import BatchInterventions, HandlerPauses, Interventions
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_actions import Recurrences
 from pollconsumer.store.reruns import Reruns
 from tests.conftest import NAMESPACE, empty_server
 from tests.leaving_out import long
@@ -40,8 +40,8 @@ REFUSED = (BadData, NotFound)
 Outcome = tuple[str, Any]
 
 
-def person(wire: Wire) -> Interventions:
-    return Interventions(wire, NAMESPACE)
+def person(wire: Wire) -> MessageActions:
+    return MessageActions(wire, NAMESPACE)
 
 
 def recurrences(wire: Wire) -> Recurrences:
@@ -64,7 +64,7 @@ def broken(wire: Wire) -> bool:
 
 def of_batch(what: str) -> Callable[[Wire], Any]:
     def act(wire: Wire) -> Any:
-        acting = BatchInterventions(wire, NAMESPACE)
+        acting = BatchActions(wire, NAMESPACE)
         *_, done = getattr(acting, what)(acting._reader.batch("b", HOME))  # noqa: SLF001  the reader that it has anyway
         return done
 
@@ -97,7 +97,7 @@ AGAIN: dict[str, Callable[[Wire], Any]] = {
     "rerun": lambda wire: bool(Reruns(Producer(wire, NAMESPACE)).rerun(QUEUE, "d0")),
     "trigger": lambda wire: recurrences(wire).trigger(recurrences(wire).find("tick")),
     "put": put,
-    "signal": lambda wire: Interventions(wire, NAMESPACE).signal(QUEUE, "w0", "approved", value=True),
+    "signal": lambda wire: MessageActions(wire, NAMESPACE).signal(QUEUE, "w0", "approved", value=True),
 }
 ACTS = ONCE | AGAIN
 
@@ -178,7 +178,7 @@ def seen(outcome: Outcome, wire: Wire) -> Seen:
     what, answer = outcome
     if isinstance(answer, str):  # the id of an occurrence has its instant
         answer = re.sub("@.*", "@", answer)
-    notes = [each[1:6] for each in reversed(interventions_of(wire, NAMESPACE, 100))]
+    notes = [each[1:6] for each in reversed(audit_of(wire, NAMESPACE, 100))]
     counts = [each[1:11] for each in Inspector(wire, NAMESPACE).overview().queues]
     return Seen((what, answer), notes, [tuple(each) for each in counts])
 
@@ -249,7 +249,7 @@ def test_two_who_trigger_a_recurrence_in_the_same_millisecond_enqueue_two_occurr
     wire = server.wire()
     filled(wire)
     now = server_ms(wire)
-    monkeypatch.setattr(recurrence_interventions, "now_ms", lambda _: now)
+    monkeypatch.setattr(recurrence_actions, "now_ms", lambda _: now)
     ids = {ACTS["trigger"](wire) for _ in range(3)}
     assert len(ids) == 3
     assert {message.id for message in Inspector(wire, NAMESPACE).those(QUEUE, [each.encode() for each in ids])} == ids
@@ -261,4 +261,4 @@ def test_what_was_done_before_the_store_was_lost_is_noted(server: Server, monkey
     Losing(wire, monkeypatch).lose(4)
     with acting_as("ada"), pytest.raises(StoreUnreachable):
         person(wire).cancel_all(QUEUE, WAITING)
-    assert [(each.what, each.number) for each in interventions_of(wire, NAMESPACE, 9)] == [("cancel", 3)]
+    assert [(each.what, each.number) for each in audit_of(wire, NAMESPACE, 9)] == [("cancel", 3)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, release
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
 
@@ -89,7 +89,7 @@ def test_one_that_cannot_be_read_does_not_take_the_place_of_one_that_can(store: 
 
 
 def test_what_is_cancelled_on_both_sides_of_a_message_lets_it_overtake_nobody(
-    store: RedisStore, person: Interventions
+    store: RedisStore, person: MessageActions
 ) -> None:
     store.enqueue([message("x"), message("a"), message("y"), message("sooner", priority=-1)])
     person.cancel(QUEUE, "x")

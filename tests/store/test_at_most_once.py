@@ -13,7 +13,7 @@ from tests.store.acting import QUEUE, Launch, Looking, message, names, park, rel
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.records.reservations import DeadLetter
@@ -56,7 +56,7 @@ def test_several_are_begun_together(store: RedisStore, look: Looking) -> None:
             each.row = row
         assert launch.begin(a, *others[:2]) == []
         assert [each.begun for each in (a, *others)] == [True, True, True, False]
-    store.upkeep.recover(QUEUE, [])
+    store.maintenance.recover(QUEUE, [])
     assert look.ranked("in_flight") == [*"abcd"]
     assert launch.complete(a, *others).stale == []
 
@@ -74,7 +74,7 @@ def test_under_an_older_fence_nothing_is_begun(store: RedisStore) -> None:
     store.enqueue([message("a"), message("b")])
     launch = Launch(store)
     a, b = launch.reserve(2)
-    store.upkeep.announce(Launch(store, fence=2).claim, QUEUE)
+    store.maintenance.announce(Launch(store, fence=2).claim, QUEUE)
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
         launch.begin(b, a)
@@ -85,7 +85,7 @@ def test_what_was_taken_over_cannot_be_begun(store: RedisStore) -> None:
     store.enqueue([message("a")])
     launch = Launch(store)
     (reservation,) = launch.reserve(lasts_ms=0)
-    store.upkeep.recover(QUEUE, [])
+    store.maintenance.recover(QUEUE, [])
     row = reservation.row
     assert launch.begin(reservation) == [b"a"]
     assert reservation.row == row
@@ -105,7 +105,7 @@ def test_who_recovers_hears_of_each_that_is_skipped(store: RedisStore) -> None:
     begun(Launch(store))
     told: list[DeadLetter] = []
     successor = Launch(store, fence=2, announced=False)
-    assert store.upkeep.announce(successor.claim, QUEUE, on_dead_letter=told.append) == 1
+    assert store.maintenance.announce(successor.claim, QUEUE, on_dead_letter=told.append) == 1
     ((death, problem),) = told
     assert (death.name, death.handler, death.attempt) == ("a", "send", 1)
     assert problem.startswith("skipped: ")
@@ -132,11 +132,11 @@ def test_past_its_hard_end_it_is_skipped_too(store: RedisStore, look: Looking) -
     launch = Launch(store)
     (reservation,) = launch.reserve(lasts_ms=0)
     launch.begin(reservation)
-    assert store.upkeep.recover(QUEUE, []) == 1
+    assert store.maintenance.recover(QUEUE, []) == 1
     assert look.ranked("dead_letters") == ["a"]
 
 
-def test_what_was_skipped_may_be_redriven_and_is_handled_afresh(store: RedisStore, person: Interventions) -> None:
+def test_what_was_skipped_may_be_redriven_and_is_handled_afresh(store: RedisStore, person: MessageActions) -> None:
     store.enqueue([message("a")])
     begun(Launch(store))
     launch = Launch(store, fence=2)

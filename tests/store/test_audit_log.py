@@ -13,10 +13,10 @@ from pollconsumer.core.errors import BadData
 from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import audit_log
-from pollconsumer.store.audit_log import Intervention, interventions_of
-from pollconsumer.store.interventions import HandlerPauses, Interventions
+from pollconsumer.store.actions import HandlerPauses, MessageActions
+from pollconsumer.store.audit_log import Intervention, audit_of
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_actions import Recurrences
 from pollconsumer.store.recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, die, message
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 def noted(wire: Wire) -> list[tuple[str, str, str, tuple[str, ...], int]]:
-    return [each[1:6] for each in reversed(interventions_of(wire, NAMESPACE, 10_000))]
+    return [each[1:6] for each in reversed(audit_of(wire, NAMESPACE, 10_000))]
 
 
 def test_each_intervention_is_noted_with_who_did_what_to_which(server: Server) -> None:
     wire = server.wire()
-    store, acting = RedisStore(wire, NAMESPACE), Interventions(wire, NAMESPACE)
+    store, acting = RedisStore(wire, NAMESPACE), MessageActions(wire, NAMESPACE)
     store.enqueue([message(name) for name in ("dead", "dead-2", "held")])
     launch = Launch(store)
     first, second, _ = launch.reserve(3)
@@ -60,8 +60,8 @@ def test_each_intervention_is_noted_with_who_did_what_to_which(server: Server) -
         ("bob", "pause", QUEUE, (), 0),
         ("bob", "resume", QUEUE, (), 0),
     ]
-    assert all(before <= epoch_ms(each.at) <= server_ms(wire) for each in interventions_of(wire, NAMESPACE, 10))
-    assert [each.what for each in interventions_of(wire, NAMESPACE, 2)] == ["resume", "pause"]
+    assert all(before <= epoch_ms(each.at) <= server_ms(wire) for each in audit_of(wire, NAMESPACE, 10))
+    assert [each.what for each in audit_of(wire, NAMESPACE, 2)] == ["resume", "pause"]
 
 
 def test_what_a_person_does_with_a_recurrence_is_noted(server: Server) -> None:
@@ -89,7 +89,7 @@ def test_what_a_person_does_with_a_handler_is_noted(server: Server) -> None:
 
 def test_nothing_is_noted_of_a_program_nor_of_what_was_refused_or_reached_nothing(server: Server) -> None:
     wire = server.wire()
-    store, acting = RedisStore(wire, NAMESPACE), Interventions(wire, NAMESPACE)
+    store, acting = RedisStore(wire, NAMESPACE), MessageActions(wire, NAMESPACE)
     store.enqueue([message("a", delay=HOUR)])
     acting.cancel(QUEUE, "a")
     with acting_as("ada"):
@@ -106,7 +106,7 @@ def test_the_oldest_notes_are_forgotten_and_corrupt_ones_are_left_out(
 ) -> None:
     wire = server.wire()
     monkeypatch.setattr(audit_log, "MOST_NOTED", 3)
-    store, acting = RedisStore(wire, NAMESPACE), Interventions(wire, NAMESPACE)
+    store, acting = RedisStore(wire, NAMESPACE), MessageActions(wire, NAMESPACE)
     store.enqueue([message(f"{n}", delay=HOUR) for n in range(5)])
     with acting_as("ada"):
         for n in range(5):
@@ -122,7 +122,7 @@ def test_only_the_first_names_of_many_are_kept(server: Server) -> None:
     wire = server.wire()
     RedisStore(wire, NAMESPACE).enqueue([message(f"{n}", delay=HOUR) for n in range(50)])
     with acting_as("x" * 500):
-        Interventions(wire, NAMESPACE).cancel_all(QUEUE, [f"{n}" for n in range(50)])
+        MessageActions(wire, NAMESPACE).cancel_all(QUEUE, [f"{n}" for n in range(50)])
     [(who, _, _, names, count)] = noted(wire)
     assert (len(who), len(names), count) == (200, 20, 50)
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, Looking, die, expire, names, retry, send_and_die
@@ -24,7 +24,7 @@ ENDS = ("completed", "dead", "cancelled", "expired")
 
 
 class BatchMachine(RuleBasedStateMachine):
-    """Members wait, are in hand, dead, or have ended for good; ``first`` says how each ended when it first did."""
+    """Members wait, are in flight, dead, or have ended for good; ``first`` says how each ended when it first did."""
 
     server: Server
 
@@ -33,7 +33,7 @@ class BatchMachine(RuleBasedStateMachine):
         self.server.clear()
         self.store = RedisStore(self.server.wire(), NAMESPACE)
         self.batch = OneBatch(self.store)
-        self.person = Interventions(self.store.wire, NAMESPACE)
+        self.person = MessageActions(self.store.wire, NAMESPACE)
         self.queues = dict[str, str]()
         self.latest, self.first = dict[str, str](), dict[str, str]()
         self.fences = dict.fromkeys(QUEUES, 1)

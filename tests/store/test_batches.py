@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pollconsumer.core.errors import NodeLost, NotFound
+from pollconsumer.core.messages.continuation import FIRST
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.sequel import FIRST
-from pollconsumer.store.interventions import BatchInterventions
+from pollconsumer.store.actions import BatchActions
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.outbox import pack
@@ -26,7 +26,7 @@ from tests.store.batching import HOME, OTHER, OneBatch, complete_member, member,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
 
 
@@ -101,7 +101,7 @@ def test_failed_is_enqueued_at_the_first_dead_member_and_not_again(batch: OneBat
 
 
 def test_then_is_enqueued_when_a_redrive_has_the_last_dead_member_completed(
-    batch: OneBatch, person: Interventions
+    batch: OneBatch, person: MessageActions
 ) -> None:
     with_members(batch, QUEUE, QUEUE)
     launch = batch.launches[QUEUE]
@@ -121,7 +121,7 @@ def test_then_is_enqueued_when_a_redrive_has_the_last_dead_member_completed(
 
 
 def test_a_member_that_is_cancelled_expires_or_is_stopped_counts_as_that(
-    batch: OneBatch, person: Interventions
+    batch: OneBatch, person: MessageActions
 ) -> None:
     with_members(batch, QUEUE, QUEUE, QUEUE)
     person.cancel(QUEUE, "b.0")
@@ -135,7 +135,7 @@ def test_a_member_that_is_cancelled_expires_or_is_stopped_counts_as_that(
 
 @pytest.mark.parametrize("is_cancelled_last", [True, False])
 def test_cancelled_members_may_count_as_completed(
-    store: RedisStore, person: Interventions, is_cancelled_last: bool
+    store: RedisStore, person: MessageActions, is_cancelled_last: bool
 ) -> None:
     batch = OneBatch(store, spares=True)
     with_members(batch, QUEUE, OTHER)
@@ -147,7 +147,7 @@ def test_cancelled_members_may_count_as_completed(
     assert (batch.counts(), batch.called()) == (("ended", 2, 1, 0, 1, 0), ["then", "ended"])
 
 
-def test_a_dead_member_fails_a_batch_that_spares_cancelled_ones(store: RedisStore, person: Interventions) -> None:
+def test_a_dead_member_fails_a_batch_that_spares_cancelled_ones(store: RedisStore, person: MessageActions) -> None:
     batch = OneBatch(store, spares=True)
     with_members(batch, QUEUE, QUEUE)
     person.cancel(QUEUE, "b.0")
@@ -168,7 +168,7 @@ def test_a_home_has_so_many_batches_that_have_not_ended_at_most(
     assert batch.batches.open(new_batch("d")) == ""
 
 
-def test_a_member_whose_launch_died_ends_when_it_is_recovered_to_stop(batch: OneBatch, person: Interventions) -> None:
+def test_a_member_whose_launch_died_ends_when_it_is_recovered_to_stop(batch: OneBatch, person: MessageActions) -> None:
     with_members(batch, QUEUE, QUEUE)
     batch.launches[QUEUE].reserve(2)
     person.stop(QUEUE, "b.0")
@@ -204,7 +204,7 @@ def test_a_retry_and_a_release_are_no_ends(batch: OneBatch) -> None:
     assert batch.counts() == ("closed", 2, 0, 0, 0, 0)
 
 
-def test_a_dead_member_that_is_purged_has_counted(batch: OneBatch, person: Interventions) -> None:
+def test_a_dead_member_that_is_purged_has_counted(batch: OneBatch, person: MessageActions) -> None:
     with_members(batch, QUEUE, QUEUE)
     launch = batch.launches[QUEUE]
     launch.settle(*(die(each) if each.id == b"b.0" else complete_member(each) for each in launch.reserve(9)))
@@ -214,7 +214,7 @@ def test_a_dead_member_that_is_purged_has_counted(batch: OneBatch, person: Inter
 
 
 def test_an_end_that_is_told_again_and_one_that_comes_late_change_nothing(
-    batch: OneBatch, person: Interventions
+    batch: OneBatch, person: MessageActions
 ) -> None:
     with_members(batch, QUEUE, QUEUE)
     launch, told = batch.launches[QUEUE], []
@@ -311,7 +311,7 @@ def time_comes(batch: OneBatch, which: str = "b") -> int:
     key = Looking(batch.store, HOME).key("batch_instants")
     assert batch.store.wire.command("ZSCORE", key, which) is not None
     batch.store.wire.command("ZADD", key, 1, which)
-    batch.store.upkeep.trim(HOME)
+    batch.store.maintenance.trim(HOME)
     return outbox.send(batch.store, HOME, print)
 
 
@@ -382,7 +382,7 @@ def test_members_are_counted_wherever_their_numbers_are(batch: OneBatch) -> None
 
 
 def test_what_is_told_looks_to_versions_before_like_a_message_of_a_newer_one(
-    batch: OneBatch, person: Interventions
+    batch: OneBatch, person: MessageActions
 ) -> None:
     with_members(batch, QUEUE, QUEUE)
     person.cancel(QUEUE, "b.0")
@@ -406,16 +406,16 @@ def fail_over_a_minute_later(batch: OneBatch) -> None:
             batch.store.wire.command("RPUSH", look.key("told"), f"{int(number) - 61_000_000}\n{content}")
 
 
-def tell_again(batch: OneBatch) -> None:
+def report_again(batch: OneBatch) -> None:
     for queue in (QUEUE, OTHER):
-        outbox.tell_again(batch.store, queue)
+        outbox.report_again(batch.store, queue)
     batch.send()
 
 
 @pytest.fixture
 def in_cluster(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if each queue had a node of its own."""
-    monkeypatch.setattr(store.wire, "of_cluster", True, raising=False)
+    monkeypatch.setattr(store.wire, "is_cluster", True, raising=False)
 
 
 @pytest.mark.usefixtures("in_cluster")
@@ -425,7 +425,7 @@ def test_a_home_that_forgot_in_a_failover_what_it_was_told_is_told_again(batch: 
     fail_over_a_minute_later(batch)
     complete_all(batch, OTHER)
     assert (batch.counts(), batch.called()) == (("closed", 2, 1, 0, 0, 0), [])
-    tell_again(batch)
+    report_again(batch)
     assert (batch.counts(), batch.called()) == (("ended", 2, 2, 0, 0, 0), ["then", "ended"])
     assert (Looking(store).listed("told"), len(Looking(store, OTHER).listed("told"))) == ([], 1)
 
@@ -441,7 +441,7 @@ def test_a_home_that_is_told_again_has_grown_once(batch: OneBatch) -> None:
     batch.send()
     fail_over_a_minute_later(batch)
     for _ in range(2):
-        tell_again(batch)
+        report_again(batch)
     assert (batch.counts(), batch.called()) == (("closed", 4, 2, 0, 0, 0), [])
     complete_all(batch)
     assert (batch.counts(), batch.called()) == (("ended", 4, 4, 0, 0, 0), ["then", "ended"])
@@ -460,14 +460,14 @@ def test_what_was_told_a_moment_ago_is_kept_for_an_hour_and_a_home_of_the_same_s
     (told,) = look.listed("told")
     assert '"ids":"b.0"' in told
     assert 3_590_000 < store.wire.command("PTTL", look.key("told")) <= 3_600_000
-    tell_again(batch)
+    report_again(batch)
     assert look.listed("told") == [told]
 
 
 def test_one_server_keeps_nothing_of_what_it_has_told(batch: OneBatch, store: RedisStore) -> None:
     with_members(batch, QUEUE)
     complete_all(batch)
-    assert len(Looking(store).listed("told")) == int(store.wire.of_cluster)  # of the server that is tried
+    assert len(Looking(store).listed("told")) == int(store.wire.is_cluster)  # of the server that is tried
 
 
 def test_what_ends_for_a_batch_that_is_forgotten_is_dropped(batch: OneBatch, store: RedisStore) -> None:
@@ -534,8 +534,8 @@ def test_a_batch_whose_state_cannot_be_read_is_shown_as_malformed_and_forgotten_
     reader = BatchReader(store.wire, NAMESPACE)
     assert [each.state for each in reader.batches()] == [MALFORMED]
     assert reader.states([HOME]) == {HOME: {MALFORMED: 1}}
-    assert len([*BatchInterventions(store.wire, NAMESPACE).cancel(batch.status())]) == 1
-    store.upkeep.trim(HOME, Retention())
+    assert len([*BatchActions(store.wire, NAMESPACE).cancel(batch.status())]) == 1
+    store.maintenance.trim(HOME, Retention())
     with pytest.raises(NotFound):
         batch.status()
     assert (home.ranked("batch_instants"), home.hash("batches"), home.hash("batch_callbacks")) == ([], {}, {})

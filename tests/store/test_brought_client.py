@@ -19,14 +19,14 @@ import trustme
 from redis import sentinel
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, StoreUnreachable
-from pollconsumer.store import brought_client
-from pollconsumer.store.brought_client import ClientConnection, brought
+from pollconsumer.store import user_client
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import ErrorReply
 from pollconsumer.store.client.wire import ByPeople, ServerWire
-from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.suitability import Suitability
+from pollconsumer.store.user_client import ClientConnection, supplied_client
 from tests.conftest import NAMESPACE, by_client, in_memory_by_client, real_server
 from tests.failovers.servers import SERVICE, Trio, await_true
 from tests.store.acting import QUEUE, Launch, message
@@ -48,7 +48,7 @@ SECRET = "canary"
 
 
 def wire_of(client: Any, patience: Callable[[], Patience] = lambda: Budget(LONG), **options: Any) -> Wire:
-    return brought(client).connecting(NAMESPACE)(patience, **options)
+    return supplied_client(client).connecting(NAMESPACE)(patience, **options)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_a_wrong_password_is_refused_without_showing_it(valkey: Server) -> None:
     client = redis.Redis.from_url(valkey.url, username="nobody", password=SECRET)
     with pytest.raises(PermissionDenied, match="authentication failed; check user and password") as caught:
         wire_of(client).command("PING")
-    assert SECRET not in f"{caught.value} {brought(client)}"
+    assert SECRET not in f"{caught.value} {supplied_client(client)}"
 
 
 def test_a_hook_of_the_clients_connections_is_called_and_what_it_raises_is_a_lost_connection(valkey: Server) -> None:
@@ -293,16 +293,16 @@ def trio() -> Iterator[Trio]:
 
 
 def test_a_sentinels_primary_is_followed_to_the_next_one(trio: Trio, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(brought_client, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(user_client, "LOOK_EVERY", 0.0)
     sentinels = [("127.0.0.1", int(each.port)) for each in trio.sentinels]
     client = Sentinel(sentinels).master_for(SERVICE, password=SECRET, decode_responses=True)
     wire = wire_of(client, greet=Suitability(NAMESPACE, Memo(), lambda _: None))
     wire.command("SET", "a", 1)
-    before = wire.place
+    before = wire.location
     primary = trio.fail_over()
     await_true(lambda: client.connection_pool.get_master_address()[1] == primary.port)  # later than others learn it
     wire.command("SET", "a", 2)
-    assert wire.place == f"127.0.0.1:{primary.port}" != before
+    assert wire.location == f"127.0.0.1:{primary.port}" != before
     assert primary.ask("GET", "a") == b"2"
     wire.close()
 
@@ -320,7 +320,7 @@ def test_a_primary_that_no_sentinel_names_is_told_in_words() -> None:
 def test_what_replicas_do_not_have_is_not_acknowledged_over_it(valkey: Server) -> None:
     wire = wire_of(redis.Redis.from_url(valkey.url), Impatient, strict=ByPeople(1, 0.001))
     with pytest.raises(StoreUnreachable, match="changed, but only 0 of 1 replicas had it"):
-        Interventions(wire, NAMESPACE).pause(QUEUE, paused=True)
+        MessageActions(wire, NAMESPACE).pause(QUEUE, paused=True)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_what_replicas_do_not_have_is_not_acknowledged_over_it(valkey: Server) -
 )
 def test_what_is_no_client_of_a_store_is_refused(client: Any, said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        brought(client)
+        supplied_client(client)
     assert said in str(caught.value)
     assert str(caught.value).startswith("PollConsumer(store=…): ")
 
@@ -350,4 +350,4 @@ def test_what_is_no_client_of_a_store_is_refused(client: Any, said: str) -> None
     ],
 )
 def test_its_address_tells_stores_apart_and_holds_no_secret(client: Any, address: str) -> None:
-    assert brought(client).address == address
+    assert supplied_client(client).address == address

@@ -13,13 +13,13 @@ from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, retry
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
 
 LARGE = b'{"text":"%b"}' % (b"x" * 2000)
 
 
-def test_a_ready_message_stands_behind_those_of_its_new_priority(store: RedisStore, person: Interventions) -> None:
+def test_a_ready_message_stands_behind_those_of_its_new_priority(store: RedisStore, person: MessageActions) -> None:
     store.enqueue([message("a"), message("b", priority=-3), message("c", priority=-3), message("d", priority=5)])
     person.change(QUEUE, "a", priority=-3)
     person.change(QUEUE, "b", priority=0)
@@ -27,7 +27,7 @@ def test_a_ready_message_stands_behind_those_of_its_new_priority(store: RedisSto
     assert names(Launch(store).reserve(9)) == ["d", "c", "a", "b"]
 
 
-def test_one_that_comes_later_now_is_not_handed_out_before_its_turn(store: RedisStore, person: Interventions) -> None:
+def test_one_that_comes_later_now_is_not_handed_out_before_its_turn(store: RedisStore, person: MessageActions) -> None:
     store.enqueue([message(name) for name in "abc"])
     person.change(QUEUE, "a", priority=5)
     launch = Launch(store)
@@ -37,7 +37,7 @@ def test_one_that_comes_later_now_is_not_handed_out_before_its_turn(store: Redis
 
 
 def test_one_that_was_put_off_stands_once_and_behind_those_that_became_ready_before_it(
-    store: RedisStore, person: Interventions
+    store: RedisStore, person: MessageActions
 ) -> None:
     store.enqueue([message(name) for name in "abc"])
     person.change(QUEUE, "a", delay=HOUR)
@@ -52,7 +52,7 @@ def test_one_that_was_put_off_stands_once_and_behind_those_that_became_ready_bef
 
 
 def test_a_scheduled_message_has_its_new_priority_when_it_is_due(
-    store: RedisStore, person: Interventions, look: Looking
+    store: RedisStore, person: MessageActions, look: Looking
 ) -> None:
     store.enqueue([message("a", delay=HOUR), message("b")])
     person.change(QUEUE, "a", priority=-1)
@@ -62,7 +62,7 @@ def test_a_scheduled_message_has_its_new_priority_when_it_is_due(
 
 
 def test_one_that_is_ready_keeps_its_place_under_the_priority_that_it_has(
-    store: RedisStore, person: Interventions
+    store: RedisStore, person: MessageActions
 ) -> None:
     store.enqueue([message("a"), message("b")])
     person.change(QUEUE, "a", priority=0, payload=b'{"n":1}')
@@ -74,7 +74,7 @@ def test_one_that_is_ready_keeps_its_place_under_the_priority_that_it_has(
 @pytest.mark.parametrize("delay", [None, HOUR])
 @pytest.mark.parametrize("digest", ["", "a1" * 8])
 def test_it_is_handled_with_its_new_payload(
-    store: RedisStore, person: Interventions, first: bytes, later: bytes, delay: int | None, digest: str
+    store: RedisStore, person: MessageActions, first: bytes, later: bytes, delay: int | None, digest: str
 ) -> None:
     new = message("a", payload=first, delay=delay, key="k", digest=digest, headers={"n": "1"})
     store.enqueue([new])
@@ -89,7 +89,7 @@ def test_it_is_handled_with_its_new_payload(
 
 
 def test_one_that_waits_to_be_retried_keeps_its_attempts_and_its_due_time(
-    store: RedisStore, person: Interventions, look: Looking
+    store: RedisStore, person: MessageActions, look: Looking
 ) -> None:
     store.enqueue([message("a")])
     launch = Launch(store)
@@ -102,7 +102,7 @@ def test_one_that_waits_to_be_retried_keeps_its_attempts_and_its_due_time(
     assert (a.payload, a.attempt) == (LARGE, 2)
 
 
-def test_in_line_for_a_concurrency_key_its_priority_counts(store: RedisStore, person: Interventions) -> None:
+def test_in_line_for_a_concurrency_key_its_priority_counts(store: RedisStore, person: MessageActions) -> None:
     store.enqueue([message(name, concurrency="c") for name in "abc"])
     launch = Launch(store)
     (a,) = launch.reserve(9)
@@ -119,14 +119,14 @@ def test_in_line_for_a_concurrency_key_its_priority_counts(store: RedisStore, pe
 
 @pytest.mark.parametrize("priority", [0, 7])
 def test_one_that_is_ready_keeps_its_turn_where_it_is_to_be_due_now(
-    store: RedisStore, person: Interventions, priority: int
+    store: RedisStore, person: MessageActions, priority: int
 ) -> None:
     store.enqueue([message("a", priority=priority), message("b", priority=priority)])
     person.change(QUEUE, "a", delay=0)
     assert names(Launch(store).reserve(9)) == ["a", "b"]
 
 
-def test_the_next_attempt_is_due_when_the_message_is(store: RedisStore, person: Interventions, look: Looking) -> None:
+def test_the_next_attempt_is_due_when_the_message_is(store: RedisStore, person: MessageActions, look: Looking) -> None:
     store.enqueue([message("a")])
     launch = Launch(store)
     launch.settle(retry(launch.reserve()[0], HOUR))
@@ -135,7 +135,7 @@ def test_the_next_attempt_is_due_when_the_message_is(store: RedisStore, person: 
     assert times.next_attempt_at == times.due_at
 
 
-def test_what_is_in_hand_or_not_there_is_not_changed(store: RedisStore, person: Interventions, look: Looking) -> None:
+def test_what_is_in_hand_or_not_there_is_not_changed(store: RedisStore, person: MessageActions, look: Looking) -> None:
     store.enqueue([message("a")])
     launch = Launch(store)
     (a,) = launch.reserve()

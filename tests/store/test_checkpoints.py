@@ -12,7 +12,7 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, messag
 from tests.store.servers import snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.records.reservations import Reservation
 
@@ -46,7 +46,7 @@ def test_there_is_none_to_begin_with(store: RedisStore, launch: Launch) -> None:
 
 
 @pytest.mark.parametrize("way", ["death of the process", "retry", "redrive"])
-def test_it_outlives_an_attempt_that_fails(store: RedisStore, launch: Launch, person: Interventions, way: str) -> None:
+def test_it_outlives_an_attempt_that_fails(store: RedisStore, launch: Launch, person: MessageActions, way: str) -> None:
     reservation = at_page(store, launch)
     if way == "death of the process":
         launch = Launch(store, fence=2)
@@ -63,7 +63,7 @@ def test_it_outlives_an_attempt_that_fails(store: RedisStore, launch: Launch, pe
 
 @pytest.mark.parametrize("end", ["complete", "finish", "cancel", "purge"])
 def test_it_ends_with_the_message(
-    store: RedisStore, launch: Launch, look: Looking, person: Interventions, end: str
+    store: RedisStore, launch: Launch, look: Looking, person: MessageActions, end: str
 ) -> None:
     reservation = at_page(store, launch)
     if end == "complete":
@@ -83,10 +83,10 @@ def test_it_ends_with_the_message(
 def test_trimming_leaves_none_behind(
     store: RedisStore, launch: Launch, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.queues.upkeep.KEEP_FINISHED", 0)
+    monkeypatch.setattr("pollconsumer.store.queues.maintenance.KEEP_FINISHED", 0)
     launch.complete(*launch.reserve())
     store.wire.command("HSET", look.key("checkpoints"), "a", "stray")
-    store.upkeep.trim(QUEUE)
+    store.maintenance.trim(QUEUE)
     assert look.hash("checkpoints") == {}
 
 
@@ -105,7 +105,7 @@ def test_nor_does_one_whose_message_was_not_offered_to_another_yet(
 ) -> None:
     """A launch announces itself before it recovers: in between the row is as it was, and the fence alone tells."""
     (reservation,) = launch.reserve()
-    store.wire.command("HSET", look.key("announced"), launch.claim.lineage, "2")
+    store.wire.command("HSET", look.key("announced"), launch.claim.lease_name, "2")
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
         store.checkpoint(launch.claim, reservation, b"7")
@@ -114,7 +114,7 @@ def test_nor_does_one_whose_message_was_not_offered_to_another_yet(
 
 def test_nor_does_one_whose_message_was_offered_to_another(store: RedisStore, launch: Launch) -> None:
     (reservation,) = launch.reserve(lasts_ms=0)
-    store.upkeep.recover(QUEUE, [])
+    store.maintenance.recover(QUEUE, [])
     launch.reserve()
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost, match="a"):

@@ -12,7 +12,7 @@ import pytest
 
 from pollconsumer.core.errors import ConfigurationError, NodeLost, PollConsumerError, StoreUnreachable
 from pollconsumer.store.client import cluster_nodes
-from pollconsumer.store.client.address import ClusterAddress, Node, doubts, server_urls
+from pollconsumer.store.client.address import ClusterAddress, Node, server_urls, url_warnings
 from pollconsumer.store.client.cluster_nodes import Topology, slot_of
 from pollconsumer.store.client.cluster_wire import ClusterWire
 from pollconsumer.store.client.patience import Budget
@@ -272,7 +272,7 @@ def test_the_nodes_of_a_url_share_its_login_and_options() -> None:
     ],
 )
 def test_a_password_that_goes_to_another_host_unencrypted_is_warned_about(url: str, hosts: list[str]) -> None:
-    assert [*doubts(url)] == [f"store: the password goes to {host} unencrypted; add ssl=true" for host in hosts]
+    assert [*url_warnings(url)] == [f"store: the password goes to {host} unencrypted; add ssl=true" for host in hosts]
 
 
 @pytest.mark.parametrize(
@@ -395,7 +395,7 @@ def test_a_call_that_needs_a_lost_node_fails_at_once_for_a_caller_with_work_on_o
     two: list[ScriptedNode], connect: Callable[..., ClusterWire]
 ) -> None:
     wire = connect(two[0], lambda: Budget(3600))
-    wire.keep_apart([LOW, HIGH])
+    wire.isolate_keys([LOW, HIGH])
     two[1].answer = lost_connection
     with pytest.raises(NodeLost):
         wire.all([("GET", LOW), ("GET", HIGH)])
@@ -411,7 +411,7 @@ def test_other_calls_wait_for_a_lost_node(
     two: list[ScriptedNode], connect: Callable[..., ClusterWire], apart: list[str], lost: int, *, parting: bool
 ) -> None:
     wire = connect(two[1 - lost], Impatient)
-    wire.keep_apart(apart)
+    wire.isolate_keys(apart)
     two[lost].answer = lost_connection
     with pytest.raises(StoreUnreachable) as unreachable:
         wire.all([("GET", HIGH if lost else LOW)], parting=parting)

@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.core.messages.message import NewMessage
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.records.reservations import Reservation
-    from pollconsumer.store.records.steps import Done, Settlement
+    from pollconsumer.store.records.steps import Completion, Settlement
 
-ENDS: list[Callable[[Reservation], Settlement | Done]] = [
+ENDS: list[Callable[[Reservation], Settlement | Completion]] = [
     lambda r: retry(r, HOUR),
     die,
     lambda r: park(r, HOUR),
@@ -64,7 +64,7 @@ def test_other_messages_go_past_those_in_line(store: RedisStore) -> None:
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("priority", [0, 2])
 def test_the_first_in_line_is_offered_the_place_of_whatever_leaves(
-    store: RedisStore, look: Looking, end: Callable[[Reservation], Settlement | Done], priority: int
+    store: RedisStore, look: Looking, end: Callable[[Reservation], Settlement | Completion], priority: int
 ) -> None:
     store.enqueue(keyed("a", "b", "c", priority=priority))
     launch = Launch(store)
@@ -139,7 +139,7 @@ def test_what_was_reserved_unknown_to_its_holder_leaves_its_place(store: RedisSt
 @pytest.mark.parametrize("priority", [0, 2])
 @pytest.mark.parametrize("away", ["cancel", "reschedule"])
 def test_a_place_offered_to_one_that_is_taken_away_is_offered_to_the_next(
-    store: RedisStore, look: Looking, person: Interventions, inspector: Inspector, priority: int, away: str
+    store: RedisStore, look: Looking, person: MessageActions, inspector: Inspector, priority: int, away: str
 ) -> None:
     store.enqueue(keyed("a", "b", "c", priority=priority))
     launch = Launch(store)
@@ -158,7 +158,7 @@ def test_a_place_offered_to_one_that_is_taken_away_is_offered_to_the_next(
 
 @pytest.mark.parametrize("priority", [0, 2])
 def test_what_is_taken_out_of_the_line_is_not_handed_out(
-    store: RedisStore, look: Looking, person: Interventions, inspector: Inspector, priority: int
+    store: RedisStore, look: Looking, person: MessageActions, inspector: Inspector, priority: int
 ) -> None:
     store.enqueue(keyed("a", "b", "c", "d", priority=priority))
     launch = Launch(store)
@@ -171,7 +171,7 @@ def test_what_is_taken_out_of_the_line_is_not_handed_out(
 
 
 def test_one_that_stands_among_the_ready_twice_is_set_aside_once(
-    store: RedisStore, look: Looking, person: Interventions, inspector: Inspector
+    store: RedisStore, look: Looking, person: MessageActions, inspector: Inspector
 ) -> None:
     """Rescheduled and ready again, its id stands in the list at its old place and at its new one."""
     store.enqueue(keyed("first", "twice"))
@@ -195,7 +195,7 @@ def test_offering_over_and_over_offers_nothing_anew(store: RedisStore, look: Loo
     launch.complete(*launch.reserve(9))
     look.take_marker()
     for _ in range(5):
-        assert store.upkeep.offer_places(QUEUE) == 0
+        assert store.maintenance.offer_places(QUEUE) == 0
     assert look.marker() == 0
     assert waiting(look) == ["e"]
     assert names(launch.reserve(9)) == ["c", "d"]
@@ -259,7 +259,7 @@ def test_counts_that_went_wrong_are_healed(store: RedisStore, look: Looking, cou
         store.wire.command("DEL", look.key("places_taken"))
     else:
         store.wire.command("HSET", look.key("places_taken"), "2", counted)
-    assert store.upkeep.offer_places(QUEUE) == 1
+    assert store.maintenance.offer_places(QUEUE) == 1
     assert look.hash("places_taken") == {"2": b"2"}
     assert look.marker() == 1
     assert names(launch.reserve(9)) == ["b"]
@@ -268,18 +268,18 @@ def test_counts_that_went_wrong_are_healed(store: RedisStore, look: Looking, cou
 def test_with_too_many_in_flight_the_counts_are_trusted(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.queues.upkeep.MOST_COUNTED", 1)
+    monkeypatch.setattr("pollconsumer.store.queues.maintenance.MOST_COUNTED", 1)
     store.enqueue(keyed("a", "b", "c", limit=2))
     Launch(store).reserve(9)
     store.wire.command("HSET", look.key("places_taken"), "k", 1)
-    assert store.upkeep.offer_places(QUEUE) == 1
+    assert store.maintenance.offer_places(QUEUE) == 1
     assert look.hash("places_taken") == {"k": b"1"}
 
 
 def test_more_keys_than_one_call_looks_at_are_all_healed(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.queues.upkeep.MOST_LINES", 3)
+    monkeypatch.setattr("pollconsumer.store.queues.maintenance.MOST_LINES", 3)
     for n in range(10):
         store.enqueue(keyed(f"{n}a", f"{n}b", key=f"k{n}"))
     Launch(store).reserve(99)
@@ -287,7 +287,7 @@ def test_more_keys_than_one_call_looks_at_are_all_healed(
         store.wire.command("ZREM", look.key("in_flight"), name)
     offered = 0
     for _ in range(10_000):
-        offered += store.upkeep.offer_places(QUEUE)
+        offered += store.maintenance.offer_places(QUEUE)
         if offered == 10:
             break
     assert offered == 10
@@ -302,7 +302,7 @@ def test_a_line_whose_first_has_vanished_moves_on(store: RedisStore, look: Looki
     launch.complete(*reserved)
     order = []
     for _ in range(9):
-        store.upkeep.offer_places(QUEUE)
+        store.maintenance.offer_places(QUEUE)
         reserved = launch.reserve(9)
         order += names(reserved)
         launch.complete(*reserved)

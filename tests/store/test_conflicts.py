@@ -9,7 +9,7 @@ import pytest
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.messages.payloads import digest_of
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.store.queues import outbox, producer, upkeep
+from pollconsumer.store.queues import maintenance, outbox, producer
 from pollconsumer.store.queues.outbox import pack
 from pollconsumer.store.queues.producer import Enqueued
 from tests.store.acting import QUEUE, Launch, Looking, chosen, die, finish, message, send_and_die
@@ -17,7 +17,7 @@ from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
     from pollconsumer.core.messages.message import NewMessage
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
 
 BIG = b'{"x":"%b"}' % (b"x" * 2000)
@@ -55,9 +55,9 @@ def test_a_payload_is_the_same_in_whichever_order_it_gives_its_names(store: Redi
 @pytest.mark.parametrize("payload", [b"{}", BIG])
 @pytest.mark.parametrize("end", ["complete", "die", "cancel", "trim", "purge"])
 def test_a_conflict_is_seen_whatever_became_of_the_first_message(
-    store: RedisStore, person: Interventions, monkeypatch: pytest.MonkeyPatch, payload: bytes, end: str
+    store: RedisStore, person: MessageActions, monkeypatch: pytest.MonkeyPatch, payload: bytes, end: str
 ) -> None:
-    monkeypatch.setattr(upkeep, "KEEP_FINISHED", 0)
+    monkeypatch.setattr(maintenance, "KEEP_FINISHED", 0)
     store.enqueue([chosen("a", payload)])
     launch = Launch(store)
     if end == "cancel":
@@ -69,7 +69,7 @@ def test_a_conflict_is_seen_whatever_became_of_the_first_message(
     else:
         launch.complete(*launch.reserve())
         if end == "trim":
-            assert store.upkeep.trim(QUEUE) == 1
+            assert store.maintenance.trim(QUEUE) == 1
     assert store.enqueue([chosen("a", payload)]) == DUPLICATE
     refuse(store, chosen("a", b'{"other":1}'))
 

@@ -17,7 +17,7 @@ from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, AllRecurrences, Launch, Looking, message, names, unattended
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.records.reservations import Reservation
@@ -91,7 +91,7 @@ def test_it_is_drained_and_nothing_in_it_is_early(earlier: RedisStore, look: Loo
     assert inspector.message("begun").state is State.DEAD  # it is delivered at most once
 
 
-def test_what_it_holds_and_remembers_is_held_and_remembered(earlier: RedisStore, person: Interventions) -> None:
+def test_what_it_holds_and_remembers_is_held_and_remembered(earlier: RedisStore, person: MessageActions) -> None:
     assert [each.id for each in earlier.enqueue([message("a", key="k"), message("completed"), message("ready")])] == [
         "keyed",
         "completed",
@@ -101,13 +101,13 @@ def test_what_it_holds_and_remembers_is_held_and_remembered(earlier: RedisStore,
     launch = Launch(earlier, fence=2)
     assert "dead" in drain(launch)
     for _ in range(2):
-        earlier.upkeep.trim(QUEUE)
+        earlier.maintenance.trim(QUEUE)
     assert earlier.enqueue([message("dead")])[0].duplicate
 
 
 def test_its_recurrences_go_on_before_and_after_they_are_defined_again(earlier: RedisStore, look: Looking) -> None:
     recurring, launch = AllRecurrences(earlier.wire, NAMESPACE), Launch(earlier, fence=2)
-    standing = {each.name: each for each in recurring.standing(lambda _: None)}
+    standing = {each.name: each for each in recurring.statuses(lambda _: None)}
     assert sorted(standing) == ["nightly", "often"]
     assert recurring.tick(launch.claim, QUEUE, unattended, lambda _: None) == 1
     (occurrence,) = [name for name in drain(launch) if "@" in name]
@@ -117,14 +117,14 @@ def test_its_recurrences_go_on_before_and_after_they_are_defined_again(earlier: 
     assert nightly is not None
     recurring.define("owner", [QUEUE], [nightly], lambda _: None)
     assert look.score("next_instants", "nightly") == next_instant
-    (defined,) = [each for each in recurring.standing(lambda _: None) if each.name == "nightly"]
+    (defined,) = [each for each in recurring.statuses(lambda _: None) if each.name == "nightly"]
     assert (defined.recurrence, defined.owners) == (nightly, ("owner",))
 
 
 def test_due_times_in_milliseconds_are_converted_whatever_their_number(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.queues.upkeep.CONVERT_PAGE", 2)
+    monkeypatch.setattr("pollconsumer.store.queues.maintenance.CONVERT_PAGE", 2)
     store.enqueue([message(f"m{n}", due=4_102_444_800_000 + n) for n in range(5)])
     written = {name: look.score("schedule", name) for name in look.ranked("schedule")}
     for name, score in written.items():

@@ -19,7 +19,7 @@ from tests.test_architecture import table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.records.reservations import Reservation
 
@@ -33,11 +33,11 @@ FREED = {
 }
 """What a message may have, in the order of the table's columns, and the word for that it is gone after the end."""
 MODULES = {
-    "Share": "records.steps",
+    "QueueStep": "records.steps",
     "Settlement": "records.steps",
     "RedisStore": "queues.redis_store",
-    "Upkeep": "queues.upkeep",
-    "Interventions": "interventions",
+    "Maintenance": "queues.maintenance",
+    "MessageActions": "actions",
 }
 LARGE = b'{"x":"%b"}' % (b"x" * 2000)
 
@@ -45,7 +45,7 @@ LARGE = b'{"x":"%b"}' % (b"x" * 2000)
 class Subject:
     """A message with a key, a place, a large record, a checkpoint and progress, and the ways in which it ends."""
 
-    def __init__(self, store: RedisStore, person: Interventions, look: Looking) -> None:
+    def __init__(self, store: RedisStore, person: MessageActions, look: Looking) -> None:
         self.store, self.person, self.look = store, person, look
         self.launch = Launch(store)
         self.before: dict[str, bool] = {}
@@ -102,7 +102,7 @@ class Subject:
     def expired_where_nobody_serves(self) -> None:
         self.waiting(expires=1)
         self.is_about_to_end()
-        while not self.store.upkeep.expire(QUEUE):
+        while not self.store.maintenance.expire(QUEUE):
             pass
 
     def cancelled(self) -> None:
@@ -143,13 +143,13 @@ WAYS: dict[str, Callable[[Subject], None]] = {
     "stopped in its launch": Subject.stopped_in_its_launch,
     "stopped, while its handler failed": Subject.stopped_while_it_failed,
     "stopped, its launch died": Subject.stopped_with_its_launch,
-    "stopped, given back": Subject.given_back,
+    "stopped, released": Subject.given_back,
 }
 
 
 @pytest.mark.parametrize("row", ENDS, ids=[row[0] for row in ENDS])
 def test_an_end_leads_where_the_table_says_and_frees_what_it_says(
-    store: RedisStore, person: Interventions, look: Looking, row: list[str]
+    store: RedisStore, person: MessageActions, look: Looking, row: list[str]
 ) -> None:
     end, _, _, place, *columns = row
     subject = Subject(store, person, look)
@@ -178,22 +178,22 @@ def test_no_script_writes_by_itself_how_a_message_ended() -> None:
     assert {name: found for name, found in files.items() if found} == {}
 
 
-def waits_for_its_place(store: RedisStore, launch: Launch, _: Interventions) -> None:
+def waits_for_its_place(store: RedisStore, launch: Launch, _: MessageActions) -> None:
     store.enqueue([message("m", concurrency="c", limit=1), message("n", concurrency="c", limit=1)])
     launch.reserve(2)
 
 
-def waits_for_its_rate(store: RedisStore, launch: Launch, _: Interventions) -> None:
+def waits_for_its_rate(store: RedisStore, launch: Launch, _: MessageActions) -> None:
     store.enqueue([message("m", rate_key="r", rate="1/1h"), message("n", rate_key="r", rate="1/1h")])
     launch.reserve(2)
 
 
-def is_parked(store: RedisStore, launch: Launch, _: Interventions) -> None:
+def is_parked(store: RedisStore, launch: Launch, _: MessageActions) -> None:
     store.enqueue([message("n")])
     launch.settle(park(launch.reserve()[0], HOUR))
 
 
-def is_stopped_as_it_is_parked(store: RedisStore, launch: Launch, person: Interventions) -> None:
+def is_stopped_as_it_is_parked(store: RedisStore, launch: Launch, person: MessageActions) -> None:
     store.enqueue([message("n")])
     (reserved,) = launch.reserve()
     person.stop(QUEUE, "n")
@@ -203,9 +203,9 @@ def is_stopped_as_it_is_parked(store: RedisStore, launch: Launch, person: Interv
 @pytest.mark.parametrize("way", [waits_for_its_place, waits_for_its_rate, is_parked, is_stopped_as_it_is_parked])
 def test_what_has_ended_waits_for_nothing(
     store: RedisStore,
-    person: Interventions,
+    person: MessageActions,
     look: Looking,
-    way: Callable[[RedisStore, Launch, Interventions], None],
+    way: Callable[[RedisStore, Launch, MessageActions], None],
 ) -> None:
     way(store, Launch(store), person)
     if look.listed("cancelled") == []:
@@ -225,7 +225,7 @@ def test_what_has_ended_waits_for_nothing(
 
 @pytest.mark.parametrize("stopped", [False, True])
 def test_an_end_in_a_launch_is_of_the_instant_that_the_launch_gives(
-    store: RedisStore, person: Interventions, look: Looking, *, stopped: bool
+    store: RedisStore, person: MessageActions, look: Looking, *, stopped: bool
 ) -> None:
     store.enqueue([message("m")])
     launch = Launch(store)

@@ -77,7 +77,7 @@ class History:
         elif name == "wake":
             Looking(self.store).take_marker()
         elif name == "trim":
-            self.told.append(self.store.upkeep.trim(QUEUE))
+            self.told.append(self.store.maintenance.trim(QUEUE))
         else:
             reserved = self.launch.reserve(2)
             self.told.append(names(reserved))
@@ -85,8 +85,8 @@ class History:
                 self.launch.complete(*reserved)
             else:
                 self.launch.settle(*map(retry, reserved))
-        witness = self.store.wire.witness  # what it looks for on its next connection
-        self.told.append(witness and witness[:3])
+        last_acknowledged = self.store.wire.last_acknowledged  # what it looks for on its next connection
+        self.told.append(last_acknowledged and last_acknowledged[:3])
 
 
 @pytest.mark.crossing

@@ -10,7 +10,7 @@ import pytest
 from pollconsumer.core.durations import Histogram
 from pollconsumer.core.lifecycle import State
 from pollconsumer.dashboard.excerpts import SAMPLE, Excerpts
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import write_histogram
 from pollconsumer.store.records import rows
@@ -76,7 +76,7 @@ def test_a_cancelled_message_that_is_still_in_the_ready_list_is_not_shown_as_rea
     store: RedisStore, excerpts: Excerpts, wire: Wire
 ) -> None:
     store.enqueue([message("a"), message("b")])
-    Interventions(wire, NAMESPACE).cancel(QUEUE, "a")
+    MessageActions(wire, NAMESPACE).cancel(QUEUE, "a")
     assert ids(excerpts, State.READY, 9) == ["b"]
     assert ids(excerpts, State.CANCELLED, 9) == ["a"]
 

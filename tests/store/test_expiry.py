@@ -9,14 +9,14 @@ import pytest
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
-from pollconsumer.store.queues import outbox, upkeep
+from pollconsumer.store.queues import maintenance, outbox
 from pollconsumer.store.queues.outbox import pack
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, die, expire, finish, message, names, park, retry
 from tests.store.batching import OTHER, OneBatch, member
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
 
@@ -25,7 +25,7 @@ LARGE = b'{"x":"%b"}' % (b"x" * 2000)
 
 def expiry(launch: Launch) -> int:
     (reservation,) = launch.reserve()
-    return reservation.lot.expires
+    return reservation.common.expires
 
 
 def test_it_counts_from_acceptance_by_the_servers_clock(store: RedisStore) -> None:
@@ -50,12 +50,12 @@ def test_it_stays_through_retries_beside_other_options(store: RedisStore, more: 
     store.enqueue([message("a", expires=HOUR, **more)])
     launch = Launch(store)
     (reservation,) = launch.reserve()
-    first = reservation.lot.expires
+    first = reservation.common.expires
     launch.settle(retry(reservation))
     while not store.promote(launch.claim, QUEUE, 1).moved:
         pass
     (again,) = launch.reserve()
-    assert (again.lot.expires, again.handler, again.payload) == (first, "handler", b"{}")
+    assert (again.common.expires, again.handler, again.payload) == (first, "handler", b"{}")
 
 
 def test_a_follow_up_brings_it_along(store: RedisStore) -> None:
@@ -69,7 +69,7 @@ def test_a_follow_up_brings_it_along(store: RedisStore) -> None:
 
 @pytest.mark.parametrize("payload", [b"{}", LARGE])
 def test_one_that_has_expired_has_ended_and_holds_nothing(
-    store: RedisStore, look: Looking, inspector: Inspector, person: Interventions, payload: bytes
+    store: RedisStore, look: Looking, inspector: Inspector, person: MessageActions, payload: bytes
 ) -> None:
     store.enqueue([message("a", payload=payload, key="k", concurrency="c"), message("b", concurrency="c")])
     launch = Launch(store)
@@ -108,16 +108,16 @@ def test_its_end_is_settled_once_and_not_when_another_launch_has_it(store: Redis
 def test_it_is_forgotten_as_a_cancelled_one_and_its_id_remembered(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "KEEP_FINISHED", 1)
+    monkeypatch.setattr(maintenance, "KEEP_FINISHED", 1)
     store.enqueue([chosen("a"), chosen("b")])
     launch = Launch(store)
     launch.settle(*map(expire, launch.reserve(2)))
-    assert store.upkeep.trim(QUEUE) == 1
+    assert store.maintenance.trim(QUEUE) == 1
     assert (look.listed("expired"), [*look.hash("records")]) == (["b"], ["b"])
     assert store.enqueue([chosen("a")])[0].duplicate
 
 
-def test_a_redriven_message_does_not_expire(store: RedisStore, person: Interventions) -> None:
+def test_a_redriven_message_does_not_expire(store: RedisStore, person: MessageActions) -> None:
     store.enqueue([message("a", expires=1)])
     launch = Launch(store)
     (reservation,) = launch.reserve()
@@ -126,7 +126,7 @@ def test_a_redriven_message_does_not_expire(store: RedisStore, person: Intervent
     launch.settle(die(reservation))
     person.redrive(QUEUE, ["a"])
     (again,) = launch.reserve()
-    assert again.lot.expires == reservation.lot.expires
+    assert again.common.expires == reservation.common.expires
     assert not again.has_expired(later)
 
 
@@ -157,7 +157,7 @@ def test_what_expires_where_nobody_serves_ends_alone(
         Launch(store).reserve()
     store.enqueue([message("stays", expires=HOUR), message("for ever"), message("a", expires=1, **options)])
     past(store)
-    assert store.upkeep.expire(QUEUE) == 1
+    assert store.maintenance.expire(QUEUE) == 1
     assert inspector.message("a").state is State.EXPIRED
     assert look.listed("expired") == ["a"]
     assert (look.hash("unique_keys"), look.lined()) == ({}, [])
@@ -165,11 +165,11 @@ def test_what_expires_where_nobody_serves_ends_alone(
     launch = Launch(store, fence=2)
     assert [name for name in names(launch.reserve(9)) if name != "other"] == ["stays", "for ever"]
     assert inspector.overview().queues[0].ready == 0
-    assert store.upkeep.expire(QUEUE) == 0
+    assert store.maintenance.expire(QUEUE) == 0
 
 
 def test_what_is_due_after_its_expiry_or_never_promoted_or_parked_ends_too(
-    store: RedisStore, look: Looking, person: Interventions, inspector: Inspector
+    store: RedisStore, look: Looking, person: MessageActions, inspector: Inspector
 ) -> None:
     store.enqueue([message(name, expires=30) for name in ("put off", "parked", "retried")])
     store.enqueue([message("due", due=server_ms(store.wire) + 1, expires=1)])
@@ -183,7 +183,7 @@ def test_what_is_due_after_its_expiry_or_never_promoted_or_parked_ends_too(
     end = server_ms(store.wire) + 30
     while server_ms(store.wire) <= end:
         pass
-    assert store.upkeep.expire(QUEUE) == 4
+    assert store.maintenance.expire(QUEUE) == 4
     assert {each.id for each in inspector.messages(State.EXPIRED, QUEUE, 9)} == {"put off", "parked", "retried", "due"}
     assert look.ranked("schedule") == []
     assert look.hash("checkpoints") == {}
@@ -191,7 +191,7 @@ def test_what_is_due_after_its_expiry_or_never_promoted_or_parked_ends_too(
 
 
 def test_what_is_in_flight_or_was_redriven_or_has_ended_or_is_served_does_not_end_so(
-    store: RedisStore, person: Interventions, look: Looking
+    store: RedisStore, person: MessageActions, look: Looking
 ) -> None:
     store.enqueue([message(name, expires=1) for name in ("held", "dead", "done", "cancelled")])
     launch = Launch(store)
@@ -200,14 +200,14 @@ def test_what_is_in_flight_or_was_redriven_or_has_ended_or_is_served_does_not_en
     person.cancel(QUEUE, "cancelled")
     person.redrive(QUEUE, ["dead"])
     past(store)
-    assert store.upkeep.expire(QUEUE) == 0
+    assert store.maintenance.expire(QUEUE) == 0
     store.enqueue([message("served", expires=1)])
     past(store)
-    store.upkeep.announce(launch.claim, QUEUE, served_for=60.0)
-    assert store.upkeep.expire(QUEUE) == 0
+    store.maintenance.announce(launch.claim, QUEUE, served_for=60.0)
+    assert store.maintenance.expire(QUEUE) == 0
     assert names(launch.reserve(9)) == ["dead", "served"]
     store.wire.command("DEL", look.key("served"))
-    assert store.upkeep.expire(QUEUE) == 0  # both are in flight
+    assert store.maintenance.expire(QUEUE) == 0  # both are in flight
 
 
 def test_what_has_taken_a_step_does_not_expire(store: RedisStore, look: Looking) -> None:
@@ -218,7 +218,7 @@ def test_what_has_taken_a_step_does_not_expire(store: RedisStore, look: Looking)
     store.checkpoint(launch.claim, merely, b"{}")
     launch.settle(retry(stepped, HOUR), retry(merely, HOUR))
     past(store)
-    assert store.upkeep.expire(QUEUE) == 1
+    assert store.maintenance.expire(QUEUE) == 1
     assert look.listed("expired") == ["b"]
 
 
@@ -230,9 +230,9 @@ def test_each_call_looks_at_a_page_and_the_next_continues(store: RedisStore, loo
     if cursor is not None:
         store.wire.command("HSET", look.key("counters"), "expired to", cursor)
     while sum(found) < total:
-        found.append(store.upkeep.expire(QUEUE))
+        found.append(store.maintenance.expire(QUEUE))
         assert found[-1] < total / 4
-    assert store.upkeep.expire(QUEUE, total) == 0
+    assert store.maintenance.expire(QUEUE, total) == 0
     assert len(look.listed("expired")) == total
 
 
@@ -241,7 +241,7 @@ def test_a_batch_whose_member_expires_where_nobody_serves_ends(store: RedisStore
     batch.add(member(0)._replace(lifetime=1), member(1, queue=OTHER)._replace(lifetime=1))
     batch.close(2)
     past(store)
-    assert [store.upkeep.expire(queue) for queue in (QUEUE, OTHER)] == [1, 1]
+    assert [store.maintenance.expire(queue) for queue in (QUEUE, OTHER)] == [1, 1]
     batch.send()
     assert batch.counts() == ("ended", 2, 0, 0, 0, 2)
     assert batch.called() == ["failed", "ended"]

@@ -9,7 +9,7 @@ import pytest
 from pollconsumer.core.durations import Histogram
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.store.leases import Group
-from pollconsumer.store.queues import upkeep
+from pollconsumer.store.queues import maintenance
 from pollconsumer.store.records.reservations import Claim
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, message
@@ -89,7 +89,7 @@ def test_what_is_no_lease_is_neither_taken_nor_waited_for(leases: Leases, wire: 
 def test_a_queue_with_a_fence_that_is_no_number_is_refused(store: RedisStore, wire: Wire, garbage: str) -> None:
     wire.command("HSET", store.keys.queue("mail", "announced"), "consumer:other:0", garbage)
     with pytest.raises(StoreRefused, match="key of another program"):
-        store.upkeep.announce(Claim("consumer:mail:0", "7", GROUP.name), "mail")
+        store.maintenance.announce(Claim("consumer:mail:0", "7", GROUP.name), "mail")
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,10 @@ def test_an_instant_at_which_the_mover_was_seen_that_is_none_counts_as_never(ins
 def test_a_beginning_of_the_memory_of_ids_that_is_none_is_replaced(
     store: RedisStore, wire: Wire, monkeypatch: pytest.MonkeyPatch, garbage: str
 ) -> None:
-    monkeypatch.setattr(upkeep, "KEEP_FINISHED", 0)
+    monkeypatch.setattr(maintenance, "KEEP_FINISHED", 0)
     store.enqueue([message("a")])
     launch = Launch(store)
     launch.complete(*launch.reserve(1))
     wire.command("HSET", store.keys.queue(QUEUE, "counters"), "id memory began", garbage)
-    assert store.upkeep.trim(QUEUE) == 1
+    assert store.maintenance.trim(QUEUE) == 1
     assert store.enqueue([message("a")])[0].duplicate

@@ -13,7 +13,7 @@ from pollconsumer.store.server import service_of
 from tests.store.acting import QUEUE, Launch, Looking, message, names
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.leases import Leases
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
@@ -41,7 +41,7 @@ def test_an_id_pushed_twice_is_handled_once_and_counted_right_after_that(
 
 
 def test_an_id_pushed_twice_beside_a_cancelled_one_leaves_no_wrong_count(
-    store: RedisStore, look: Looking, inspector: Inspector, person: Interventions
+    store: RedisStore, look: Looking, inspector: Inspector, person: MessageActions
 ) -> None:
     store.enqueue([message("a"), message("gone"), message("b")])
     person.cancel(QUEUE, "gone")
@@ -53,7 +53,7 @@ def test_an_id_pushed_twice_beside_a_cancelled_one_leaves_no_wrong_count(
     assert look.hash("counters").get("left over", b"0") == b"0"
 
 
-def test_a_count_that_is_no_number_begins_anew(store: RedisStore, look: Looking, person: Interventions) -> None:
+def test_a_count_that_is_no_number_begins_anew(store: RedisStore, look: Looking, person: MessageActions) -> None:
     store.enqueue([message("gone"), message("a")])
     store.wire.command("HSET", look.key("counters"), "left over", "garbage")
     person.cancel(QUEUE, "gone")
@@ -71,7 +71,7 @@ def test_a_count_of_what_is_left_over_ends_with_the_ready_messages(
 
 
 def test_every_id_that_was_set_aside_is_listed_and_purged_by_the_name_that_is_shown(
-    store: RedisStore, look: Looking, inspector: Inspector, person: Interventions
+    store: RedisStore, look: Looking, inspector: Inspector, person: MessageActions
 ) -> None:
     launch = Launch(store)
     store.wire.command("RPUSH", look.key("ready"), *STRANGE)
@@ -85,7 +85,7 @@ def test_every_id_that_was_set_aside_is_listed_and_purged_by_the_name_that_is_sh
 
 
 def test_a_dead_letter_of_which_nothing_is_stored_is_listed_and_purged(
-    store: RedisStore, look: Looking, inspector: Inspector, person: Interventions
+    store: RedisStore, look: Looking, inspector: Inspector, person: MessageActions
 ) -> None:
     Launch(store)
     store.wire.command("ZADD", look.key("dead_letters"), 5, b"ghost\xff")
@@ -147,7 +147,7 @@ def test_a_count_that_is_no_number_is_shown_as_none_and_gone_with_the_next_launc
     store.wire.command("HSET", look.key("counters"), count, text)
     assert ready(inspector) == 3
     assert service_of(store.wire, store.keys, [QUEUE])[QUEUE].ready == 3
-    assert store.upkeep.repair(QUEUE) == 0
+    assert store.maintenance.repair(QUEUE) == 0
     launch.complete(*launch.reserve(9))
     assert launch.reserve(1) == []
     assert ready(inspector) == 0

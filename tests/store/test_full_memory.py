@@ -1,4 +1,4 @@
-"""A server without room: it accepts nothing, and what is in hand is settled all the same."""
+"""A server without room: it accepts nothing, and what is in flight is settled all the same."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from pollconsumer.core.errors import Conflict, OutcomeUnknown
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.patience import SystemClocks
 from pollconsumer.store.client.replies import Unanswered
-from pollconsumer.store.queues import outbox, producer, upkeep
+from pollconsumer.store.queues import maintenance, outbox, producer
 from pollconsumer.store.queues.outbox import pack
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED, Enqueued
 from pollconsumer.store.queues.redis_store import RedisStore
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from tests.store.servers import Server
 
 OTHERS = 50
@@ -33,7 +33,7 @@ OTHERS = 50
 
 @pytest.fixture(autouse=True)
 def _keep_few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "KEEP_FINISHED", 2)
+    monkeypatch.setattr(maintenance, "KEEP_FINISHED", 2)
 
 
 def complete(store: RedisStore, count: int) -> None:
@@ -45,13 +45,13 @@ def others_complete(store: RedisStore, count: int = OTHERS) -> None:
     """And push what completed before them out of what is kept."""
     store.enqueue([message(f"other-{n}") for n in range(count)])
     complete(store, count)
-    while store.upkeep.trim(QUEUE):
+    while store.maintenance.trim(QUEUE):
         pass
 
 
 def time_passes(store: RedisStore, ms: int) -> None:
     Looking(store).time_passes_for_ids(ms)
-    store.upkeep.trim(QUEUE)
+    store.maintenance.trim(QUEUE)
 
 
 CALLS: dict[str, list[Any]] = {
@@ -129,14 +129,14 @@ def test_scheduled_messages_are_remembered_from_their_end(store: RedisStore, loo
 
 
 def test_cancelled_messages_and_purged_dead_letters_are_remembered(
-    store: RedisStore, person: Interventions, monkeypatch: pytest.MonkeyPatch
+    store: RedisStore, person: MessageActions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "KEEP_FINISHED", 0)
+    monkeypatch.setattr(maintenance, "KEEP_FINISHED", 0)
     store.enqueue([message("cancelled"), message("dead")])
     person.cancel(QUEUE, "cancelled")
     launch = Launch(store)
     launch.settle(*map(die, launch.reserve()))
-    store.upkeep.trim(QUEUE)
+    store.maintenance.trim(QUEUE)
     assert person.purge(QUEUE, ["dead", "nobody"]) == ["dead"]
     again = [message("cancelled"), message("dead"), message("nobody")]
     assert [each.duplicate for each in store.enqueue(again)] == [True, True, False]
@@ -206,7 +206,7 @@ def test_an_occurrence_is_enqueued_once_though_nobody_remembers_its_id(store: Re
     script = store.wire.scripts["recur"]
     occurrence = id_of(recurrence.name, due), due, record_of(recurrence, due)
     arguments = [
-        launch.claim.lineage,
+        launch.claim.lease_name,
         launch.claim.fence,
         "tick",
         due,
@@ -219,7 +219,7 @@ def test_an_occurrence_is_enqueued_once_though_nobody_remembers_its_id(store: Re
     ]
 
     def enqueue() -> int:
-        enqueued: int = store.wire.call(script, store.keys.of_script(script, QUEUE), arguments)
+        enqueued: int = store.wire.call(script, store.keys.names_for(script, QUEUE), arguments)
         return enqueued
 
     assert [enqueue(), enqueue()] == [1, -1]
@@ -254,12 +254,12 @@ def test_an_occurrence_whose_id_is_remembered_is_not_enqueued_when_its_instant_c
 def test_more_ids_than_are_remembered_at_most_shorten_the_time(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "MOST_REMEMBERED", 20)
-    monkeypatch.setattr(upkeep, "TRIM_PAGE", 10)
+    monkeypatch.setattr(maintenance, "MOST_REMEMBERED", 20)
+    monkeypatch.setattr(maintenance, "TRIM_PAGE", 10)
     for n in range(100):
         store.enqueue([message(f"m{n}")])
         complete(store, 1)
-        store.upkeep.trim(QUEUE)
+        store.maintenance.trim(QUEUE)
         remembered = look.members("id_memory") | look.members("id_memory_before")
         assert len(remembered) <= 2 * (20 + 10)
         forgotten = [f"m{k}" for k in range(n - 1)]
@@ -299,7 +299,7 @@ def test_an_id_is_remembered_though_a_hundred_thousand_others_have_ended(valkey:
     for first in range(0, 100_000, 1000):
         entries = [f"other-{n}" for n in range(first, first + 1000)]
         store.wire.command("RPUSH", store.keys.queue(QUEUE, "completed"), *entries)
-    while store.upkeep.trim(QUEUE):
+    while store.maintenance.trim(QUEUE):
         pass
     assert store.wire.command("SCARD", store.keys.queue(QUEUE, "id_memory")) == 100_002
     assert [each.duplicate for each in store.enqueue([chosen("a"), message("b")])] == [True, True]
@@ -381,7 +381,7 @@ def test_a_repetition_that_is_stopped_on_its_way_is_refused_by_the_clock_of_the_
     before = snapshot(store.wire)
     until = server_ms(store.wire) + (-ms_late or HOUR)
     arguments = [1, f"@{until}", "a", rows.new_record(message("a"))]
-    answer = store.wire.call(script, store.keys.of_script(script, QUEUE), arguments)
+    answer = store.wire.call(script, store.keys.names_for(script, QUEUE), arguments)
     assert (answer == 0) == bool(ms_late)
     assert (snapshot(store.wire) == before) == bool(ms_late)
 

@@ -18,8 +18,8 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, complete_ago, die, 
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.client.wire import Wire
-    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
 
@@ -134,7 +134,7 @@ def test_a_malformed_payload_is_shown_as_none(store: RedisStore, inspector: Insp
 
 @pytest.mark.parametrize(("before", "error"), [(park, None), (retry, "ValueError: no"), (die, "Fatal: no")])
 def test_a_completed_message_has_an_error_only_if_it_failed(
-    before: Any, error: str | None, store: RedisStore, person: Interventions, inspector: Inspector
+    before: Any, error: str | None, store: RedisStore, person: MessageActions, inspector: Inspector
 ) -> None:
     store.enqueue([message("a")])
     launch = Launch(store)
@@ -183,7 +183,7 @@ def take(leases: Leases, launch: str, group: Group) -> Claim:
 
 def entry_of(acquired: Claim, launch: str, at: int, **fields: Any) -> str:
     claim = acquired
-    known = {"launch_id": launch, "lineage": claim.lineage, "fence": int(claim.fence), "acquired_ms": at}
+    known = {"launch_id": launch, "lineage": claim.lease_name, "fence": int(claim.fence), "acquired_ms": at}
     return json.dumps(known | {"ended_ms": at + 1000, "exit_code": 0, "stop_reason": "no_time_to_idle"} | fields)
 
 
@@ -301,7 +301,7 @@ def test_what_somebody_else_wrote_into_ledger_and_leases_is_passed_over(
 @pytest.mark.parametrize("cancelled", [16, 700])
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_the_oldest_ready_message_is_found_behind_cancelled_ones(
-    store: RedisStore, inspector: Inspector, person: Interventions, look: Looking, cancelled: int, forgotten: bool
+    store: RedisStore, inspector: Inspector, person: MessageActions, look: Looking, cancelled: int, forgotten: bool
 ) -> None:
     ids = [f"m{n}" for n in range(cancelled)]
     store.enqueue([message(each) for each in [*ids, "oldest", "younger"]])
@@ -320,7 +320,7 @@ def test_the_oldest_ready_message_is_found_behind_cancelled_ones(
 
 
 def test_behind_more_cancelled_ones_than_are_searched_the_oldest_ready_message_is_as_old_as_the_last_of_these(
-    store: RedisStore, inspector: Inspector, person: Interventions, monkeypatch: pytest.MonkeyPatch
+    store: RedisStore, inspector: Inspector, person: MessageActions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pollconsumer.store.reading.inspector.SEARCHED", 20)
     monkeypatch.setattr("pollconsumer.store.reading.inspector.PAGE", 10)
@@ -333,7 +333,7 @@ def test_behind_more_cancelled_ones_than_are_searched_the_oldest_ready_message_i
 
 
 def test_where_all_were_cancelled_no_ready_message_is_the_oldest(
-    store: RedisStore, inspector: Inspector, person: Interventions
+    store: RedisStore, inspector: Inspector, person: MessageActions
 ) -> None:
     ids = [f"m{n}" for n in range(30)]
     store.enqueue([message(each) for each in ids])

@@ -12,9 +12,9 @@ import pytest
 
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.continuation import FIRST
 from pollconsumer.core.messages.message import FIRST_OPTIONS, NewMessage, Options, decoded_options, has_later
 from pollconsumer.core.messages.payloads import digest_of
-from pollconsumer.core.messages.sequel import FIRST
 from pollconsumer.moving.store_closer import StoreCloser
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues import outbox
@@ -29,7 +29,7 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, chosen, message, na
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
 
@@ -103,7 +103,7 @@ def test_what_it_adds_stays_and_neither_ends_nor_holds_up_anything(
     look: Looking,
     leases: Leases,
     inspector: Inspector,
-    person: Interventions,
+    person: MessageActions,
     added: Callable[[], bool],
 ) -> None:
     group = Group("consumer", (QUEUE,), 1)
@@ -116,9 +116,9 @@ def test_what_it_adds_stays_and_neither_ends_nor_holds_up_anything(
         launch.complete(*stepped.reserved)
     assert handled == ["plain", "keyed"]
     for _ in range(3):
-        store.upkeep.repair(QUEUE)
-        store.upkeep.trim(QUEUE)
-        store.upkeep.recover(QUEUE, [])
+        store.maintenance.repair(QUEUE)
+        store.maintenance.trim(QUEUE)
+        store.maintenance.recover(QUEUE, [])
         outbox.send(store, QUEUE, lambda *conflict: conflicts.append(*conflict))
     assert LaunchRecurrences(store.wire, NAMESPACE).tick(launch.claim, QUEUE, unattended, print) == 0
     person.change(QUEUE, "later", delay=1)
@@ -169,7 +169,7 @@ def test_what_a_launch_sets_aside_is_scheduled_uncharged_and_neither_parked_nor_
 ) -> None:
     store.enqueue([message("newer", key="k", concurrency="c")])
     launch = Launch(store)
-    launch.settle(*(Settlement.set_aside(each, offered_in_ms=HOUR) for each in launch.reserve()))
+    launch.settle(*(Settlement.postponed(each, offered_in_ms=HOUR) for each in launch.reserve()))
     found = inspector.message("newer")
     assert (found.state, found.row.attempts, found.row.parked, found.last_error) == (State.SCHEDULED, 0, False, None)
     assert look.hash("places_taken") == {}
@@ -215,7 +215,7 @@ def test_what_is_written_as_letter_c_is_handled_as_any_other(
     while not (reserved := launch.step(wanted=1).reserved):
         store.promote(launch.claim, QUEUE, 9)
     assert reserved[0].payload == given.payload
-    assert decoded_options(reserved[0].lot.options)[0].headers == {"a": "b"}
+    assert decoded_options(reserved[0].common.options)[0].headers == {"a": "b"}
     assert (reserved[0].unique_key, reserved[0].concurrency_key) == (
         given.key.encode(),
         given.concurrency_key.encode(),

@@ -9,7 +9,7 @@ import pytest
 
 from pollconsumer.core.durations import GENERATION, LAST, Histogram
 from pollconsumer.core.errors import StoreRefused
-from pollconsumer.store.leases import TTL, Group, Leases, LeasesOfOthers, TurnedAway
+from pollconsumer.store.leases import TTL, Group, HeldLeases, Leases, TurnedAway
 from pollconsumer.store.records.reservations import Claim
 from tests.conftest import NAMESPACE
 from tests.store.servers import server_ms, snapshot
@@ -25,7 +25,7 @@ FENCES = f"{{{NAMESPACE}}}:fences"
 
 def acquire(
     leases: Leases, launch: str, group: Group = GROUP, *, dead: tuple[str, ...] = ()
-) -> Claim | LeasesOfOthers | TurnedAway:
+) -> Claim | HeldLeases | TurnedAway:
     return leases.acquire(group, launch, "{}", "{}", dead=dead)
 
 
@@ -39,7 +39,7 @@ def renew(leases: Leases, claim: Claim) -> bool | None:
     return leases.renew(claim, "{}")
 
 
-def give_back(leases: Leases, claim: Claim) -> bool:
+def requeue_all(leases: Leases, claim: Claim) -> bool:
     return leases.release(claim, "{}")
 
 
@@ -49,7 +49,7 @@ def lapse(wire: Wire, claim: Claim) -> None:
 
 
 def key(claim: Claim) -> str:
-    return f"{{{NAMESPACE}}}:lease:{claim.lineage}"
+    return f"{{{NAMESPACE}}}:lease:{claim.lease_name}"
 
 
 def baton(group: Group = GROUP) -> str:
@@ -65,7 +65,7 @@ def test_a_free_lease_is_taken_with_a_fence_not_below_the_clock_of_the_server(le
     assert isinstance(acquired, Claim)
     assert before <= acquired.at <= server_ms(wire)
     assert int(acquired.fence) >= before
-    assert (acquired.lineage, acquired.group, acquired.slot) == ("consumer:mail:0", "consumer:mail", 0)
+    assert (acquired.lease_name, acquired.group, acquired.slot) == ("consumer:mail:0", "consumer:mail", 0)
 
 
 def test_a_lease_expires_unless_it_is_renewed(leases: Leases, wire: Wire) -> None:
@@ -90,7 +90,7 @@ def test_every_acquisition_takes_a_higher_fence(leases: Leases) -> None:
     for n in range(20):
         claim = take(leases, f"launch-{n}")
         taken.append(int(claim.fence))
-        give_back(leases, claim)
+        requeue_all(leases, claim)
     assert taken == sorted(set(taken))
 
 
@@ -98,7 +98,7 @@ def test_the_fence_rises_though_the_clock_of_the_server_was_set_back(leases: Lea
     ahead = server_ms(wire) + 10**9
     wire.command("HSET", FENCES, "last", ahead)
     first = take(leases, "one")
-    give_back(leases, first)
+    requeue_all(leases, first)
     second = take(leases, "two")
     assert ahead < int(first.fence) < int(second.fence)
 
@@ -116,31 +116,31 @@ def test_a_launch_that_does_not_wait_claims_nothing(leases: Leases, wire: Wire) 
     claim = take(leases, "one")
     before = snapshot(wire)
     found = leases.acquire(GROUP, "two", "{}", "{}", waits=False)
-    assert isinstance(found, LeasesOfOthers)
+    assert isinstance(found, HeldLeases)
     assert found.signs == (f"{claim.fence}:0",)
     assert wire.command("HDEL", f"{{{NAMESPACE}}}:ledger", "skipped:one", "left") == 2
     assert snapshot(wire) == before
-    assert isinstance(acquire(leases, "three"), LeasesOfOthers)
-    assert isinstance(leases.acquire(GROUP, "two", "{}", "{}", waits=False), LeasesOfOthers)
-    give_back(leases, claim)
+    assert isinstance(acquire(leases, "three"), HeldLeases)
+    assert isinstance(leases.acquire(GROUP, "two", "{}", "{}", waits=False), HeldLeases)
+    requeue_all(leases, claim)
     assert isinstance(leases.acquire(GROUP, "two", "{}", "{}", waits=False), Claim)
 
 
 def test_a_launch_that_does_not_wait_takes_the_one_slot_that_is_free(leases: Leases) -> None:
     take(leases, "one", TWO_SLOTS)
     assert isinstance(leases.acquire(TWO_SLOTS, "two", "{}", "{}", waits=False), Claim)
-    assert isinstance(leases.acquire(TWO_SLOTS, "three", "{}", "{}", waits=False), LeasesOfOthers)
+    assert isinstance(leases.acquire(TWO_SLOTS, "three", "{}", "{}", waits=False), HeldLeases)
 
 
 def test_a_second_launch_waits_as_the_successor_and_a_third_is_sent_away(leases: Leases) -> None:
     claim = take(leases, "one")
     held = acquire(leases, "two")
-    assert isinstance(held, LeasesOfOthers)
+    assert isinstance(held, HeldLeases)
     assert held.signs == (f"{claim.fence}:0",)
     assert len(held.holders) == 1
     assert 0 < held.lapses_in <= TTL
     assert isinstance(acquire(leases, "three"), TurnedAway)
-    assert isinstance(acquire(leases, "two"), LeasesOfOthers)
+    assert isinstance(acquire(leases, "two"), HeldLeases)
 
 
 def test_the_claim_of_a_successor_expires_by_itself(leases: Leases, wire: Wire) -> None:
@@ -149,7 +149,7 @@ def test_the_claim_of_a_successor_expires_by_itself(leases: Leases, wire: Wire) 
     claim = f"{{{NAMESPACE}}}:next:{GROUP.name}"
     assert 0 < wire.command("PTTL", claim) <= 7000
     wire.command("DEL", claim)
-    assert isinstance(acquire(leases, "three"), LeasesOfOthers)
+    assert isinstance(acquire(leases, "three"), HeldLeases)
     assert isinstance(acquire(leases, "two"), TurnedAway)
 
 
@@ -159,7 +159,7 @@ def test_the_claim_of_a_successor_from_before_the_servers_clock_was_set_back_kee
     take(leases, "one")
     acquire(leases, "two")
     wire.command("PEXPIRE", f"{{{NAMESPACE}}}:next:{GROUP.name}", 3_600_000)
-    assert isinstance(acquire(leases, "three"), LeasesOfOthers)
+    assert isinstance(acquire(leases, "three"), HeldLeases)
     assert isinstance(acquire(leases, "two"), TurnedAway)
 
 
@@ -169,21 +169,21 @@ def test_a_successor_that_withdraws_makes_room_for_another(leases: Leases) -> No
     leases.withdraw(GROUP, "three")
     assert isinstance(acquire(leases, "three"), TurnedAway)
     leases.withdraw(GROUP, "two")
-    assert isinstance(acquire(leases, "three"), LeasesOfOthers)
+    assert isinstance(acquire(leases, "three"), HeldLeases)
 
 
 def test_a_successor_that_became_the_holder_waits_no_longer(leases: Leases) -> None:
     claim = take(leases, "one")
     acquire(leases, "two")
-    give_back(leases, claim)
+    requeue_all(leases, claim)
     take(leases, "two")
-    assert isinstance(acquire(leases, "three"), LeasesOfOthers)
+    assert isinstance(acquire(leases, "three"), HeldLeases)
 
 
 def test_releasing_leaves_one_signal_for_the_successor(leases: Leases, wire: Wire) -> None:
     claim = take(leases, "one")
     acquire(leases, "two")
-    assert give_back(leases, claim)
+    assert requeue_all(leases, claim)
     assert wire.command("LLEN", baton()) == 1
     leases.wait(GROUP, 30)
     assert wire.command("LLEN", baton()) == 0
@@ -191,7 +191,7 @@ def test_releasing_leaves_one_signal_for_the_successor(leases: Leases, wire: Wir
 
 
 def test_a_signal_left_over_does_not_wake_the_successor_of_the_next_holder(leases: Leases, wire: Wire) -> None:
-    give_back(leases, take(leases, "one"))
+    requeue_all(leases, take(leases, "one"))
     take(leases, "two")
     assert wire.command("LLEN", baton()) == 0
 
@@ -205,7 +205,7 @@ def test_a_waiting_successor_is_woken_by_the_release(valkey: Server) -> None:
     successor.start()
     while b"blocked_clients:1" not in wire.command("INFO", "clients"):
         pass
-    give_back(leases, claim)
+    requeue_all(leases, claim)
     successor.join(90)
     assert not successor.is_alive()
 
@@ -220,7 +220,7 @@ def test_a_lapsed_lease_is_taken_by_the_next_that_asks(leases: Leases, wire: Wir
 def test_a_holder_that_shows_no_sign_of_life_is_taken_over(leases: Leases) -> None:
     first = take(leases, "one")
     held = acquire(leases, "two")
-    assert isinstance(held, LeasesOfOthers)
+    assert isinstance(held, HeldLeases)
     taken = acquire(leases, "two", dead=held.signs)
     assert isinstance(taken, Claim)
     assert int(taken.fence) > int(first.fence)
@@ -230,10 +230,10 @@ def test_a_holder_that_shows_no_sign_of_life_is_taken_over(leases: Leases) -> No
 def test_a_holder_that_renewed_after_the_last_look_is_not_taken_over(leases: Leases) -> None:
     first = take(leases, "one")
     held = acquire(leases, "two")
-    assert isinstance(held, LeasesOfOthers)
+    assert isinstance(held, HeldLeases)
     renew(leases, first)
     again = acquire(leases, "two", dead=held.signs)
-    assert isinstance(again, LeasesOfOthers)
+    assert isinstance(again, HeldLeases)
     assert again.signs != held.signs
 
 
@@ -247,7 +247,7 @@ def test_a_lapsed_lease_that_nobody_took_is_revived_under_its_fence(leases: Leas
     (lease,) = (wire.command("HMGET", key(claim), "fence", "launch"),)
     assert lease == [claim.fence.encode(), b"one"]
     assert 0 < wire.command("PTTL", key(claim)) <= TTL * 1000
-    assert isinstance(acquire(leases, "two"), LeasesOfOthers)
+    assert isinstance(acquire(leases, "two"), HeldLeases)
 
 
 def test_a_lapsed_lease_that_another_took_is_not_revived(leases: Leases, wire: Wire) -> None:
@@ -263,7 +263,7 @@ def test_a_lapsed_lease_that_another_took_is_not_revived(leases: Leases, wire: W
 
 def test_a_broken_lease_is_not_revived_and_the_successor_is_woken(leases: Leases, wire: Wire) -> None:
     claim = take(leases, "one")
-    assert leases.break_(claim.lineage, claim.fence)
+    assert leases.break_(claim.lease_name, claim.fence)
     assert wire.command("LLEN", baton()) == 1
     assert not renew(leases, claim)
     assert int(take(leases, "two").fence) > int(claim.fence)
@@ -271,14 +271,14 @@ def test_a_broken_lease_is_not_revived_and_the_successor_is_woken(leases: Leases
 
 def test_a_lease_that_was_given_back_is_not_revived(leases: Leases) -> None:
     claim = take(leases, "one")
-    assert give_back(leases, claim)
+    assert requeue_all(leases, claim)
     assert not renew(leases, claim)
     assert int(take(leases, "two").fence) > int(claim.fence)
 
 
 def test_a_launch_whose_lease_was_broken_before_it_asked_again_is_listed_once(leases: Leases, wire: Wire) -> None:
     first = take(leases, "one")
-    leases.break_(first.lineage, first.fence)
+    leases.break_(first.lease_name, first.fence)
     assert int(take(leases, "one").fence) > int(first.fence)
     assert wire.command("LRANGE", f"{{{NAMESPACE}}}:launches", 0, -1) == [b"one"]
 
@@ -292,10 +292,10 @@ def test_a_store_that_was_emptied_has_forgotten_the_lease(leases: Leases, wire: 
 
 def test_a_lease_is_broken_only_under_the_fence_that_was_seen(leases: Leases, wire: Wire) -> None:
     first = take(leases, "one")
-    give_back(leases, first)
+    requeue_all(leases, first)
     second = take(leases, "two")
     before = snapshot(wire)
-    assert not leases.break_(first.lineage, first.fence)
+    assert not leases.break_(first.lease_name, first.fence)
     assert snapshot(wire) == before
     assert renew(leases, second)
 
@@ -304,7 +304,7 @@ def test_releasing_what_another_holds_by_now_takes_nothing_from_it(leases: Lease
     first = take(leases, "one")
     lapse(wire, first)
     second = take(leases, "two")
-    assert not give_back(leases, first)
+    assert not requeue_all(leases, first)
     assert wire.command("LLEN", baton()) == 0
     assert renew(leases, second)
 
@@ -313,14 +313,14 @@ def test_releasing_what_another_holds_by_now_leaves_it_its_right_to_revive(lease
     first = take(leases, "one")
     lapse(wire, first)
     second = take(leases, "two")
-    assert not give_back(leases, first)
+    assert not requeue_all(leases, first)
     lapse(wire, second)
     assert renew(leases, second)
 
 
 def test_releasing_twice_is_harmless(leases: Leases) -> None:
     claim = take(leases, "one")
-    assert [give_back(leases, claim), give_back(leases, claim)] == [True, False]
+    assert [requeue_all(leases, claim), requeue_all(leases, claim)] == [True, False]
 
 
 # Several slots
@@ -328,9 +328,9 @@ def test_releasing_twice_is_harmless(leases: Leases) -> None:
 
 def test_n_instances_hold_n_leases_and_one_more_waits(leases: Leases) -> None:
     first, second = take(leases, "one", TWO_SLOTS), take(leases, "two", TWO_SLOTS)
-    assert [first.lineage, second.lineage] == ["consumer:mail:0", "consumer:mail:1"]
+    assert [first.lease_name, second.lease_name] == ["consumer:mail:0", "consumer:mail:1"]
     held = acquire(leases, "three", TWO_SLOTS)
-    assert isinstance(held, LeasesOfOthers)
+    assert isinstance(held, HeldLeases)
     assert len(held.signs) == 2
     assert acquire(leases, "four", TWO_SLOTS) == TurnedAway(held.holders)
 
@@ -339,14 +339,14 @@ def test_the_successor_takes_whichever_slot_is_given_back(leases: Leases) -> Non
     take(leases, "one", TWO_SLOTS)
     second = take(leases, "two", TWO_SLOTS)
     acquire(leases, "three", TWO_SLOTS)
-    give_back(leases, second)
-    assert take(leases, "three", TWO_SLOTS).lineage == second.lineage
+    requeue_all(leases, second)
+    assert take(leases, "three", TWO_SLOTS).lease_name == second.lease_name
 
 
 def test_a_launch_keeps_its_slot_when_it_asks_again_after_another_was_freed(leases: Leases) -> None:
     first = take(leases, "one", TWO_SLOTS)
     second = take(leases, "two", TWO_SLOTS)
-    assert give_back(leases, first)
+    assert requeue_all(leases, first)
     assert take(leases, "two", TWO_SLOTS) == second
 
 
@@ -375,7 +375,7 @@ def test_a_mover_drops_the_call_by_which_it_got_the_lease(leases: Leases) -> Non
     group = Group("mover", (), 1)
     predecessor = take(leases, "one", group)
     leases.call_for_hand_over(group, int(predecessor.fence), 7)
-    assert give_back(leases, predecessor)
+    assert requeue_all(leases, predecessor)
     assert not leases.take_call(take(leases, "two", group))
 
 

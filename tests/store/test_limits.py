@@ -14,7 +14,7 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names, rel
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from tests.store.servers import Server
 
@@ -171,7 +171,7 @@ def test_both_limits_hold_at_once(store: RedisStore) -> None:
 
 
 def test_a_paused_queue_hands_out_nothing_and_wakes_nobody(
-    store: RedisStore, look: Looking, person: Interventions
+    store: RedisStore, look: Looking, person: MessageActions
 ) -> None:
     fill(store, 3)
     launch = Launch(store)
@@ -185,7 +185,7 @@ def test_a_paused_queue_hands_out_nothing_and_wakes_nobody(
     assert len(launch.reserve(3)) == 2
 
 
-def test_a_pause_ends_by_itself(store: RedisStore, person: Interventions, server: Server) -> None:
+def test_a_pause_ends_by_itself(store: RedisStore, person: MessageActions, server: Server) -> None:
     fill(store, 1)
     launch = Launch(store)
     person.pause(QUEUE, paused=True, lasts_ms=HOUR)
@@ -197,7 +197,7 @@ def test_a_pause_ends_by_itself(store: RedisStore, person: Interventions, server
     assert len(reserved) == 1
 
 
-def test_the_last_pause_says_when_it_ends(store: RedisStore, person: Interventions) -> None:
+def test_the_last_pause_says_when_it_ends(store: RedisStore, person: MessageActions) -> None:
     inspector = Inspector(store.wire, NAMESPACE)
 
     def left() -> float | None:
@@ -223,7 +223,7 @@ def test_the_last_pause_says_when_it_ends(store: RedisStore, person: Interventio
 
 @pytest.mark.parametrize("held_by", ["quota", "max_in_flight", "pause", "concurrency key"])
 def test_a_step_tells_what_is_ready_and_held_back_from_what_is_not_there(
-    store: RedisStore, person: Interventions, held_by: str
+    store: RedisStore, person: MessageActions, held_by: str
 ) -> None:
     launch = Launch(store)
     assert not launch.step(wanted=9).held_back

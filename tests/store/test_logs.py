@@ -15,7 +15,7 @@ from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, release, retry
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.records.reservations import Reservation
     from pollconsumer.store.records.steps import Reports
@@ -93,7 +93,7 @@ def test_lines_of_a_launch_that_was_overtaken_are_refused(store: RedisStore, lau
     assert seen(store) == [(1, 1, "of the first")]
 
 
-def test_they_are_forgotten_with_their_message(store: RedisStore, launch: Launch, person: Interventions) -> None:
+def test_they_are_forgotten_with_their_message(store: RedisStore, launch: Launch, person: MessageActions) -> None:
     dying, completed = launch.reserve(2)
     log(launch, (1, 1, "x"))
     log(launch, (1, 1, "x"), name=b"b")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import QueueFull
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES, Origin, Producer
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, message
@@ -55,7 +55,7 @@ def test_what_is_due_later_or_goes_elsewhere_is_not_counted(producer: Producer) 
 
 def test_cancelled_ones_that_are_still_listed_make_room(store: RedisStore, producer: Producer) -> None:
     producer.enqueue([message("a"), message("b")])
-    Interventions(store.wire, NAMESPACE).cancel(QUEUE, "a")
+    MessageActions(store.wire, NAMESPACE).cancel(QUEUE, "a")
     assert producer.enqueue_one(message("c")).duplicate is False
     with pytest.raises(QueueFull):
         producer.enqueue_one(message("d"))

@@ -10,7 +10,7 @@ from pollconsumer.core.errors import NotFound, StoreUnreachable
 from pollconsumer.core.lifecycle import State
 from pollconsumer.dashboard.excerpts import Excerpts
 from pollconsumer.store.reading.inspector import MessageSelector, Selection
-from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_actions import Recurrences
 from pollconsumer.store.store import Store
 from pollconsumer.watching.metrics import metrics_of
 from tests.conftest import NAMESPACE

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError, StoreRefused
 from pollconsumer.interface import cli
-from pollconsumer.store.client.address import ClusterAddress, Node, place_in
+from pollconsumer.store.client.address import ClusterAddress, Node, host_and_port
 from pollconsumer.store.client.cluster_nodes import Topology
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import ErrorReply, Unanswered
@@ -213,7 +213,7 @@ def test_no_word_of_a_sentinel_is_a_traceback(said: bytes) -> None:
     except ConfigurationError as error:
         check(error)
     else:
-        assert place_in([found.host, found.port])
+        assert host_and_port([found.host, found.port])
 
 
 @given(answers)
@@ -231,7 +231,7 @@ def test_no_slots_of_a_cluster_are_a_traceback(said: bytes) -> None:
     except Unanswered:  # it becomes StoreUnreachable
         pass
     for node in topology.primaries():
-        assert place_in(node)
+        assert host_and_port(node)
 
 
 @given(st.sampled_from(["MOVED", "ASK"]), st.text(max_size=30))

@@ -17,7 +17,7 @@ from tests.store.servers import await_next_ms
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.records.reservations import Reservation
@@ -38,14 +38,14 @@ def launch(store: RedisStore) -> Launch:
 
 
 def charged(store: RedisStore, launch: Launch) -> Reservation:
-    """A message in hand that has a step."""
+    """A message in flight that has a step."""
     (reservation,) = launch.reserve()
     store.record(launch.claim, reservation, entry(1, "charge", {"id": 7}))
     return reservation
 
 
 def awaiting(store: RedisStore, launch: Launch, name: str = "approved") -> Reservation:
-    """A message in hand that is about to wait for a signal."""
+    """A message in flight that is about to wait for a signal."""
     (reservation,) = launch.reserve()
     store.record(launch.claim, reservation, entry(1, name, until=HOUR, awaited=name))
     return reservation
@@ -53,7 +53,7 @@ def awaiting(store: RedisStore, launch: Launch, name: str = "approved") -> Reser
 
 def forget(store: RedisStore) -> None:
     """Forget all messages that have ended."""
-    store.upkeep.trim(QUEUE, Retention(Kept(0, 0), Kept(0, 0)))
+    store.maintenance.trim(QUEUE, Retention(Kept(0, 0), Kept(0, 0)))
 
 
 def found(store: RedisStore, reservation: Reservation) -> Recorded:
@@ -115,7 +115,7 @@ def test_what_is_corrupt_is_as_if_it_were_not_recorded(store: RedisStore, launch
 
 @pytest.mark.parametrize("way", ["completed", "expired", "cancelled", "purged", "forgotten", "from the start"])
 def test_steps_and_signals_are_dropped_with(
-    way: str, store: RedisStore, launch: Launch, look: Looking, person: Interventions
+    way: str, store: RedisStore, launch: Launch, look: Looking, person: MessageActions
 ) -> None:
     reservation = charged(store, launch)
     store.record(launch.claim, reservation, entry(2, "mail"))
@@ -142,7 +142,7 @@ def test_steps_and_signals_are_dropped_with(
 
 
 def test_signals_of_a_message_that_never_asks_are_forgotten_with_it(
-    store: RedisStore, launch: Launch, look: Looking, person: Interventions
+    store: RedisStore, launch: Launch, look: Looking, person: MessageActions
 ) -> None:
     (reservation,) = launch.reserve()
     person.signal(QUEUE, "a", "approved", True)
@@ -153,7 +153,7 @@ def test_signals_of_a_message_that_never_asks_are_forgotten_with_it(
 
 @pytest.mark.parametrize("way", [retry, die])
 def test_steps_outlive(
-    way: Callable[[Reservation], Settlement], store: RedisStore, launch: Launch, person: Interventions
+    way: Callable[[Reservation], Settlement], store: RedisStore, launch: Launch, person: MessageActions
 ) -> None:
     launch.settle(way(charged(store, launch)))
     person.redrive(QUEUE, ["a"])
@@ -179,7 +179,7 @@ def test_it_goes_on_after_its_sleep(store: RedisStore, launch: Launch) -> None:
     assert (again.attempt, len(found(store, again).steps)) == (1, 1)
 
 
-def test_a_signal_wakes_the_message_that_awaits_it(store: RedisStore, launch: Launch, person: Interventions) -> None:
+def test_a_signal_wakes_the_message_that_awaits_it(store: RedisStore, launch: Launch, person: MessageActions) -> None:
     launch.settle(asleep(awaiting(store, launch)))
     assert store.promote(launch.claim, QUEUE, 1).moved == 0
     assert person.signal(QUEUE, "a", "approved", {"by": "admin"})
@@ -189,7 +189,7 @@ def test_a_signal_wakes_the_message_that_awaits_it(store: RedisStore, launch: La
 
 
 def test_a_repeated_settlement_is_not_stale_though_a_signal_came_between(
-    store: RedisStore, launch: Launch, person: Interventions
+    store: RedisStore, launch: Launch, person: MessageActions
 ) -> None:
     settlement = asleep(awaiting(store, launch))
     assert launch.settle(settlement).stale == []
@@ -213,31 +213,31 @@ def test_days_of_sleep_are_not_lateness(store: RedisStore, inspector: Inspector)
 
 
 @pytest.mark.parametrize("name", ["other", "approve", "approved2"])
-def test_another_signal_does_not(store: RedisStore, launch: Launch, person: Interventions, name: str) -> None:
+def test_another_signal_does_not(store: RedisStore, launch: Launch, person: MessageActions, name: str) -> None:
     launch.settle(asleep(awaiting(store, launch)))
     assert person.signal(QUEUE, "a", name, 1)
     assert store.promote(launch.claim, QUEUE, 1).moved == 0
 
 
-def test_one_does_not_shorten_a_sleep(store: RedisStore, launch: Launch, person: Interventions) -> None:
+def test_one_does_not_shorten_a_sleep(store: RedisStore, launch: Launch, person: MessageActions) -> None:
     launch.settle(asleep(charged(store, launch)))
     assert person.signal(QUEUE, "a", "charge", 1)
     assert store.promote(launch.claim, QUEUE, 1).moved == 0
 
 
-def test_one_that_comes_before_the_wait_is_kept(store: RedisStore, launch: Launch, person: Interventions) -> None:
+def test_one_that_comes_before_the_wait_is_kept(store: RedisStore, launch: Launch, person: MessageActions) -> None:
     assert person.signal(QUEUE, "a", "approved", 1)
     launch.settle(asleep(awaiting(store, launch)))
     assert store.promote(launch.claim, QUEUE, 1).moved == 1
 
 
-def test_the_first_of_a_name_holds(store: RedisStore, launch: Launch, person: Interventions) -> None:
+def test_the_first_of_a_name_holds(store: RedisStore, launch: Launch, person: MessageActions) -> None:
     reservation = awaiting(store, launch)
     assert [person.signal(QUEUE, "a", "approved", n) for n in (1, 2, 1, 11)] == [True, False, True, False]
     assert [sent.value for sent in found(store, reservation).signals] == [1]
 
 
-def test_a_message_that_waits_for_its_rate_is_not_woken(store: RedisStore, person: Interventions) -> None:
+def test_a_message_that_waits_for_its_rate_is_not_woken(store: RedisStore, person: MessageActions) -> None:
     launch = Launch(store)
     store.enqueue([message("a", rate_key="r", rate="1/1h")])
     launch.settle(asleep(awaiting(store, launch), 0))
@@ -247,7 +247,7 @@ def test_a_message_that_waits_for_its_rate_is_not_woken(store: RedisStore, perso
     assert store.promote(launch.claim, QUEUE, 1).moved == 0
 
 
-def test_what_has_ended_takes_none(launch: Launch, person: Interventions) -> None:
+def test_what_has_ended_takes_none(launch: Launch, person: MessageActions) -> None:
     launch.complete(*launch.reserve())
     with pytest.raises(BadData, match="it is completed already"):
         person.signal(QUEUE, "a", "approved", 1)
@@ -256,7 +256,7 @@ def test_what_has_ended_takes_none(launch: Launch, person: Interventions) -> Non
 
 
 @pytest.mark.usefixtures("launch")
-def test_signals_have_a_limit(person: Interventions) -> None:
+def test_signals_have_a_limit(person: MessageActions) -> None:
     with pytest.raises(BadData, match="65538 bytes of JSON"):
         person.signal(QUEUE, "a", "large", "x" * 65_536)
     for n in range(MOST_BYTES // 65_536):
@@ -266,12 +266,12 @@ def test_signals_have_a_limit(person: Interventions) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "a\tb", "a#2", "x" * 101, None])
-def test_a_name_is_checked(person: Interventions, name: Any) -> None:
+def test_a_name_is_checked(person: MessageActions, name: Any) -> None:
     with pytest.raises(BadData, match="signal name"):
         person.signal(QUEUE, "a", name, 1)
 
 
-def test_values_come_back_as_they_were(store: RedisStore, launch: Launch, person: Interventions) -> None:
+def test_values_come_back_as_they_were(store: RedisStore, launch: Launch, person: MessageActions) -> None:
     values = [{"a": [1, 2.5, None, True]}, "line\nfeed\ttab", 12345678901234567890, []]
     for n, value in enumerate(values):
         person.signal(QUEUE, "a", f"s {n}", value)

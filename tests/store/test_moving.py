@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import BadData, NotFound, PollConsumerError, StoreRefused, StoreUnreachable
 from pollconsumer.moving import store_export
-from pollconsumer.moving.store_closer import Place, StoreCloser
+from pollconsumer.moving.store_closer import KeyName, StoreCloser
 from pollconsumer.moving.store_export import Import, digest_of, export, pages
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.keyspace import QUEUE_KEYS
@@ -27,8 +27,8 @@ from tests.store.test_earlier_versions import write_earlier
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.client.wire import Wire
-    from pollconsumer.store.interventions import Interventions
     from tests.store.servers import Server
 
 GROUP = Group("consumer", (QUEUE,), 1)
@@ -184,7 +184,7 @@ def test_keys_that_expire_still_do(store: RedisStore, elsewhere: Callable[[], Wi
 # Closing
 
 
-def call_each(store: RedisStore, person: Interventions, launch: Launch) -> list[Callable[[], object]]:
+def call_each(store: RedisStore, person: MessageActions, launch: Launch) -> list[Callable[[], object]]:
     leases = Leases(store.wire, NAMESPACE)
     return [
         lambda: store.enqueue([message("new")]),
@@ -197,13 +197,13 @@ def call_each(store: RedisStore, person: Interventions, launch: Launch) -> list[
         lambda: person.redrive(QUEUE, ["a"]),
         lambda: leases.acquire(GROUP, "two", "{}", "{}"),
         lambda: leases.renew(launch.claim, "{}"),
-        lambda: store.upkeep.trim(QUEUE),
-        lambda: store.upkeep.repair(QUEUE),
+        lambda: store.maintenance.trim(QUEUE),
+        lambda: store.maintenance.repair(QUEUE),
     ]
 
 
 def test_nothing_changes_in_a_closed_store_whatever_a_connected_program_does(
-    store: RedisStore, person: Interventions
+    store: RedisStore, person: MessageActions
 ) -> None:
     store.enqueue([message("a"), message("b")])
     store.producer.enqueue_one(message("c"))
@@ -296,12 +296,12 @@ class Suspended(StoreCloser):
 
     looks = 0
 
-    def places(self) -> list[Place]:
+    def key_names(self) -> list[KeyName]:
         self.looks += 1
         if self.looks == 2:
             self.wire.command("DEL", self.keys.control("closing"))  # it expires
             Leases(self.wire, NAMESPACE).acquire(GROUP, "one", "{}", "{}")
-        return super().places()
+        return super().key_names()
 
 
 def test_a_lease_that_is_given_while_an_export_is_suspended_is_awaited(store: RedisStore) -> None:

@@ -12,7 +12,7 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, message, names
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
 
@@ -119,7 +119,7 @@ def test_it_is_listed_and_counted_where_it_stands(store: RedisStore, inspector: 
 
 
 @pytest.mark.usefixtures("newer")
-def test_it_can_neither_be_cancelled_nor_rescheduled(store: RedisStore, look: Looking, person: Interventions) -> None:
+def test_it_can_neither_be_cancelled_nor_rescheduled(store: RedisStore, look: Looking, person: MessageActions) -> None:
     for _ in range(2):
         with pytest.raises(BadData, match="newer pollconsumer"):
             person.cancel(QUEUE, "newer")
@@ -151,7 +151,7 @@ FLAGGED = b"C\x8a\x80\0%b\1k\1\1c\4\0\2{}handler\n{}" % bytes(6)
 @pytest.mark.parametrize("record", [RECORD, FLAGGED])
 @pytest.mark.parametrize("way", ["reserved", "begun at most once", "to stop"])
 def test_what_its_launch_left_in_flight_stays_there_until_a_newer_launch_comes(
-    store: RedisStore, look: Looking, person: Interventions, way: str, record: bytes
+    store: RedisStore, look: Looking, person: MessageActions, way: str, record: bytes
 ) -> None:
     store.enqueue([message("newer", key="k", concurrency="c"), message("plain")])
     launch = Launch(store)
@@ -181,6 +181,6 @@ def test_a_place_that_it_takes_is_offered_to_no_other(store: RedisStore, look: L
     launch = Launch(store)
     assert names(launch.reserve(9)) == ["newer"]
     store.wire.command("HSET", look.key("records"), "newer", FLAGGED)
-    assert store.upkeep.offer_places(QUEUE) == 0
+    assert store.maintenance.offer_places(QUEUE) == 0
     assert look.hash("places_taken") == {"c": b"1"}
     assert launch.reserve(9) == []

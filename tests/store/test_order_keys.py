@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pollconsumer.core.messages.message import NewMessage
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.records.reservations import Reservation
-    from pollconsumer.store.records.steps import Done
+    from pollconsumer.store.records.steps import Completion
     from tests.store.servers import Server
 
 STAYS: list[Callable[[Reservation], Settlement]] = [lambda r: retry(r, HOUR), lambda r: park(r, HOUR), release]
-ENDS: list[Callable[[Reservation], Settlement | Done]] = [die, expire, finish]
+ENDS: list[Callable[[Reservation], Settlement | Completion]] = [die, expire, finish]
 
 
 def ordered(*ids: str, key: str = "k", delay: int | None = None) -> list[NewMessage]:
@@ -93,7 +93,7 @@ def test_a_head_that_is_tried_again_is_still_before_the_others(store: RedisStore
 
 @pytest.mark.parametrize("end", ENDS)
 def test_the_next_is_ready_when_the_head_ends(
-    store: RedisStore, look: Looking, end: Callable[[Reservation], Settlement | Done]
+    store: RedisStore, look: Looking, end: Callable[[Reservation], Settlement | Completion]
 ) -> None:
     store.enqueue(ordered("a", "b", "c"))
     launch = Launch(store)
@@ -148,7 +148,7 @@ def test_one_that_is_skipped_after_a_death_passes_on(store: RedisStore) -> None:
 
 
 def test_a_cancelled_head_that_waits_for_its_retry_passes_on(
-    store: RedisStore, look: Looking, person: Interventions
+    store: RedisStore, look: Looking, person: MessageActions
 ) -> None:
     store.enqueue(ordered("a", "b"))
     launch = Launch(store)
@@ -160,7 +160,7 @@ def test_a_cancelled_head_that_waits_for_its_retry_passes_on(
     assert names(launch.reserve(9)) == ["b"]
 
 
-def test_one_that_is_cancelled_in_line_leaves_it(store: RedisStore, look: Looking, person: Interventions) -> None:
+def test_one_that_is_cancelled_in_line_leaves_it(store: RedisStore, look: Looking, person: MessageActions) -> None:
     store.enqueue(ordered("a", "b", "c"))
     launch = Launch(store)
     (a,) = launch.reserve(9)
@@ -170,7 +170,7 @@ def test_one_that_is_cancelled_in_line_leaves_it(store: RedisStore, look: Lookin
     assert all_in_turn(launch) == ["c"]
 
 
-def test_a_rescheduled_head_gives_its_place_up(store: RedisStore, look: Looking, person: Interventions) -> None:
+def test_a_rescheduled_head_gives_its_place_up(store: RedisStore, look: Looking, person: MessageActions) -> None:
     store.enqueue(ordered("a", "b"))
     launch = Launch(store)
     launch.settle(retry(launch.reserve(9)[0], HOUR))
@@ -185,7 +185,7 @@ def test_a_rescheduled_head_gives_its_place_up(store: RedisStore, look: Looking,
     assert names(launch.reserve(9)) == ["a"]
 
 
-def test_a_head_whose_retry_is_brought_forward_keeps_its_place(store: RedisStore, person: Interventions) -> None:
+def test_a_head_whose_retry_is_brought_forward_keeps_its_place(store: RedisStore, person: MessageActions) -> None:
     store.enqueue(ordered("a", "b"))
     launch = Launch(store)
     launch.settle(retry(launch.reserve(9)[0], HOUR))
@@ -194,7 +194,7 @@ def test_a_head_whose_retry_is_brought_forward_keeps_its_place(store: RedisStore
     assert all_in_turn(launch) == ["a", "b"]
 
 
-def test_one_in_line_that_is_rescheduled_leaves_it(store: RedisStore, look: Looking, person: Interventions) -> None:
+def test_one_in_line_that_is_rescheduled_leaves_it(store: RedisStore, look: Looking, person: MessageActions) -> None:
     store.enqueue(ordered("a", "b", "c"))
     launch = Launch(store)
     (a,) = launch.reserve(9)
@@ -205,13 +205,13 @@ def test_one_in_line_that_is_rescheduled_leaves_it(store: RedisStore, look: Look
     assert all_in_turn(launch) == ["c", "b"]
 
 
-def test_a_message_with_an_order_key_gets_no_priority(store: RedisStore, person: Interventions) -> None:
+def test_a_message_with_an_order_key_gets_no_priority(store: RedisStore, person: MessageActions) -> None:
     store.enqueue(ordered("a"))
     with pytest.raises(BadData, match="it has an order key"):
         person.change(QUEUE, "a", priority=-1)
 
 
-def test_a_redriven_one_is_the_next_of_its_key(store: RedisStore, person: Interventions) -> None:
+def test_a_redriven_one_is_the_next_of_its_key(store: RedisStore, person: MessageActions) -> None:
     store.enqueue(ordered("a", "b", "c"))
     launch = Launch(store)
     launch.settle(die(launch.reserve(9)[0]))
@@ -222,7 +222,7 @@ def test_a_redriven_one_is_the_next_of_its_key(store: RedisStore, person: Interv
     assert all_in_turn(launch) == ["a", "c"]
 
 
-def test_a_redriven_one_goes_before_those_whose_turn_has_not_come(store: RedisStore, person: Interventions) -> None:
+def test_a_redriven_one_goes_before_those_whose_turn_has_not_come(store: RedisStore, person: MessageActions) -> None:
     store.enqueue(ordered("a"))
     launch = Launch(store)
     launch.settle(die(launch.reserve(9)[0]))
@@ -238,7 +238,7 @@ def hold(launch: Launch) -> None:
     assert launch.reserve(9) == []
 
 
-def test_a_dead_letter_that_holds_is_redriven_before_the_others(store: RedisStore, person: Interventions) -> None:
+def test_a_dead_letter_that_holds_is_redriven_before_the_others(store: RedisStore, person: MessageActions) -> None:
     store.enqueue(ordered("a", "b"))
     launch = Launch(store)
     hold(launch)
@@ -247,7 +247,7 @@ def test_a_dead_letter_that_holds_is_redriven_before_the_others(store: RedisStor
 
 
 def test_a_dead_letter_that_holds_passes_on_when_it_is_purged(
-    store: RedisStore, look: Looking, person: Interventions
+    store: RedisStore, look: Looking, person: MessageActions
 ) -> None:
     store.enqueue(ordered("a", "b"))
     launch = Launch(store)
@@ -293,7 +293,7 @@ def test_those_behind_a_head_that_another_program_removed_go_on(store: RedisStor
     assert launch.reserve(9) == []
     store.wire.command("HDEL", look.key("rows"), "a")
     store.wire.command("HDEL", look.key("records"), "a")
-    store.upkeep.offer_places(QUEUE)
+    store.maintenance.offer_places(QUEUE)
     assert names(launch.reserve(9)) == ["b"]
 
 
@@ -317,7 +317,7 @@ def test_a_forgotten_dead_letter_passes_on(store: RedisStore, look: Looking) -> 
     launch = Launch(store)
     hold(launch)
     look.take_marker()
-    assert store.upkeep.trim(QUEUE, Retention(dead=Kept(0))) == 1
+    assert store.maintenance.trim(QUEUE, Retention(dead=Kept(0))) == 1
     assert look.marker() == 1
     assert names(launch.reserve(9)) == ["b"]
 
@@ -354,7 +354,7 @@ def test_who_watches_is_told_of_keys_that_dead_letters_and_newer_versions_hold(v
     found = held()
     assert found is not None
     assert (found.others, found.key in ("k", "newer")) == (1, True)
-    Interventions(store.wire, NAMESPACE).purge(QUEUE, ["a"])
+    MessageActions(store.wire, NAMESPACE).purge(QUEUE, ["a"])
     assert held() == HeldOrder("newer", "n", newer=True, waiting=1, first=0)
 
 
@@ -384,7 +384,7 @@ def test_messages_wait_for_their_own_queue_alone(store: RedisStore) -> None:
 
 @pytest.mark.parametrize("behind", [[], ["c"]])
 def test_several_that_are_redriven_keep_their_order(
-    store: RedisStore, person: Interventions, look: Looking, behind: list[str]
+    store: RedisStore, person: MessageActions, look: Looking, behind: list[str]
 ) -> None:
     ids = ["a3", "a1", "a2"]
     for number, name in enumerate(ids):
@@ -422,7 +422,7 @@ def test_a_head_that_is_replaced_by_one_that_is_due_later_gives_its_place_up(sto
     assert names(launch.reserve(9)) == ["c"]
 
 
-def test_a_head_that_is_due_sooner_keeps_its_place(store: RedisStore, person: Interventions) -> None:
+def test_a_head_that_is_due_sooner_keeps_its_place(store: RedisStore, person: MessageActions) -> None:
     store.enqueue(ordered("a", "b"))
     launch = Launch(store)
     launch.settle(retry(launch.reserve(9)[0], HOUR))
@@ -446,7 +446,7 @@ def test_those_behind_a_head_whose_record_is_lost_go_on_once_it_is_dead(
     promote(launch)
     assert launch.reserve(9) == []
     assert look.ranked("dead_letters") == ["a"]
-    store.upkeep.offer_places(QUEUE)
+    store.maintenance.offer_places(QUEUE)
     assert names(launch.reserve(9)) == ["b"]
 
 
@@ -469,5 +469,5 @@ def test_whoever_looks_after_lines_leaves_a_living_head(store: RedisStore) -> No
     store.enqueue(ordered("a", "b"))
     launch = Launch(store)
     launch.reserve(9)
-    assert store.upkeep.offer_places(QUEUE) == 0
+    assert store.maintenance.offer_places(QUEUE) == 0
     assert launch.reserve(9) == []

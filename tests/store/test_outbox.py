@@ -33,18 +33,18 @@ def test_a_result_is_kept_for_its_time_and_forgotten_then(
 ) -> None:
     complete_with(store, result='{"n":1}')
     assert inspector.message("parent").result == {"n": 1}
-    assert store.upkeep.trim(QUEUE) == 0
+    assert store.maintenance.trim(QUEUE) == 0
     assert look.hash("results") == {"parent": b'{"n":1}'}
     look.time_passes_for_results()
-    store.upkeep.trim(QUEUE)
+    store.maintenance.trim(QUEUE)
     assert (look.hash("results"), look.runs_of_results()) == ({}, [])
     assert inspector.message("parent").result is None
 
 
 def test_a_result_outlives_its_message(store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pollconsumer.store.queues.upkeep.KEEP_FINISHED", 0)
+    monkeypatch.setattr("pollconsumer.store.queues.maintenance.KEEP_FINISHED", 0)
     complete_with(store, result="1")
-    assert store.upkeep.trim(QUEUE) == 1
+    assert store.maintenance.trim(QUEUE) == 1
     assert look.hash("results") == {"parent": b"1"}
 
 
@@ -54,8 +54,8 @@ def test_a_result_is_not_that_of_a_later_message_with_the_same_id(
     complete_with(store, result="1")
     assert store.enqueue([message("parent"), message("other")])[0].duplicate
     assert inspector.message("parent").result == 1
-    monkeypatch.setattr("pollconsumer.store.queues.upkeep.KEEP_FINISHED", 0)
-    store.upkeep.trim(QUEUE)
+    monkeypatch.setattr("pollconsumer.store.queues.maintenance.KEEP_FINISHED", 0)
+    store.maintenance.trim(QUEUE)
     look.forget_ids()
     assert not store.enqueue([message("parent")])[0].duplicate
     assert inspector.message("parent").result is None
@@ -63,7 +63,7 @@ def test_a_result_is_not_that_of_a_later_message_with_the_same_id(
 
 def completed_again(store: RedisStore, look: Looking, result: str) -> None:
     """A message with the id of one that is forgotten, and that was completed in another millisecond."""
-    store.upkeep.trim(QUEUE)
+    store.maintenance.trim(QUEUE)
     look.forget_ids()
     before = server_ms(store.wire)
     while server_ms(store.wire) == before:
@@ -74,27 +74,27 @@ def completed_again(store: RedisStore, look: Looking, result: str) -> None:
 def test_a_result_outlives_the_time_of_that_of_an_earlier_message_with_the_same_id(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.queues.upkeep.KEEP_FINISHED", 0)
+    monkeypatch.setattr("pollconsumer.store.queues.maintenance.KEEP_FINISHED", 0)
     for result in "123":
         completed_again(store, look, result)
     assert look.runs_of_results() == [["parent"]] * 3
     for _ in range(2):
         look.time_passes_for_results()
-        store.upkeep.trim(QUEUE)
+        store.maintenance.trim(QUEUE)
         assert look.hash("results")["parent"] == b"3"
     look.time_passes_for_results()
-    store.upkeep.trim(QUEUE)
+    store.maintenance.trim(QUEUE)
     assert (look.hash("results"), look.runs_of_results()) == ({}, [])
 
 
 def test_results_with_the_same_id_are_forgotten_when_the_time_of_all_is_over(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.queues.upkeep.KEEP_FINISHED", 0)
+    monkeypatch.setattr("pollconsumer.store.queues.maintenance.KEEP_FINISHED", 0)
     for result in "123":
         completed_again(store, look, result)
     look.time_passes_for_results(3)
-    store.upkeep.trim(QUEUE)
+    store.maintenance.trim(QUEUE)
     assert (look.hash("results"), look.runs_of_results()) == ({}, [])
 
 
@@ -118,7 +118,7 @@ def test_results_that_an_earlier_version_listed_one_by_one_are_forgotten(store: 
     complete_with(store, result="1")
     store.wire.command("DEL", look.key("result_runs"))
     store.wire.command("ZADD", look.key("result_ends"), 1, "parent")
-    store.upkeep.trim(QUEUE)
+    store.maintenance.trim(QUEUE)
     assert (look.hash("results"), look.ranked("result_ends")) == ({}, [])
 
 
@@ -138,7 +138,7 @@ def test_what_was_taken_over_sends_nothing(store: RedisStore, look: Looking) -> 
     store.enqueue([message("parent")])
     launch = Launch(store)
     (parent,) = launch.reserve(lasts_ms=0)
-    store.upkeep.recover(QUEUE, [])
+    store.maintenance.recover(QUEUE, [])
     launch.settle(finish(parent, "1", outgoing=pack([message("child")], 0)))
     assert (look.listed("outbox"), look.hash("results")) == ([], {})
 

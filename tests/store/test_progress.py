@@ -10,13 +10,13 @@ from pollconsumer.core.errors import LeaseLost
 from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.records.steps import Share
+from pollconsumer.store.records.steps import QueueStep
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, message, release, retry
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
 
 HALF = Progress(1, 2, "half of it")
@@ -81,9 +81,9 @@ def test_the_last_report_counts_even_if_the_server_knows_the_script_only_after_t
 ) -> None:
     (reservation,) = launch.reserve()
     store.wire.command("SCRIPT", "FLUSH")
-    share = Share(QUEUE)
-    share.complete([finish(reservation)])
-    launch.store.step(launch.claim, [share], lasts_ms=HOUR, now=lambda: 0.0, reports={QUEUE: {b"a": HALF}})
+    queue_step = QueueStep(QUEUE)
+    queue_step.complete([finish(reservation)])
+    launch.store.step(launch.claim, [queue_step], lasts_ms=HOUR, now=lambda: 0.0, reports={QUEUE: {b"a": HALF}})
     assert (seen(store) or ())[:3] == HALF[:3]
 
 
@@ -98,7 +98,7 @@ def test_a_launch_that_was_overtaken_reports_nothing(store: RedisStore, launch: 
     assert seen(store) is None, "another launch has it"
 
 
-def test_it_is_forgotten_with_its_message(store: RedisStore, launch: Launch, person: Interventions) -> None:
+def test_it_is_forgotten_with_its_message(store: RedisStore, launch: Launch, person: MessageActions) -> None:
     dying, completed = launch.reserve(2)
     report(launch, a=HALF, b=HALF)
     launch.settle(die(dying), finish(completed))

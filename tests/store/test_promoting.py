@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.errors import LeaseLost, StoreRefused
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.records.steps import Promoted
@@ -21,7 +21,7 @@ def look(store: RedisStore) -> Looking:
 @pytest.fixture
 def mover(store: RedisStore) -> Claim:
     claim = Claim("mover::0", "5", "mover:")
-    store.upkeep.announce(claim, QUEUE)
+    store.maintenance.announce(claim, QUEUE)
     return claim
 
 
@@ -34,7 +34,7 @@ def schedule(store: RedisStore, look: Looking, due: dict[str, int], priority: in
 
 
 def test_a_due_time_is_shown_as_the_millisecond_that_it_is_in_since_a_message_may_be_ready_within_it(
-    store: RedisStore, look: Looking, person: Interventions
+    store: RedisStore, look: Looking, person: MessageActions
 ) -> None:
     due = server_ms(store.wire) + HOUR
     store.enqueue([message("a", due=due + 0.75), message("b", delay=HOUR), message("c", delay=HOUR)])
@@ -150,7 +150,7 @@ def test_promoting_nothing_wakes_nobody(store: RedisStore, look: Looking, mover:
 
 def test_an_overtaken_mover_moves_nothing(store: RedisStore, look: Looking, mover: Claim) -> None:
     schedule(store, look, {"a": 1000})
-    store.upkeep.announce(mover._replace(fence="6"), QUEUE)
+    store.maintenance.announce(mover._replace(fence="6"), QUEUE)
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
         store.promote(mover, QUEUE, 100)

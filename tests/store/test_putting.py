@@ -10,8 +10,8 @@ import pytest
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData, NotFound
+from pollconsumer.core.events.events import Event, RecurrenceTaken
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.news.events import Event, RecurrenceTaken
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.records.occurrences import id_of, occurrence_of
@@ -24,7 +24,7 @@ from tests.store.servers import await_next_ms, server_ms, snapshot
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import First
     from pollconsumer.store.queues.redis_store import RedisStore
-    from pollconsumer.store.recurrence_interventions import Occurred
+    from pollconsumer.store.recurrence_actions import Occurred
 
 MOVER = Claim("mover::0", "5", "mover:")
 NAME = "check:42"
@@ -37,7 +37,7 @@ class Acting:
 
     def __init__(self, store: RedisStore) -> None:
         self.store, self.recurring, self.look = store, AllRecurrences(store.wire, NAMESPACE), Looking(store)
-        store.upkeep.announce(MOVER, QUEUE)
+        store.maintenance.announce(MOVER, QUEUE)
         store.producer.register(QUEUE)
         self.launch = Launch(store)
         self.events = list[Event]()
@@ -183,7 +183,7 @@ def test_one_with_another_rule_begins_again_and_what_is_due_stays_due(act: Actin
 
 @pytest.mark.parametrize("queue", [QUEUE, "elsewhere"])
 def test_one_that_is_put_with_another_period_while_it_is_due_is_aligned_by_that(act: Acting, queue: str) -> None:
-    act.store.upkeep.announce(MOVER, "elsewhere")
+    act.store.maintenance.announce(MOVER, "elsewhere")
     act.put(replace(CHECK, missed=Missed.ALL))
     due = act.come_due(2.5)
     act.put(replace(CHECK, every=7200, missed=Missed.ALL, queue=queue), "next")
@@ -281,12 +281,12 @@ def test_one_that_was_put_before_the_clock_was_set_back_begins_when_it_is_put_ag
 
 
 def test_one_of_another_queue_moves_there_and_what_is_due_stays_due(act: Acting) -> None:
-    act.store.upkeep.announce(MOVER, "elsewhere")
+    act.store.maintenance.announce(MOVER, "elsewhere")
     act.put(CHECK, "next")
     due = act.come_due(1)
     act.put(replace(CHECK, queue="elsewhere"), "next")
     assert (act.recurring.find(NAME).queue, act.next()) == ("elsewhere", due)
-    assert len(list(act.recurring.standing(lambda _: None))) == 1
+    assert len(list(act.recurring.statuses(lambda _: None))) == 1
     assert (act.tick(), act.tick("elsewhere")) == (0, 1)
 
 
@@ -440,7 +440,7 @@ def test_a_launch_of_a_version_that_kept_no_names_of_its_owners_removes_what_it_
 def test_many_are_put_listed_and_ticked(act: Acting) -> None:
     most = 2 * PAGE
     act.recurring.put((replace(CHECK, name=f"c{n}"), "now") for n in range(most))
-    listed = [each.name for each in act.recurring.standing(lambda _: None)]
+    listed = [each.name for each in act.recurring.statuses(lambda _: None)]
     assert sorted(listed) == sorted(f"c{n}" for n in range(most))
     came = 0
     while enqueued := act.tick():
@@ -552,13 +552,13 @@ def test_triggering_what_was_removed_meanwhile_enqueues_nothing_and_says_so(act:
 def test_an_occurrence_that_is_made_again_has_no_result_of_the_forgotten_one(
     act: Acting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.queues.upkeep.KEEP_FINISHED", 0)
+    monkeypatch.setattr("pollconsumer.store.queues.maintenance.KEEP_FINISHED", 0)
     act.put(CHECK)
     instant = act.look.score("next_instants", NAME) or 0
     act.tick()
     act.handle("1")
     assert act.look.hash("results") == {id_of(NAME, instant): b"1"}
-    act.store.upkeep.trim(QUEUE)
+    act.store.maintenance.trim(QUEUE)
     act.look.forget_ids()
     act.store.wire.command("ZADD", act.look.key("next_instants"), instant, NAME)
     assert act.tick() == 1

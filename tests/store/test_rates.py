@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.core.messages.message import NewMessage
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.records.reservations import Reservation
@@ -150,7 +150,7 @@ def test_a_place_that_was_booked_anew_is_booked_once(store: RedisStore, look: Lo
     assert look.due("d") == reserved[0].reserved_at + HOUR - 5 * minute
 
 
-def test_the_place_of_one_that_was_cancelled_is_free_once_it_is_past(store: RedisStore, person: Interventions) -> None:
+def test_the_place_of_one_that_was_cancelled_is_free_once_it_is_past(store: RedisStore, person: MessageActions) -> None:
     store.enqueue(rated("a", "b", "c"))
     launch = Launch(store)
     launch.reserve(9)
@@ -206,7 +206,7 @@ def test_what_a_launch_gives_back_is_not_charged_but_what_it_had_begun_is(store:
 
 @pytest.mark.parametrize("way", ["expired", "stopped, and given back"])
 def test_one_that_was_not_begun_is_not_charged_if_its_end_drops_its_record(
-    store: RedisStore, look: Looking, person: Interventions, way: str
+    store: RedisStore, look: Looking, person: MessageActions, way: str
 ) -> None:
     store.enqueue([message("large", payload=b'{"x":"%b"}' % (b"x" * 2000), rate_key="k", rate=TWO_AN_HOUR)])
     launch = Launch(store)
@@ -223,7 +223,7 @@ def test_one_that_was_not_begun_is_not_charged_if_its_end_drops_its_record(
 
 @pytest.mark.parametrize("settle", [retry, die])
 def test_each_attempt_is_charged(
-    store: RedisStore, look: Looking, person: Interventions, settle: Callable[[Reservation], Settlement]
+    store: RedisStore, look: Looking, person: MessageActions, settle: Callable[[Reservation], Settlement]
 ) -> None:
     store.enqueue(rated("a"))
     launch = Launch(store)
@@ -272,7 +272,7 @@ def test_one_in_line_that_has_a_place_but_no_rate_leaves_the_line_to_the_next(st
 
 @pytest.mark.parametrize("act", ["cancel", "reschedule"])
 def test_what_a_person_cancels_or_reschedules_waits_for_its_rate_no_more(
-    store: RedisStore, inspector: Inspector, person: Interventions, act: str
+    store: RedisStore, inspector: Inspector, person: MessageActions, act: str
 ) -> None:
     store.enqueue(rated("a", "b", "c"))
     Launch(store).reserve(9)
@@ -318,7 +318,7 @@ def test_messages_that_wait_for_a_rate_are_offered_again_in_their_order_once_the
     assert len(launch.reserve(9)) == 2
     reached = server_ms(store.wire) + 50 * HOUR
     age(store, -60 * HOUR)
-    store.upkeep.book_anew(QUEUE, reached)
+    store.maintenance.book_anew(QUEUE, reached)
     assert names(launch.reserve(9)) == waiting[:2]
     assert look.ranked("schedule") == [*waiting[2:], "later"]
     left = (look.score("schedule", "d") or 0) / 1000 - server_ms(store.wire)

@@ -14,7 +14,7 @@ from pollconsumer.store.records import rows
 from tests.store.acting import QUEUE, Launch, Looking, chosen, finish, message
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
 
@@ -62,7 +62,7 @@ def test_headers_come_with_the_message_beside_its_payload(
         pass
     (reservation,) = launch.reserve()
     assert (reservation.handler, reservation.payload) == ("handler", payload)
-    assert decoded_options(reservation.lot.options) == (Options(HEADERS), False)
+    assert decoded_options(reservation.common.options) == (Options(HEADERS), False)
     launch.settle(finish(reservation))
     found = inspector.message("a")
     assert (found.handler, found.state, found.priority) == ("handler", "completed", headed.priority)
@@ -72,7 +72,7 @@ def test_headers_come_with_the_message_beside_its_payload(
 @pytest.mark.parametrize("payload", [b"{}", LARGE])
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_the_name_of_a_handler_is_shown_without_the_digest_after_it(
-    store: RedisStore, inspector: Inspector, person: Interventions, payload: bytes, *, cancelled: bool
+    store: RedisStore, inspector: Inspector, person: MessageActions, payload: bytes, *, cancelled: bool
 ) -> None:
     store.enqueue([chosen("a", payload)])
     if cancelled:

@@ -9,12 +9,12 @@ import pytest
 
 from pollconsumer.core.errors import LeaseLost, StoreRefused
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store.queues import upkeep
+from pollconsumer.store.queues import maintenance
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
 
@@ -75,7 +75,7 @@ def test_why_a_message_died_is_kept_as_its_error_where_it_is_known(store: RedisS
     launch.begin(once)
     launch.begin(other)
     known = {each.id: f"killed: {each.name} did not stop" for each in (hung, once)}
-    store.give_up(launch.claim, QUEUE, [each.id for each in (hung, beside)], known=known)
+    store.requeue(launch.claim, QUEUE, [each.id for each in (hung, beside)], known=known)
     found = {each: inspector.message(each) for each in ("hung", "beside", "once", "other")}
     assert {name: (each.state, each.last_error, each.row.attempts) for name, each in found.items()} == {
         "hung": (State.READY, "killed: hung did not stop", 1),
@@ -91,7 +91,7 @@ def test_what_the_current_holder_has_reserved_is_left_alone(store: RedisStore) -
     launch = Launch(store)
     reserved = launch.reserve()
     before = snapshot(store.wire)
-    assert store.upkeep.recover(QUEUE) == 0
+    assert store.maintenance.recover(QUEUE) == 0
     assert snapshot(store.wire) == before
     assert launch.complete(*reserved).stale == []
 
@@ -100,7 +100,7 @@ def test_announcing_again_with_the_same_fence_recovers_nothing(store: RedisStore
     store.enqueue([message("a")])
     launch = Launch(store)
     launch.reserve()
-    assert store.upkeep.announce(launch.claim, QUEUE) == 0
+    assert store.maintenance.announce(launch.claim, QUEUE) == 0
 
 
 def test_another_slot_keeps_what_it_has_reserved(store: RedisStore) -> None:
@@ -118,9 +118,9 @@ def test_past_its_hard_end_is_recovered_unless_its_holder_lives(store: RedisStor
     launch = Launch(store, fence=7)
     launch.reserve(lasts_ms=0)
     launch.reserve(lasts_ms=60_000)
-    assert store.upkeep.recover(QUEUE) == 0
-    assert store.upkeep.recover(QUEUE, [b"6", b"7"]) == 0
-    assert store.upkeep.recover(QUEUE, [b"6"]) == 1
+    assert store.maintenance.recover(QUEUE) == 0
+    assert store.maintenance.recover(QUEUE, [b"6", b"7"]) == 0
+    assert store.maintenance.recover(QUEUE, [b"6"]) == 1
     assert names(launch.reserve(9)) == ["past"]
 
 
@@ -146,7 +146,7 @@ def test_recovering_wakes_the_consumer(store: RedisStore, look: Looking) -> None
 def test_more_orphans_than_a_batch_holds_are_all_recovered_in_order(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "RECOVER_PAGE", 4)
+    monkeypatch.setattr(maintenance, "RECOVER_PAGE", 4)
     ids = [f"m{n}" for n in range(11)]
     store.enqueue([message(name) for name in ids])
     Launch(store, fence=1).reserve(11)
@@ -158,7 +158,7 @@ def test_more_orphans_than_a_batch_holds_are_all_recovered_in_order(
 def test_orphans_behind_reservations_that_stand_are_found(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "RECOVER_PAGE", 3)
+    monkeypatch.setattr(maintenance, "RECOVER_PAGE", 3)
     store.enqueue([message(f"m{n:02}") for n in range(12)])
     standing, gone = Launch(store, fence=1, slot=0), Launch(store, fence=2, slot=1)
     kept = []
@@ -189,7 +189,7 @@ def test_a_reservation_whose_row_is_gone_is_offered_again(store: RedisStore, loo
     launch = Launch(store)
     launch.reserve()
     store.wire.command("HDEL", look.key("rows"), "a")
-    assert store.upkeep.recover(QUEUE) == 1
+    assert store.maintenance.recover(QUEUE) == 1
     assert look.ranked("in_flight") == []
     assert names(launch.reserve()) == ["a"]
 
@@ -232,7 +232,7 @@ def test_an_overtaken_holder_gives_nothing_back(store: RedisStore) -> None:
     store.enqueue([message("a")])
     old = Launch(store, fence=1)
     old.reserve()
-    store.wire.command("HSET", store.keys.queue(QUEUE, "announced"), old.claim.lineage, "2")
+    store.wire.command("HSET", store.keys.queue(QUEUE, "announced"), old.claim.lease_name, "2")
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
         store.unreserve(old.claim, QUEUE, [])
@@ -243,8 +243,8 @@ def test_who_gives_up_does_not_take_its_successors_word_out_of_the_queue(store: 
     store.enqueue([message("a")])
     old, new = Launch(store, fence=1), Launch(store, fence=2)
     reserved = new.reserve()
-    store.wire.call("retire", [store.keys.queue(QUEUE, "announced")], [old.claim.lineage, old.claim.fence])
-    assert store.upkeep.recover(QUEUE) == 0
+    store.wire.call("retire", [store.keys.queue(QUEUE, "announced")], [old.claim.lease_name, old.claim.fence])
+    assert store.maintenance.recover(QUEUE) == 0
     assert new.complete(*reserved).stale == []
 
 
@@ -252,7 +252,7 @@ def test_a_successor_whose_announcement_is_lost_with_the_servers_last_second_has
     store: RedisStore,
 ) -> None:
     store.enqueue([message("a")])
-    store.give_up(Launch(store).claim, QUEUE, [])
+    store.requeue(Launch(store).claim, QUEUE, [])
     with pytest.raises(LeaseLost):
         Launch(store, fence=2, announced=False).reserve()
 
@@ -268,7 +268,7 @@ def test_what_a_dead_holder_had_ended_is_charged_with_the_attempt_and_not_with_t
     store.enqueue([message(name) for name in ("ended", "hand", "last", "ahead")])
     launch = Launch(store)
     launch.reserve(9)
-    store.give_up(launch.claim, QUEUE, [b"hand"], [b"ended"], [b"last"])
+    store.requeue(launch.claim, QUEUE, [b"hand"], [b"ended"], [b"last"])
     found = {r.name: (r.attempt, r.crashes, r.spent) for r in Launch(store, fence=2).reserve(9)}
     assert found == {
         "ended": (2, 0, False),
@@ -278,11 +278,11 @@ def test_what_a_dead_holder_had_ended_is_charged_with_the_attempt_and_not_with_t
     }
 
 
-def test_a_redriven_message_has_all_its_attempts_before_it(store: RedisStore, person: Interventions) -> None:
+def test_a_redriven_message_has_all_its_attempts_before_it(store: RedisStore, person: MessageActions) -> None:
     store.enqueue([message("last")])
     launch = Launch(store)
     launch.reserve()
-    store.give_up(launch.claim, QUEUE, [], [], [b"last"])
+    store.requeue(launch.claim, QUEUE, [], [], [b"last"])
     successor = Launch(store, fence=2)
     successor.settle(die(successor.reserve()[0]))
     person.redrive(QUEUE, ["last"])

@@ -11,14 +11,14 @@ import pytest
 
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import LeaseLost, NotFound
-from pollconsumer.core.messages.message import NewMessage, decoded_options
-from pollconsumer.core.news.events import (
+from pollconsumer.core.events.events import (
     Event,
     QueueLeftOut,
     RecurrenceContested,
     RecurrenceRemoved,
     RecurrenceUnreadable,
 )
+from pollconsumer.core.messages.message import NewMessage, decoded_options
 from pollconsumer.core.recurrence import Recurrence, Tick
 from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
 from pollconsumer.store.queues.redis_store import RedisStore
@@ -40,7 +40,7 @@ FIRST, SECOND = "consumer:first", "consumer:second"
 @pytest.fixture
 def recurring(store: RedisStore) -> AllRecurrences:
     for queue in (QUEUE, "elsewhere"):
-        store.upkeep.announce(MOVER, queue)
+        store.maintenance.announce(MOVER, queue)
     return AllRecurrences(store.wire, NAMESPACE)
 
 
@@ -57,7 +57,7 @@ class Acting:
         return self.recurring.tick(MOVER, queue, unattended, self.events.append)
 
     def owners(self) -> dict[str, tuple[str, ...]]:
-        return {each.name: each.owners for each in self.recurring.standing(lambda _: None)}
+        return {each.name: each.owners for each in self.recurring.statuses(lambda _: None)}
 
 
 @pytest.fixture
@@ -227,10 +227,10 @@ def test_none_is_enqueued_while_the_one_before_is_unfinished_where_they_may_not_
     launch = Launch(store)
     come_due(look, hours=3)
     assert act.move() == 1
-    in_hand = launch.reserve() if reserved else []
+    in_flight = launch.reserve() if reserved else []
     come_due(look)
     assert act.move() == 0
-    launch.complete(*(in_hand or launch.reserve()))
+    launch.complete(*(in_flight or launch.reserve()))
     come_due(look)
     assert act.move() == 1
 
@@ -334,12 +334,12 @@ def test_one_whose_period_counts_from_ends_waits_for_an_unfinished_one(
     launch = Launch(store)
     come_due(look)
     assert act.move() == 1
-    in_hand = launch.reserve() if reserved else []
+    in_flight = launch.reserve() if reserved else []
     come_due(look)
     assert act.move() == 0
     looked = server_ms(store.wire)
     assert 0 <= looked + HOUR - (look.score("next_instants", "x") or 0) < 60_000
-    launch.complete(*(in_hand or launch.reserve()))
+    launch.complete(*(in_flight or launch.reserve()))
     come_due(look)
     assert act.move() == 0
     assert look.score("next_instants", "x") == (look.row(last_id(look)).timestamps.ended_at or 0) + HOUR
@@ -382,8 +382,8 @@ def recur(store: RedisStore, name: str, due: int) -> int:
     """Enqueue an occurrence of a recurrence that was due at that instant when it was looked at."""
     record = rows.new_record(NewMessage("", QUEUE, "handler", b"{}"))
     script = store.wire.scripts["recur"]
-    arguments = [MOVER.lineage, MOVER.fence, name, due, due + HOUR, 0, 0, "", f"{name}@1", due, record]
-    enqueued: int = store.wire.call(script, store.keys.of_script(script, QUEUE), arguments)
+    arguments = [MOVER.lease_name, MOVER.fence, name, due, due + HOUR, 0, 0, "", f"{name}@1", due, record]
+    enqueued: int = store.wire.call(script, store.keys.names_for(script, QUEUE), arguments)
     return enqueued
 
 
@@ -402,9 +402,9 @@ def test_what_is_put_right_between_look_and_putting_aside_is_not_put_aside(
 ) -> None:
     act.launch(FIRST, HOURLY)
     following = look.score("next_instants", "x")
-    script = store.wire.scripts["set_aside"]
-    arguments = [MOVER.lineage, MOVER.fence, "x", 1]
-    store.wire.call(script, store.keys.of_script(script, QUEUE), arguments)
+    script = store.wire.scripts["quarantine"]
+    arguments = [MOVER.lease_name, MOVER.fence, "x", 1]
+    store.wire.call(script, store.keys.names_for(script, QUEUE), arguments)
     assert (look.score("next_instants", "x"), look.ranked("recurrences_unreadable")) == (following, [])
 
 
@@ -450,7 +450,7 @@ def test_versions_that_take_turns_keep_none_of_each_others_occurrences_from_comi
     clock = VirtualClock(start)
     wire = MemoryOpener(NAMESPACE, clock).wire()
     store, recurring, events = RedisStore(wire, NAMESPACE), AllRecurrences(wire, NAMESPACE), list[Event]()
-    store.upkeep.announce(MOVER, QUEUE)
+    store.maintenance.announce(MOVER, QUEUE)
     enqueued = set()
     for minute in range(120):
         clock.now_ms = int((start + timedelta(minutes=minute)).timestamp() * 1000)
@@ -472,7 +472,7 @@ def test_a_definition_that_comes_back_after_more_than_an_hour_begins_anew() -> N
     clock = VirtualClock(start)
     wire = MemoryOpener(NAMESPACE, clock).wire()
     store, recurring = RedisStore(wire, NAMESPACE), AllRecurrences(wire, NAMESPACE)
-    store.upkeep.announce(MOVER, QUEUE)
+    store.maintenance.announce(MOVER, QUEUE)
     for hours, recurrences in ((0.0, [at(1, 0)]), (0.5, [at(23, 0)]), (2.0, [at(1, 0)])):
         clock.now_ms = int((start + timedelta(hours=hours)).timestamp() * 1000)
         recurring.define(FIRST, [QUEUE], recurrences, lambda _: None)
@@ -485,7 +485,7 @@ def test_what_was_replaced_is_kept_for_its_own_hour_whatever_is_replaced_meanwhi
     clock = VirtualClock(start)
     wire = MemoryOpener(NAMESPACE, clock).wire()
     store, recurring = RedisStore(wire, NAMESPACE), AllRecurrences(wire, NAMESPACE)
-    store.upkeep.announce(MOVER, QUEUE)
+    store.maintenance.announce(MOVER, QUEUE)
     other = replace(at(22, 0), name="y")
     for hours, recurrences in (
         (0.0, [at(1, 0), other]),
@@ -576,11 +576,11 @@ def test_one_that_cannot_be_read_is_said_once_shown_and_removed_and_others_go_on
     assert not promoted.recurring
     assert promoted.next_due is not None
     assert promoted.next_due > 0
-    shown = {standing.name: standing for standing in act.recurring.standing(lambda _: None)}
+    shown = {standing.name: standing for standing in act.recurring.statuses(lambda _: None)}
     assert shown["good"].error is None
     assert reason in (shown[event.recurrence].error or "")
     act.recurring.remove(event.recurrence)
-    assert [standing.name for standing in act.recurring.standing(lambda _: None)] == ["good"]
+    assert [standing.name for standing in act.recurring.statuses(lambda _: None)] == ["good"]
 
 
 def test_names_that_are_no_text_are_told_apart_and_removed_by_what_is_shown_or_by_their_bytes(
@@ -588,7 +588,7 @@ def test_names_that_are_no_text_are_told_apart_and_removed_by_what_is_shown_or_b
 ) -> None:
     for name in (b"\xff", rb"\xff", b"\xfe"):
         garbage(store, look, name, "?", 1)
-    shown = [standing.name for standing in act.recurring.standing(lambda _: None)]
+    shown = [standing.name for standing in act.recurring.statuses(lambda _: None)]
     assert shown == [r"\x5cxff", r"\xfe", r"\xff"]
     act.recurring.remove(shown[0])
     assert set(store.wire.command("HKEYS", look.key("recurrences"))) == {b"\xfe", b"\xff"}
@@ -621,7 +621,7 @@ def test_a_later_launch_looks_again_and_what_was_due_is_still_due(
     act.move()
     assert look.score("next_instants", "x") is None
     store.wire.command("HSET", look.key("recurrences"), "x", HOURLY.as_json())
-    store.upkeep.announce(MOVER, QUEUE)
+    store.maintenance.announce(MOVER, QUEUE)
     assert look.score("next_instants", "x") == due
     assert act.move() == 1
 
@@ -634,7 +634,7 @@ def test_an_overtaken_mover_enqueues_nothing_and_puts_nothing_aside(
     come_due(look)
     if definition:
         store.wire.command("HSET", look.key("recurrences"), "x", definition)
-    store.upkeep.announce(MOVER._replace(fence="6"), QUEUE)
+    store.maintenance.announce(MOVER._replace(fence="6"), QUEUE)
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
         act.move()
@@ -646,10 +646,10 @@ def test_an_overtaken_mover_has_nothing_looked_at_again(act: Acting, store: Redi
     come_due(look)
     store.wire.command("HSET", look.key("recurrences"), "x", "garbage")
     act.move()
-    store.upkeep.announce(MOVER._replace(fence="6"), QUEUE)
+    store.maintenance.announce(MOVER._replace(fence="6"), QUEUE)
     before = snapshot(store.wire)
     with pytest.raises(LeaseLost):
-        store.upkeep.announce(MOVER, QUEUE)
+        store.maintenance.announce(MOVER, QUEUE)
     assert snapshot(store.wire) == before
 
 
@@ -663,7 +663,7 @@ def test_one_put_aside_is_paused_and_defined_anew_like_any_other(act: Acting, st
     store.wire.command("HSET", look.key("recurrences"), "x", "?")
     act.move()
     act.recurring.pause(act.recurring.find("x"))
-    store.upkeep.announce(MOVER, QUEUE)
+    store.maintenance.announce(MOVER, QUEUE)
     assert look.score("next_instants", "x") is None
 
 
@@ -683,7 +683,7 @@ def test_counts_that_are_no_numbers_stop_nothing(act: Acting, store: RedisStore,
     act.launch(FIRST, replace(HOURLY, missed=Missed.SKIP))
     come_due(look, hours=5)
     store.wire.command("HSET", look.key("recurrence_counters"), "x:enqueued", "many", "x:skipped", "1e9999")
-    assert [standing.enqueued for standing in act.recurring.standing(lambda _: None)] == [0]
+    assert [standing.enqueued for standing in act.recurring.statuses(lambda _: None)] == [0]
     act.move()
     assert act.recurring.find("x").skipped >= 4
 

@@ -40,8 +40,8 @@ def test_a_message_that_was_accepted_and_never_became_ready_is_handled_once(
     lose(store, look, key, "half")
     launch = Launch(store)
     assert store.enqueue([message("half", **options)])[0].duplicate
-    assert store.upkeep.repair(QUEUE) == 1
-    assert store.upkeep.repair(QUEUE) == 0
+    assert store.maintenance.repair(QUEUE) == 1
+    assert store.maintenance.repair(QUEUE) == 0
     assert [found.id for found in inspector.messages(state, QUEUE, 9)] == ["half"]
     if key == "schedule":
         assert score is not None
@@ -50,7 +50,7 @@ def test_a_message_that_was_accepted_and_never_became_ready_is_handled_once(
         reserved = launch.reserve(9)
         assert names(reserved) == ["half"]
         launch.complete(*reserved)
-        assert store.upkeep.repair(QUEUE) == 0
+        assert store.maintenance.repair(QUEUE) == 0
         assert launch.reserve(9) == []
 
 
@@ -66,7 +66,7 @@ def test_what_a_key_that_changed_its_type_cuts_short_is_handled_by_the_next_laun
         first.step(completed=reserved, wanted=9)
     store.wire.command("DEL", look.key(name))
     second = Launch(store, 2)
-    while store.upkeep.repair(QUEUE):
+    while store.maintenance.repair(QUEUE):
         pass
     again = second.reserve(9)
     second.complete(*again)
@@ -79,7 +79,7 @@ def test_a_reservation_that_stands_nowhere_is_an_orphan_like_others(store: Redis
     store.enqueue([message("a")])
     Launch(store).reserve()
     lose(store, look, "in_flight", "a")
-    assert store.upkeep.repair(QUEUE) == 1
+    assert store.maintenance.repair(QUEUE) == 1
     assert Launch(store, 2).recovered == 1
 
 
@@ -91,7 +91,7 @@ def test_a_dead_letter_that_stands_nowhere_is_listed_again(
     launch.settle(die(launch.reserve()[0]))
     died = look.score("dead_letters", "a")
     lose(store, look, "dead_letters", "a")
-    assert store.upkeep.repair(QUEUE) == 1
+    assert store.maintenance.repair(QUEUE) == 1
     assert look.score("dead_letters", "a") == died
     assert [found.id for found in inspector.messages(State.DEAD, QUEUE, 9)] == ["a"]
 
@@ -111,29 +111,29 @@ def everything(store: RedisStore) -> Launch:
 def test_where_everything_has_its_place_nothing_changes(store: RedisStore) -> None:
     everything(store)
     before = snapshot(store.wire)
-    assert store.upkeep.repair(QUEUE) == 0
+    assert store.maintenance.repair(QUEUE) == 0
     assert snapshot(store.wire) == before
 
 
 def test_finished_messages_without_a_record_do_not_hide_one_that_is_lost(store: RedisStore, look: Looking) -> None:
     everything(store)
     lose(store, look, "ready", "last")
-    assert store.upkeep.repair(QUEUE) == 1
+    assert store.maintenance.repair(QUEUE) == 1
     assert look.listed("ready") == ["last"]
 
 
 def test_one_that_is_lost_among_many_is_found_by_one_launch_after_the_other(
     store: RedisStore, look: Looking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pollconsumer.store.queues.upkeep.REPAIR_PAGES", 2)
+    monkeypatch.setattr("pollconsumer.store.queues.maintenance.REPAIR_PAGES", 2)
     store.enqueue([message(f"{n}", payload=b'{"a": "%s"}' % (b"x" * 100)) for n in range(900)])
     lose(store, look, "ready", "700")
-    found = [store.upkeep.repair(QUEUE)]
+    found = [store.maintenance.repair(QUEUE)]
     while found[-1] == 0:
-        found.append(store.upkeep.repair(QUEUE))
+        found.append(store.maintenance.repair(QUEUE))
         assert len(found) <= 9
     assert sorted(look.listed("ready"), key=int) == [str(n) for n in range(900)]
-    assert store.upkeep.repair(QUEUE) == 0
+    assert store.maintenance.repair(QUEUE) == 0
 
 
 def test_in_a_long_list_it_is_found_once_all_before_it_are_handled(store: RedisStore, look: Looking) -> None:
@@ -143,7 +143,7 @@ def test_in_a_long_list_it_is_found_once_all_before_it_are_handled(store: RedisS
     while server_ms(store.wire) <= accepted:
         pass
     store.enqueue([message(f"{n}") for n in range(1100)])
-    assert store.upkeep.repair(QUEUE) == 1
+    assert store.maintenance.repair(QUEUE) == 1
     assert look.listed("ready")[-1] == "lost"
 
 
@@ -152,17 +152,17 @@ def test_what_a_newer_version_wrote_is_left_where_it_is(store: RedisStore, look:
     lose(store, look, "ready", "newer")
     store.wire.command("HSET", look.key("records"), "newer", b"Cof a form that is not known here")
     before = snapshot(store.wire)
-    assert store.upkeep.repair(QUEUE) == 0
+    assert store.maintenance.repair(QUEUE) == 0
     assert snapshot(store.wire) == before
 
 
 def test_what_somebody_else_wrote_as_a_record_becomes_a_dead_letter(store: RedisStore, look: Looking) -> None:
     launch = Launch(store)
     store.wire.command("HSET", look.key("records"), "foreign", b"{}")
-    assert store.upkeep.repair(QUEUE) == 1
+    assert store.maintenance.repair(QUEUE) == 1
     assert launch.reserve() == []
     assert look.ranked("dead_letters") == ["foreign"]
-    assert store.upkeep.repair(QUEUE) == 0
+    assert store.maintenance.repair(QUEUE) == 0
 
 
 def test_what_waits_for_nothing_and_what_is_not_parked_is_counted_no_more(
@@ -182,7 +182,7 @@ def test_what_waits_for_nothing_and_what_is_not_parked_is_counted_no_more(
         store.wire.command("ZADD", look.key("waiting_for_place"), 0, ghost)
     store.wire.command("SADD", look.key("parked"), "nobody", "last", b"\xff")
     assert counts() != before
-    store.upkeep.repair(QUEUE)
+    store.maintenance.repair(QUEUE)
     assert counts() == before
 
 
@@ -192,5 +192,5 @@ def test_those_in_line_behind_what_is_no_message_are_offered_its_place(store: Re
     a, *_ = launch.reserve(9)
     store.wire.command("ZADD", look.key("waiting_for_place"), 0, b"key\0" + b"0" * 19 + b"nobody")
     launch.complete(a)
-    store.upkeep.repair(QUEUE)
+    store.maintenance.repair(QUEUE)
     assert names(launch.reserve(9)) == ["b"]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.core.messages.sequel import identified
+from pollconsumer.core.messages.continuation import identified
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.client.replies import Unanswered
-from pollconsumer.store.interventions import Interventions
-from pollconsumer.store.queues import upkeep
+from pollconsumer.store.queues import maintenance
 from pollconsumer.store.queues.producer import Enqueued, Producer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.messages import read_messages
@@ -56,7 +56,7 @@ BEFORE: dict[str, list[NewMessage]] = {
 class Queue:
     def __init__(self, store: RedisStore, name: str) -> None:
         self.store, self.name = store, name
-        self.person, self.launch = Interventions(store.wire, NAMESPACE), Launch(store, queue=name)
+        self.person, self.launch = MessageActions(store.wire, NAMESPACE), Launch(store, queue=name)
 
     def enqueue(self, producer: Producer, messages: Sequence[NewMessage]) -> list[Enqueued]:
         return producer.enqueue([each._replace(queue=self.name) for each in messages])
@@ -86,7 +86,7 @@ class Queue:
 
     def forget(self) -> None:
         self.complete()
-        self.store.upkeep.trim(self.name)
+        self.store.maintenance.trim(self.name)
 
     def begin(self) -> None:
         self.due()
@@ -142,7 +142,7 @@ def lose(producer: Producer, monkeypatch: pytest.MonkeyPatch, what: str, meanwhi
 
 @pytest.fixture(autouse=True)
 def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "KEEP_FINISHED", 0)
+    monkeypatch.setattr(maintenance, "KEEP_FINISHED", 0)
 
 
 @pytest.mark.parametrize("meanwhile", MEANWHILE)

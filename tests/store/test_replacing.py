@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.core.messages.message import NewMessage
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.producer import Enqueued
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.records.reservations import Reservation
-    from pollconsumer.store.records.steps import Done, Settlement
+    from pollconsumer.store.records.steps import Completion, Settlement
 
 LARGE = b'{"text":"%b"}' % (b"x" * 2000)
 
@@ -126,7 +126,7 @@ def test_one_that_has_waited_as_long_as_it_may_stays_ready(store: RedisStore, lo
 
 @pytest.mark.parametrize("end", [finish, lambda r: retry(r, HOUR), release])
 def test_while_one_is_in_hand_one_waits_behind_it(
-    store: RedisStore, look: Looking, end: Callable[[Reservation], Settlement | Done]
+    store: RedisStore, look: Looking, end: Callable[[Reservation], Settlement | Completion]
 ) -> None:
     put(store, replacing("a", b'{"n":1}'))
     launch = Launch(store)
@@ -184,7 +184,7 @@ def test_expiry_counts_from_the_new_due_time(store: RedisStore) -> None:
     put(store, replacing("c", expires=HOUR))
     now = server_ms(store.wire)
     (a,) = Launch(store).reserve()
-    assert abs(a.lot.expires - now - HOUR) < HOUR / 2
+    assert abs(a.common.expires - now - HOUR) < HOUR / 2
 
 
 def test_a_lifetime_of_the_key_begins_anew(store: RedisStore, look: Looking) -> None:
@@ -215,7 +215,7 @@ def test_one_that_was_sent_from_an_outbox_replaces_too(store: RedisStore) -> Non
     assert payloads(launch) == {"a": b'{"n":2}'}
 
 
-def test_a_cancelled_one_is_not_replaced(store: RedisStore, person: Interventions) -> None:
+def test_a_cancelled_one_is_not_replaced(store: RedisStore, person: MessageActions) -> None:
     put(store, replacing("a", delay=HOUR))
     person.cancel(QUEUE, "a")
     assert put(store, replacing("b")) == [("b", False)]

@@ -11,11 +11,11 @@ import pytest
 from pollconsumer.core.errors import Conflict, NotReplicated, OutcomeUnknown, StoreRefused, StoreUnreachable
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.wire import ServerWire, Strict, Wire, confirmed
-from pollconsumer.store.interventions import Interventions
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches
@@ -23,7 +23,7 @@ from pollconsumer.store.queues.producer import StrictProducer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.records.reservations import Claim
-from pollconsumer.store.recurrence_interventions import Recurrences
+from pollconsumer.store.recurrence_actions import Recurrences
 from pollconsumer.store.scripts import Scripts
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, Looking, chosen, message, names
@@ -299,7 +299,7 @@ def test_a_step_is_not_recorded_and_a_signal_not_sent_before_the_replica_has_it(
     recorded = StepEntry(1, 1, as_recorded(Step("charge", 1000, 7)))
     changes: Sequence[Callable[[RedisStore], object]] = (
         lambda store: store.record(launch.claim, reservation, recorded),
-        lambda store: Interventions(store.wire, NAMESPACE).signal(QUEUE, "a", "approved", "yes"),
+        lambda store: MessageActions(store.wire, NAMESPACE).signal(QUEUE, "a", "approved", "yes"),
     )
     for change in changes:
         with pair.replica_stopped(store.wire), pytest.raises(StoreUnreachable, match="only 0 of 1 replicas"):

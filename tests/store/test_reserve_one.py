@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError
 from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Reservation
 from tests.conftest import NAMESPACE
@@ -74,7 +74,7 @@ class History:
     def _act(self, name: str) -> None:
         command, key = self.store.wire.command, self.looking.key
         if name in ("pause", "resume"):
-            Interventions(self.store.wire, NAMESPACE).pause(QUEUE, paused=name == "pause")
+            MessageActions(self.store.wire, NAMESPACE).pause(QUEUE, paused=name == "pause")
         elif name == "promote":
             self.clock.now_ms += HOUR
             self.store.promote(self.launch.claim, QUEUE, 100)
@@ -84,7 +84,7 @@ class History:
             command("DEL", key("ready_marker"))
         elif name == "cancel":
             with suppress(PollConsumerError):
-                Interventions(self.store.wire, NAMESPACE).cancel(QUEUE, "m0")
+                MessageActions(self.store.wire, NAMESPACE).cancel(QUEUE, "m0")
         else:
             self._damage(name)
 
@@ -102,11 +102,11 @@ class History:
 
     def _reserve(self) -> None:
         stepped = self.launch.step(wanted=1, plain=self.plainly)
-        if stepped.unusual:
+        if stepped.needs_full_step:
             stepped = self.launch.step(wanted=1)
         self.held += stepped.reserved
         reserved = [
-            (each.id, each.row, each.payload, each.handler, each.lot.options, each.lot.expires, each.reserved_at)
+            (each.id, each.row, each.payload, each.handler, each.common.options, each.common.expires, each.reserved_at)
             for each in stepped.reserved
         ]
         found = {**vars(stepped)}
@@ -143,7 +143,7 @@ def test_an_unusual_message_is_left_to_the_long_way(store: RedisStore, options: 
     launch = Launch(store)
     store.enqueue([message("a", **options)])
     before = snapshot(store.wire)
-    assert launch.step(plain=True).unusual == [QUEUE]
+    assert launch.step(plain=True).needs_full_step == [QUEUE]
     assert snapshot(store.wire) == before
 
 
@@ -151,14 +151,14 @@ def test_a_message_that_was_reserved_before_is_left_to_the_long_way(store: Redis
     launch = Launch(store)
     store.enqueue([message("a")])
     launch.settle(*map(release, launch.reserve()))
-    assert launch.step(plain=True).unusual == [QUEUE]
+    assert launch.step(plain=True).needs_full_step == [QUEUE]
 
 
 @pytest.mark.parametrize("act", ["cancel", "reschedule"])
 def test_once_one_that_was_taken_away_is_passed_over_an_empty_queue_is_seen_by_the_short_way(
     store: RedisStore, act: str
 ) -> None:
-    launch, person = Launch(store), Interventions(store.wire, NAMESPACE)
+    launch, person = Launch(store), MessageActions(store.wire, NAMESPACE)
     store.enqueue([message("a"), message("b")])
     if act == "cancel":
         person.cancel(QUEUE, "a")
@@ -166,14 +166,14 @@ def test_once_one_that_was_taken_away_is_passed_over_an_empty_queue_is_seen_by_t
         person.change(QUEUE, "a", delay=HOUR)
     launch.complete(*launch.reserve(2))
     assert launch.reserve() == []
-    assert launch.step(plain=True).unusual == []
+    assert launch.step(plain=True).needs_full_step == []
 
 
 def test_a_paused_queue_gives_nothing_by_the_short_way(store: RedisStore) -> None:
     launch = Launch(store)
     store.enqueue([message("a")])
-    Interventions(store.wire, NAMESPACE).pause(QUEUE, paused=True)
-    assert launch.step(plain=True).unusual == [QUEUE]
+    MessageActions(store.wire, NAMESPACE).pause(QUEUE, paused=True)
+    assert launch.step(plain=True).needs_full_step == [QUEUE]
     assert Looking(store).listed("ready") == ["a"]
 
 
@@ -182,7 +182,7 @@ def test_while_a_successor_waits_nothing_is_reserved_by_the_short_way(store: Red
     store.enqueue([message("a")])
     store.wire.command("SET", f"{Looking(store).key('successor_waits')}:{launch.claim.group}", 1)
     before = snapshot(store.wire)
-    assert launch.step(plain=True).unusual == [QUEUE]
+    assert launch.step(plain=True).needs_full_step == [QUEUE]
     assert snapshot(store.wire) == before
     assert launch.step(wanted=1).successor
 

@@ -15,10 +15,10 @@ from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorde
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.moving.store_closer import StoreCloser
 from pollconsumer.store import rights
-from pollconsumer.store.audit_log import acting_as, interventions_of
+from pollconsumer.store.actions import HandlerPauses, MessageActions
+from pollconsumer.store.audit_log import acting_as, audit_of
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.wire import WAITING, ByPeople, ServerWire, Strict, Wire
-from pollconsumer.store.interventions import HandlerPauses, Interventions
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.producer import Producer, StrictProducer
@@ -53,7 +53,7 @@ SCRIPTS = {
     "launch": {
         "acquire", "announce", "arrive", "begin", "checkpoint", "define", "due", "expire", "learn", "nudge", "offer",
         "number_members", "progress",
-        "promote", "recover", "recur", "release", "renew", "repair", "retire", "reserve_one", "set_aside",
+        "promote", "recover", "recur", "release", "renew", "repair", "retire", "reserve_one", "quarantine",
         "step", "trim", "unreserve", "withdraw", "cancel", "stop",
     },
     "operator": {
@@ -196,7 +196,7 @@ def launch(wire: Wire) -> None:
 
 
 def operate(wire: Wire) -> None:
-    Interventions(wire, NAMESPACE).purge(QUEUE, ["dead"])
+    MessageActions(wire, NAMESPACE).purge(QUEUE, ["dead"])
 
 
 def move(wire: Wire) -> None:
@@ -239,7 +239,7 @@ def test_a_queue_of_its_own_access_rule_is_not_begun_either(
     if role == "launch":
         begin = lambda wire: Launch(RedisStore(wire, NAMESPACE))  # noqa: E731  said in place
     if elsewhere:
-        begin = lambda wire: RedisStore(wire, NAMESPACE).upkeep.expire(QUEUE)  # noqa: E731  said in place
+        begin = lambda wire: RedisStore(wire, NAMESPACE).maintenance.expire(QUEUE)  # noqa: E731  said in place
     with pytest.raises(PermissionDenied, match=missing.lower()):
         begin(wire)
     assert users.seen() == before
@@ -293,7 +293,7 @@ def test_a_producer_that_waits_for_replicas_is_refused_without_the_right_to(user
         (
             "operator",
             ByPeople(None, 0.5, aof=True),
-            lambda wire: Interventions(wire, NAMESPACE).pause("q", paused=True),
+            lambda wire: MessageActions(wire, NAMESPACE).pause("q", paused=True),
         ),
     ],
 )
@@ -326,7 +326,7 @@ def test_a_producer_without_a_right_to_replace_what_waits_writes_nothing(
 
 def test_an_operator_without_a_right_to_change_a_priority_changes_nothing(users: Users, valkey: Server) -> None:
     RedisStore(valkey.wire(), NAMESPACE).enqueue([message("a")])
-    person, before = Interventions(users.wire("operator"), NAMESPACE), users.seen()
+    person, before = MessageActions(users.wire("operator"), NAMESPACE), users.seen()
     with pytest.raises(PermissionDenied, match="lrem"):
         person.change(QUEUE, "a", priority=1, payload=b"{}")
     assert users.seen() == before
@@ -350,9 +350,9 @@ def test_what_a_right_taken_away_in_between_cuts_short_is_handled_once_by_the_ne
     assert store.enqueue([message("half")])[0].duplicate
     consumer = Launch(RedisStore(users.wire("launch"), NAMESPACE))
     assert names(consumer.reserve(9)) == ["a"]
-    assert consumer.store.upkeep.repair(QUEUE) == 1
+    assert consumer.store.maintenance.repair(QUEUE) == 1
     assert names(consumer.reserve(9)) == ["half"]
-    assert consumer.store.upkeep.repair(QUEUE) == 0
+    assert consumer.store.maintenance.repair(QUEUE) == 0
 
 
 def test_a_server_without_acl_check_cmd_ends_a_script_that_lacks_a_right_and_the_next_launch_repairs_it(
@@ -363,7 +363,7 @@ def test_a_server_without_acl_check_cmd_ends_a_script_that_lacks_a_right_and_the
     with pytest.raises(PermissionDenied, match=r"rpush|can't run this command"):  # Redis 7.0 does not say which
         RedisStore(users.wire("producer", without="RPUSH"), NAMESPACE).enqueue([message("half")])
     assert consumer.reserve(9) == []
-    assert consumer.store.upkeep.repair(QUEUE) == 1
+    assert consumer.store.maintenance.repair(QUEUE) == 1
     assert names(consumer.reserve(9)) == ["half"]
 
 
@@ -381,7 +381,7 @@ def put_to_sleep(wire: Wire) -> None:
 def test_a_producer_with_its_rights_alone_wakes_a_message_by_a_signal(users: Users) -> None:
     launching = users.wire("launch")
     put_to_sleep(launching)
-    assert Interventions(users.wire("producer"), NAMESPACE).signal(QUEUE, "a", "approved", 1)
+    assert MessageActions(users.wire("producer"), NAMESPACE).signal(QUEUE, "a", "approved", 1)
     assert RedisStore(launching, NAMESPACE).promote(Launch(RedisStore(launching, NAMESPACE)).claim, QUEUE, 1).moved
 
 
@@ -399,7 +399,7 @@ def test_a_producer_without_a_right_to_the_last_write_of_a_signal_makes_none(use
     put_to_sleep(users.wire("launch"))
     before = users.seen()
     with pytest.raises(PermissionDenied, match="zadd"):
-        Interventions(users.wire("producer", without="ZADD"), NAMESPACE).signal(QUEUE, "a", "approved", 1)
+        MessageActions(users.wire("producer", without="ZADD"), NAMESPACE).signal(QUEUE, "a", "approved", 1)
     assert users.seen() == before
 
 
@@ -428,7 +428,7 @@ def test_the_three_roles_with_their_rights_alone_bring_messages_to_their_ends(us
     reserved = consumer.reserve(9)
     assert sorted(names(reserved)) == ["a", "b", "c", "d"]
     consumer.step(completed=reserved[1:], settled=[die(reserved[0])])
-    person = Interventions(operator.wire, NAMESPACE)
+    person = MessageActions(operator.wire, NAMESPACE)
     assert person.redrive(QUEUE, [reserved[0].name]) == [reserved[0].name]
     person.cancel(QUEUE, reserved[0].name)
     counts = Inspector(operator.wire, NAMESPACE).overview().queues[0]
@@ -456,8 +456,8 @@ WRITES: dict[str, Callable[[str, str], tuple[str, ...]]] = {
 """The commands of producers and launches that write, with their arguments for a key, and for another."""
 
 
-def person_of(wire: Wire) -> Interventions:
-    return Interventions(wire, NAMESPACE)
+def person_of(wire: Wire) -> MessageActions:
+    return MessageActions(wire, NAMESPACE)
 
 
 @pytest.mark.parametrize("role", KEPT_FROM)
@@ -481,7 +481,7 @@ def test_no_command_of_a_producer_or_a_launch_reaches_who_did_what(users: Users,
                 with pytest.raises(PermissionDenied):
                     wire.command(command, key, other)
     assert users.seen() == before
-    assert [each.who for each in interventions_of(admin, NAMESPACE, 10)] == ["ada"]
+    assert [each.who for each in audit_of(admin, NAMESPACE, 10)] == ["ada"]
 
 
 def test_notes_that_a_producer_forges_under_the_former_key_are_unverified_and_hide_none(
@@ -503,7 +503,7 @@ def test_notes_that_a_producer_forges_under_the_former_key_are_unverified_and_hi
     with acting_as("ada"):
         for each in "abc":
             person_of(users.wire("operator")).cancel(QUEUE, each)
-    found = interventions_of(admin, NAMESPACE, 10)
+    found = audit_of(admin, NAMESPACE, 10)
     assert [(each.who, each.names, each.verified) for each in found] == [
         *(("ada", (each,), True) for each in "cba"),
         ("eve", ("a",), False),

@@ -9,7 +9,7 @@ import pytest
 
 from pollconsumer.core.errors import WentBack
 from pollconsumer.store import suitability
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.producer import Producer, new_id
 from pollconsumer.store.queues.redis_store import RedisStore
@@ -31,16 +31,16 @@ FENCES = f"{{{NAMESPACE}}}:fences"
 GROUP = Group("consumer", (QUEUE,), 1)
 
 
-class Marks:
+class Watermarks:
     """What is kept in a file."""
 
     def __init__(self) -> None:
         self.text = ""
 
-    def read_marks(self) -> str:
+    def read_watermarks(self) -> str:
         return self.text
 
-    def write_marks(self, text: str) -> None:
+    def write_watermarks(self, text: str) -> None:
         self.text = text
 
 
@@ -48,13 +48,15 @@ class Host:
     """Processes of one user: what they remember, and what they print."""
 
     def __init__(self, server: Server, *, refuse: bool = False, confirmed: bool = False) -> None:
-        self.marks, self.said = Marks(), list[str]()
+        self.watermarks, self.said = Watermarks(), list[str]()
         self._server, self._refuse, self._confirmed, self._memo = server, refuse, confirmed, Memo()
         self.wire().command("PING")  # the store is known here
 
     def wire(self) -> Wire:
         """That of a new process."""
-        noticing = Rollback(NAMESPACE, self.marks, self.said.append, refuse=self._refuse, confirmed=self._confirmed)
+        noticing = Rollback(
+            NAMESPACE, self.watermarks, self.said.append, refuse=self._refuse, confirmed=self._confirmed
+        )
         self.note = noticing.note
         return self._server.wire(greet=Suitability(NAMESPACE, self._memo, self.said.append, rollback=noticing))
 
@@ -118,7 +120,7 @@ def test_a_renewal_finds_that_the_store_went_back_once(
     claim = take(leases)
     bring_back = going_back()
     assert renew(leases, claim)
-    seen = leases._wire.marks.seen  # noqa: SLF001  that of the store
+    seen = leases._wire.watermarks.seen  # noqa: SLF001  that of the store
     assert leases.rollback is None
     bring_back()
     assert renew(leases, claim)
@@ -171,13 +173,13 @@ def test_a_connection_that_is_made_anew_compares_with_what_its_process_has_seen(
 
 
 def test_a_mark_that_another_launch_leaves_behind_meanwhile_is_no_loss(valkey: Server) -> None:
-    class Meanwhile(Marks):
-        def read_marks(self) -> str:
+    class Meanwhile(Watermarks):
+        def read_watermarks(self) -> str:
             fence = take(Leases(valkey.wire(), NAMESPACE), new_id()).fence
             return f"{fence} {fence}"
 
     host = Host(valkey)
-    host.marks = Meanwhile()
+    host.watermarks = Meanwhile()
     host.wire().command("PING")
     assert host.said == []
 
@@ -227,7 +229,7 @@ def test_a_store_that_is_to_be_refused_stays_so_until_it_is_accepted(
         with pytest.raises(WentBack, match=r"store rolled back: .*; see what is missing, then .* store adopt"):
             host.wire().command("PING")
         take(Leases(valkey.wire(), NAMESPACE))  # others go on
-    host.marks.text = ""
+    host.watermarks.text = ""
     host.wire().command("PING")
     assert host.said == []
 
@@ -246,7 +248,7 @@ def test_a_mark_that_is_no_number_counts_as_none(valkey: Server, garbage: str) -
 @pytest.mark.parametrize("garbage", ["", "1", "x y", "1 2 3", f"{1 << 48} {1 << 48}", "9" * 5000])
 def test_a_file_of_marks_that_cannot_be_meant_counts_as_none(valkey: Server, garbage: str) -> None:
     host = Host(valkey)
-    host.marks.text = garbage
+    host.watermarks.text = garbage
     host.wire().command("PING")
     assert host.said == []
 
@@ -339,15 +341,15 @@ def test_what_was_forgotten_or_removed_is_no_loss(producer: tuple[Producer, list
     launch = Launch(acting)
     store.enqueue([message("completed")])
     launch.complete(*launch.reserve())
-    acting.upkeep.trim(QUEUE, Retention(Kept(0, 0)))
+    acting.maintenance.trim(QUEUE, Retention(Kept(0, 0)))
     anew(store)
     store.enqueue([message("with a result")])
     (reservation,) = launch.reserve()
     launch.settle(finish(reservation, "1"))
     anew(store)
     store.enqueue([message("cancelled")])
-    Interventions(valkey.wire(), NAMESPACE).cancel(QUEUE, "cancelled")
-    acting.upkeep.trim(QUEUE, Retention(Kept(0, 0)))
+    MessageActions(valkey.wire(), NAMESPACE).cancel(QUEUE, "cancelled")
+    acting.maintenance.trim(QUEUE, Retention(Kept(0, 0)))
     anew(store)
     store.enqueue([message("holder", key="k")])
     store.enqueue([message("duplicate", key="k")])

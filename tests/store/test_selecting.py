@@ -8,8 +8,8 @@ import pytest
 
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store import interventions as module
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store import actions as module
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.reading.inspector import MessageSelector, Selection, recurrence_of, unreserved
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, die, message
@@ -28,8 +28,8 @@ def selecting(wire: Wire) -> MessageSelector:
 
 
 @pytest.fixture
-def interventions(wire: Wire) -> Interventions:
-    return Interventions(wire, NAMESPACE)
+def interventions(wire: Wire) -> MessageActions:
+    return MessageActions(wire, NAMESPACE)
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_an_occurrence_is_known_by_its_id(message_id: str, name: str | None) -> 
 
 
 def test_only_what_is_scheduled_or_ready_is_cancelled(
-    several: RedisStore, selecting: MessageSelector, interventions: Interventions, monkeypatch: pytest.MonkeyPatch
+    several: RedisStore, selecting: MessageSelector, interventions: MessageActions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del several
     monkeypatch.setattr(module, "MAX_PAGE_IDS", 2)
@@ -133,7 +133,7 @@ def test_only_what_is_scheduled_or_ready_is_cancelled(
 
 
 def test_cancelling_all_again_changes_nothing(
-    store: RedisStore, selecting: MessageSelector, interventions: Interventions, wire: Wire
+    store: RedisStore, selecting: MessageSelector, interventions: MessageActions, wire: Wire
 ) -> None:
     store.enqueue([message("a"), message("b")])
     assert interventions.cancel_all(QUEUE, ["a", "b"]) == ["a", "b"]

@@ -13,7 +13,7 @@ import trustme
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, StoreRefused, StoreUnreachable
 from pollconsumer.interface.settings.values import check_store
 from pollconsumer.store.client import patience, sentinel
-from pollconsumer.store.client.address import SENTINEL_PORT, doubts, service_of
+from pollconsumer.store.client.address import SENTINEL_PORT, service_of, url_warnings
 from pollconsumer.store.client.patience import Budget, Patience
 from pollconsumer.store.client.replies import ErrorReply, Unanswered, raise_if_error
 from pollconsumer.store.client.sentinel import ANSWER_WITHIN, Sentinels
@@ -58,7 +58,7 @@ def wire_to(*sentinels: str, options: str = "", patience: Callable[[], Patience]
 def test_a_connection_leads_to_the_primary_each_with_the_password_of_its_own(trio: Trio) -> None:
     wire = ServerWire(trio.url, lambda: Budget(PATIENCE), greet=Suitability(NAMESPACE, Memo(), lambda _: None))
     assert wire.command("ROLE")[0] == b"master"
-    assert wire.place == f"127.0.0.1:{trio.primary().port}"
+    assert wire.location == f"127.0.0.1:{trio.primary().port}"
 
 
 @pytest.mark.crossing
@@ -69,10 +69,10 @@ def test_after_a_failover_what_was_connected_before_writes_to_the_new_primary(
     monkeypatch.setattr(sentinel, "LOOK_EVERY", 0.0)
     wire = ServerWire(trio.url, lambda: Budget(PATIENCE))
     wire.command("SET", "a", 1)
-    before = wire.place
+    before = wire.location
     primary = trio.fail_over()
     wire.command("SET", "a", 2)
-    assert wire.place == f"127.0.0.1:{primary.port}" != before
+    assert wire.location == f"127.0.0.1:{primary.port}" != before
     assert primary.ask("GET", "a") == b"2"
 
 
@@ -203,12 +203,12 @@ class Recording(Connection):
 
     def __init__(self, place: str, sent: list[tuple[str, Command]]) -> None:
         super().__init__(self._answer_next)
-        self.place = place
+        self.location = place
         self._sent = sent
         self._replies: list[Any] = []
 
     def send(self, commands: Sequence[Command]) -> None:
-        self._sent += [(self.place, command) for command in commands]
+        self._sent += [(self.location, command) for command in commands]
         self._replies += [
             TimeoutError(ETIMEDOUT, "no answer") if command == ("SILENT",) else len(self._sent) for command in commands
         ]
@@ -287,7 +287,7 @@ def test_a_url_that_cannot_be_meant_is_refused_by_its_rule(url: str, rule: str) 
     ],
 )
 def test_a_password_that_others_may_read_is_warned_of(url: str, warned: bool) -> None:
-    assert any("unencrypted; add ssl=true" in doubt for doubt in doubts(url)) == warned
+    assert any("unencrypted; add ssl=true" in doubt for doubt in url_warnings(url)) == warned
 
 
 def test_silent_sentinels_take_no_longer_together_than_a_caller_would_wait(monkeypatch: pytest.MonkeyPatch) -> None:

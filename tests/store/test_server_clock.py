@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.store.queues.redis_store import MOST_DELAYED, SHOWN_FOR, ServerClock
-from pollconsumer.store.records.steps import Share
+from pollconsumer.store.records.steps import QueueStep
 from tests.store.acting import HOUR, QUEUE, Launch, message
 from tests.store.servers import server_ms
 
@@ -128,9 +128,9 @@ def test_what_a_far_server_hands_out_is_reckoned_by_its_clock(store: RedisStore,
     launch, now = Launch(store), far_away(store, 100.0)
 
     def step(waiting: float) -> list[Reservation]:
-        share = Share(QUEUE, 1)
-        share.plain = plain
-        return store.step(launch.claim, [share], lasts_ms=HOUR, now=now, wait=waiting).reserved
+        queue_step = QueueStep(QUEUE, 1)
+        queue_step.single = plain
+        return store.step(launch.claim, [queue_step], lasts_ms=HOUR, now=now, wait=waiting).reserved
 
     assert [step(0.0), step(0.0)] == [[], []]  # the server knows the script by then
     store.enqueue([message("a"), message("b")])
@@ -144,6 +144,6 @@ def test_a_first_step_for_which_scripts_are_loaded_is_not_reckoned_too_late(stor
     store.enqueue([message("a")])
     launch, now = Launch(store), far_away(store, 100.0)
     store.wire.command("SCRIPT", "FLUSH")
-    (reserved,) = store.step(launch.claim, [Share(QUEUE, 1)], lasts_ms=HOUR, now=now).reserved
+    (reserved,) = store.step(launch.claim, [QueueStep(QUEUE, 1)], lasts_ms=HOUR, now=now).reserved
     at = server_ms(store.wire)
     assert reserved.server_ms(at / 1000 - BEGAN) == pytest.approx(at - 100_000, abs=20_000)

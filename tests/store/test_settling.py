@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.core.messages.message import NewMessage
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.records.steps import Settlement
@@ -199,7 +199,7 @@ def test_completing_keeps_the_row_and_the_payload_until_trimmed(store: RedisStor
 
 @pytest.mark.parametrize("options", [{}, {"key": "k"}, {"concurrency": "c"}, {"priority": 3}, {"delay": 0}])
 def test_a_completed_message_is_shown_whole_and_is_no_other_scripts_corrupt_row(
-    store: RedisStore, look: Looking, inspector: Inspector, person: Interventions, options: dict[str, Any]
+    store: RedisStore, look: Looking, inspector: Inspector, person: MessageActions, options: dict[str, Any]
 ) -> None:
     store.enqueue([message("a", handler="its handler", payload=b'{"n":1}', **options)])
     launch = Launch(store)
@@ -214,8 +214,8 @@ def test_a_completed_message_is_shown_whole_and_is_no_other_scripts_corrupt_row(
         store.wire.command("ZADD", look.key(key), score, "a")
     store.wire.command("RPUSH", look.key("ready"), "a")
     store.promote(launch.claim, QUEUE, 9)
-    store.upkeep.recover(QUEUE, [])
-    store.upkeep.repair(QUEUE)
+    store.maintenance.recover(QUEUE, [])
+    store.maintenance.repair(QUEUE)
     with pytest.raises(BadData, match="completed"):
         person.cancel(QUEUE, "a")
     assert launch.reserve(9) == []
@@ -367,7 +367,7 @@ def test_a_reservation_that_was_taken_over_settles_nothing_and_is_reported(
     store.enqueue([message("a", key="k")])
     launch = Launch(store)
     (stale,) = launch.reserve(lasts_ms=0)
-    store.upkeep.recover(QUEUE, [])
+    store.maintenance.recover(QUEUE, [])
     (current,) = launch.reserve()
     assert current.attempt == 2
     before = snapshot(store.wire)
@@ -382,7 +382,7 @@ def test_one_stale_reservation_does_not_keep_its_neighbours_from_settling(store:
     launch = Launch(store)
     (stale,) = launch.reserve(lasts_ms=0)
     others = launch.reserve(2)
-    store.upkeep.recover(QUEUE, [])
+    store.maintenance.recover(QUEUE, [])
     assert launch.complete(stale, *others).stale == [b"a"]
     assert look.listed("completed") == ["b", "c"]
 
@@ -486,7 +486,7 @@ def test_a_call_made_between_lease_and_announcement_reaches_the_new_holder(store
     leases, group = Leases(store.wire, store.keys.namespace), Group("consumer", (QUEUE,), 1)
     launch = Launch(store, fence=7, announced=False)
     leases.call_for_hand_over(group, 7, 30)
-    store.upkeep.announce(launch.claim, QUEUE)
+    store.maintenance.announce(launch.claim, QUEUE)
     assert launch.step().successor
 
 
@@ -499,13 +499,13 @@ def test_the_call_by_which_a_holder_got_its_lease_is_dropped_when_it_announces_i
 
 def test_a_step_goes_through_several_queues_in_one_round_trip(store: RedisStore) -> None:
     from pollconsumer.store.records.reservations import Claim
-    from pollconsumer.store.records.steps import Share
+    from pollconsumer.store.records.steps import QueueStep
 
     store.enqueue([message("a", queue="one"), message("b", queue="two")])
     claim = Claim("consumer:one,two:0", "1", "consumer:one,two")
     for queue in ("one", "two"):
-        store.upkeep.announce(claim, queue)
-    stepped = store.step(claim, [Share("one", 5), Share("two", 5)], lasts_ms=HOUR, now=lambda: 0.0)
+        store.maintenance.announce(claim, queue)
+    stepped = store.step(claim, [QueueStep("one", 5), QueueStep("two", 5)], lasts_ms=HOUR, now=lambda: 0.0)
     assert [(r.queue, r.id) for r in stepped.reserved] == [("one", b"a"), ("two", b"b")]
 
 
@@ -517,14 +517,14 @@ def test_an_instant_is_reckoned_from_the_reservation_by_the_monotonic_clock(stor
 
 
 def test_a_completed_row_tells_when_its_handler_started_and_ended(store: RedisStore, look: Looking) -> None:
-    from pollconsumer.store.records.steps import Share
+    from pollconsumer.store.records.steps import QueueStep
 
     store.enqueue([message("a")])
     launch = Launch(store)
     (r,) = launch.reserve()
-    share = Share(QUEUE)
-    share.complete([(r, 0.003, 0.009, None)])
-    store.step(launch.claim, [share], lasts_ms=HOUR, now=lambda: 0.0)
+    queue_step = QueueStep(QUEUE)
+    queue_step.complete([(r, 0.003, 0.009, None)])
+    store.step(launch.claim, [queue_step], lasts_ms=HOUR, now=lambda: 0.0)
     timestamps = look.row("a").timestamps
     assert timestamps.started_at == r.reserved_at + 3
     assert timestamps.completed_at == r.reserved_at + 9

@@ -1,4 +1,4 @@
-"""Requests to stop what is in hand, as the store keeps them."""
+"""Requests to stop what is in flight, as the store keeps them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, messag
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
 
 
@@ -32,7 +32,7 @@ def shown(store: RedisStore, name: str = "a") -> tuple[str, int | None]:
 
 @pytest.mark.parametrize("way", [retry, lambda r: park(r, HOUR), die, release])
 def test_whatever_does_not_complete_it_cancels_it_and_frees_what_it_held(
-    store: RedisStore, launch: Launch, person: Interventions, way: Callable[..., object]
+    store: RedisStore, launch: Launch, person: MessageActions, way: Callable[..., object]
 ) -> None:
     (reservation,) = launch.reserve()
     person.stop(QUEUE, "a")
@@ -45,7 +45,7 @@ def test_whatever_does_not_complete_it_cancels_it_and_frees_what_it_held(
 
 
 def test_a_completion_stands_and_shows_that_the_request_came_too_late(
-    store: RedisStore, launch: Launch, person: Interventions
+    store: RedisStore, launch: Launch, person: MessageActions
 ) -> None:
     (reservation,) = launch.reserve()
     person.stop(QUEUE, "a")
@@ -59,13 +59,15 @@ def test_a_completion_stands_and_shows_that_the_request_came_too_late(
 
 
 @pytest.mark.parametrize("way", ["its heartbeat gives up", "the next launch recovers it", "begun at most once"])
-def test_the_death_of_its_launch_cancels_it(store: RedisStore, launch: Launch, person: Interventions, way: str) -> None:
+def test_the_death_of_its_launch_cancels_it(
+    store: RedisStore, launch: Launch, person: MessageActions, way: str
+) -> None:
     (reservation,) = launch.reserve()
     if way == "begun at most once":
         launch.begin(reservation)
     person.stop(QUEUE, "a")
     if way == "its heartbeat gives up":
-        store.give_up(launch.claim, QUEUE, [b"a"])
+        store.requeue(launch.claim, QUEUE, [b"a"])
     launch = Launch(store, fence=2)
     assert shown(store)[0] == "cancelled"
     assert Looking(store).hash("stops") == {}
@@ -73,7 +75,7 @@ def test_the_death_of_its_launch_cancels_it(store: RedisStore, launch: Launch, p
 
 
 def test_the_marker_is_that_of_the_launch_which_has_it(
-    store: RedisStore, launch: Launch, person: Interventions
+    store: RedisStore, launch: Launch, person: MessageActions
 ) -> None:
     launch.reserve()
     for _ in range(2):
@@ -84,7 +86,7 @@ def test_the_marker_is_that_of_the_launch_which_has_it(
 
 
 def test_what_is_not_reserved_is_cancelled_and_what_is_unknown_is_not_found(
-    store: RedisStore, launch: Launch, person: Interventions
+    store: RedisStore, launch: Launch, person: MessageActions
 ) -> None:
     store.enqueue([message("later", delay=HOUR)])
     for name in ("a", "later"):

@@ -14,7 +14,7 @@ from tests.store.servers import snapshot
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.store.interventions import Interventions
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.records.reservations import Reservation
 
@@ -43,7 +43,7 @@ def brought_to(store: RedisStore, become: Become) -> Reservation:
 
 @pytest.mark.parametrize("become", BECOMES.values(), ids=BECOMES)
 def test_what_was_reserved_is_neither_cancelled_nor_rescheduled(
-    store: RedisStore, person: Interventions, become: Become
+    store: RedisStore, person: MessageActions, become: Become
 ) -> None:
     brought_to(store, become)
     before = snapshot(store.wire)
@@ -57,7 +57,7 @@ def test_what_was_reserved_is_neither_cancelled_nor_rescheduled(
 
 @pytest.mark.parametrize("become", list(BECOMES.values())[:3], ids=list(BECOMES)[:3])
 def test_what_is_no_dead_letter_is_neither_redriven_nor_purged(
-    store: RedisStore, look: Looking, person: Interventions, become: Become
+    store: RedisStore, look: Looking, person: MessageActions, become: Become
 ) -> None:
     brought_to(store, become)
     before = snapshot(store.wire)
@@ -67,7 +67,7 @@ def test_what_is_no_dead_letter_is_neither_redriven_nor_purged(
     assert snapshot(store.wire) | {look.key("counters"): None} == before | {look.key("counters"): None}
 
 
-def test_what_was_redriven_is_not_redriven_again(store: RedisStore, person: Interventions) -> None:
+def test_what_was_redriven_is_not_redriven_again(store: RedisStore, person: MessageActions) -> None:
     brought_to(store, BECOMES["dead"])
     assert [person.redrive(QUEUE, ["a", "a"]), person.redrive(QUEUE, ["a"])] == [["a"], []]
     assert names(Launch(store).reserve(9)) == ["a"]
@@ -84,13 +84,13 @@ def test_what_died_again_is_not_redriven_by_a_repeated_call(store: RedisStore, l
     assert look.ranked("dead_letters") == ["a"]
 
 
-def test_what_waits_for_its_next_attempt_is_no_dead_letter(store: RedisStore, person: Interventions) -> None:
+def test_what_waits_for_its_next_attempt_is_no_dead_letter(store: RedisStore, person: MessageActions) -> None:
     brought_to(store, lambda launch, reservation: launch.settle(retry(reservation, HOUR)))
     assert person.redrive(QUEUE, ["a"]) == []
 
 
 def test_what_was_cancelled_stands_in_the_schedule_no_more(
-    store: RedisStore, look: Looking, person: Interventions
+    store: RedisStore, look: Looking, person: MessageActions
 ) -> None:
     store.enqueue([message("a", delay=HOUR)])
     person.cancel(QUEUE, "a")
@@ -109,7 +109,7 @@ def test_an_id_that_somebody_else_scheduled_is_promoted_only_while_its_message_w
 
 
 def test_a_message_that_cannot_be_read_and_waits_for_its_due_time_is_removed(
-    store: RedisStore, person: Interventions, look: Looking
+    store: RedisStore, person: MessageActions, look: Looking
 ) -> None:
     store.enqueue([message("junk", delay=HOUR), message("sound", delay=HOUR)])
     store.wire.all([("HSET", look.key("records"), "junk", b"\x01"), ("HDEL", look.key("rows"), "junk")])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.reading.ledger import LAST_BUCKET, SKIPPED, SKIPPED_AT, Spans
 from pollconsumer.store.records import rows
@@ -134,13 +134,13 @@ def test_completions_that_an_earlier_version_left_uncounted_are_counted_once(
     left = [(1000).to_bytes(6) + (1000 + took).to_bytes(6) + each.row for took, each in [(5, a), (90, b)]]
     store.wire.command("RPUSH", store.keys.queue(QUEUE, "uncounted"), *left, b"no completion")
     for _ in range(2):
-        store.upkeep.trim(QUEUE)
+        store.maintenance.trim(QUEUE)
         assert inspector.totals().settled == {(QUEUE, "handler", "completed"): 2}
         assert inspector.totals().durations == {"handler": Spans(0.095, Counter({3: 1, 7: 1}))}
 
 
 def test_a_message_that_was_to_stop_counts_as_stopped(store: RedisStore, inspector: Inspector) -> None:
-    interventions = Interventions(store.wire, NAMESPACE)
+    interventions = MessageActions(store.wire, NAMESPACE)
     store.enqueue([message("a"), message("b")])
     launch = Launch(store, fence=1)
     a, _ = launch.reserve(2)
@@ -214,7 +214,7 @@ def test_a_launch_is_counted_once_by_its_role_and_stop_reason(leases: Leases, in
 
 def test_a_launch_whose_lease_another_has_is_counted_too(leases: Leases, inspector: Inspector) -> None:
     claim = take(leases)
-    leases.break_(claim.lineage, claim.fence)
+    leases.break_(claim.lease_name, claim.fence)
     take(leases, "b")
     leases.release(claim, entry("lease_lost", run_id='"stop_reason": "empty"'))
     assert inspector.totals().launches == {("consumer", "lease_lost"): 1}

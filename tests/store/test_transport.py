@@ -17,7 +17,7 @@ import trustme
 from pollconsumer.core.errors import ConfigurationError, StoreUnreachable
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
-from pollconsumer.store.client.address import address_of, doubts
+from pollconsumer.store.client.address import address_of, url_warnings
 from pollconsumer.store.client.connection import SocketConnection
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Budget, Patience
 from pollconsumer.store.client.transport import tls_refusal
@@ -227,7 +227,7 @@ def test_a_server_that_hangs_up_in_the_middle_may_be_starting_and_is_tried_again
     ],
 )
 def test_what_may_be_read_on_the_way_is_warned_of_once_without_the_secret(url: str, said: str) -> None:
-    (warning,) = doubts(url)
+    (warning,) = url_warnings(url)
     assert said in warning
     assert "secret" not in warning
 
@@ -245,7 +245,7 @@ def test_what_may_be_read_on_the_way_is_warned_of_once_without_the_secret(url: s
     ],
 )
 def test_what_nobody_else_can_read_is_not_warned_of(url: str) -> None:
-    assert list(doubts(url)) == []
+    assert list(url_warnings(url)) == []
 
 
 def test_opening_such_a_store_warns_once() -> None:
@@ -270,6 +270,6 @@ print("ssl" in sys.modules)
 
 @pytest.mark.parametrize("url", ["redis://far", "redis+sentinel://far/service", "redis+cluster://far"])
 def test_credentials_that_go_to_another_host_unencrypted_are_warned_of(url: str) -> None:
-    assert list(doubts(url)) == []
-    (warning,) = doubts(url, logs_in=True)
+    assert list(url_warnings(url)) == []
+    (warning,) = url_warnings(url, logs_in=True)
     assert "unencrypted" in warning

@@ -15,8 +15,8 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, finish, messag
 
 if TYPE_CHECKING:
     from pollconsumer.core.messages.message import NewMessage
+    from pollconsumer.store.actions import MessageActions
     from pollconsumer.store.client.wire import Wire
-    from pollconsumer.store.interventions import Interventions
     from pollconsumer.store.queues.redis_store import RedisStore
     from tests.store.servers import Server
 
@@ -54,7 +54,7 @@ def test_a_lapsed_holder_that_ends_leaves_the_key_to_the_next(store: RedisStore,
 @pytest.mark.parametrize("lifetime", [0, HOUR])
 @pytest.mark.parametrize("end", ["complete", "finish", "die", "cancel", "skip"])
 def test_a_key_is_free_when_its_message_has_ended(
-    store: RedisStore, look: Looking, person: Interventions, end: str, lifetime: int
+    store: RedisStore, look: Looking, person: MessageActions, end: str, lifetime: int
 ) -> None:
     store.enqueue([message("a", key="k", lifetime=lifetime)])
     launch = Launch(store)
@@ -109,7 +109,7 @@ def test_a_key_that_stands_for_nobody_swallows_nothing(store: RedisStore, look: 
     assert held_by(store) == "probe"
 
 
-def test_a_dead_letter_takes_its_key_again_when_redriven(store: RedisStore, person: Interventions) -> None:
+def test_a_dead_letter_takes_its_key_again_when_redriven(store: RedisStore, person: MessageActions) -> None:
     store.enqueue([message("a", key="k", lifetime=HOUR)])
     launch = Launch(store)
     launch.settle(*map(die, launch.reserve()))
@@ -119,7 +119,7 @@ def test_a_dead_letter_takes_its_key_again_when_redriven(store: RedisStore, pers
     assert held_by(store) == "probe"
 
 
-def test_a_dead_letter_whose_key_is_anothers_by_now_stays(store: RedisStore, person: Interventions) -> None:
+def test_a_dead_letter_whose_key_is_anothers_by_now_stays(store: RedisStore, person: MessageActions) -> None:
     store.enqueue([message("a", key="k")])
     launch = Launch(store)
     launch.settle(*map(die, launch.reserve()))
@@ -129,7 +129,7 @@ def test_a_dead_letter_whose_key_is_anothers_by_now_stays(store: RedisStore, per
     assert person.redrive(QUEUE, ["a"]) == ["a"]
 
 
-def test_of_two_dead_letters_with_one_key_one_returns(store: RedisStore, person: Interventions) -> None:
+def test_of_two_dead_letters_with_one_key_one_returns(store: RedisStore, person: MessageActions) -> None:
     launch = Launch(store)
     for name in ("a", "b"):
         store.enqueue([message(name, key="k")])
@@ -138,7 +138,7 @@ def test_of_two_dead_letters_with_one_key_one_returns(store: RedisStore, person:
 
 
 def test_a_dead_letter_that_lost_its_row_does_not_stand_in_its_own_way(
-    store: RedisStore, look: Looking, person: Interventions
+    store: RedisStore, look: Looking, person: MessageActions
 ) -> None:
     store.enqueue([message("a", key="k")])
     launch = Launch(store)
@@ -149,7 +149,7 @@ def test_a_dead_letter_that_lost_its_row_does_not_stand_in_its_own_way(
 
 
 def test_what_is_buried_for_its_row_frees_its_key_and_may_return(
-    store: RedisStore, look: Looking, person: Interventions
+    store: RedisStore, look: Looking, person: MessageActions
 ) -> None:
     store.enqueue([message("a", key="k", concurrency="c")])
     store.wire.command("HSET", look.key("rows"), "a", "junk")
@@ -215,7 +215,7 @@ def test_a_key_that_a_message_of_an_earlier_version_holds_is_held_for_its_handle
 
 
 def test_a_dead_letter_is_not_redriven_while_its_handler_has_an_earlier_message_with_the_key(
-    store: RedisStore, person: Interventions
+    store: RedisStore, person: MessageActions
 ) -> None:
     launch = Launch(store)
     store.enqueue([of_handler("dead", MAIL)])

@@ -71,7 +71,7 @@ def test_a_warning_is_damped_by_its_text_without_numbers_unless_told_otherwise(
         logs.log.warning("waited for %ds at 0x%x, %.1f%%, %d.", number, number, number, number)
         logs.log.warning("queue mail%d", number)
         logs.log.warning("hook %s", "abcd"[number], extra=logs.about("hook"))
-        logs.log.warning("dead letter", extra=logs.NEWS)
+        logs.log.warning("dead letter", extra=logs.UNDAMPED)
         logging.getLogger("theirs").warning("from a handler")
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" (")[0] for line in lines if "waited" in line] == [
@@ -146,7 +146,7 @@ def test_a_launch_ends_only_what_it_can_know_to_be_over(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     launched(files, clock)
-    logs.log.warning("no handlers", extra=logs.about("no handlers", kind=logs.STANDING))
+    logs.log.warning("no handlers", extra=logs.about("no handlers", kind=logs.PERSISTENT))
     logs.write_error(StoreUnreachable("store"))
     capsys.readouterr()
     launched(files, clock)
@@ -296,7 +296,9 @@ def test_a_person_who_interrupts_a_launch_is_told_that_it_ends_with_what_is_in_h
         site.await_note("begin a")
         terminal.interrupt()
         said = terminal.read_to("at once\r\n")
-        assert said.endswith("\npollconsumer: stops as soon as what is in hand has ended; Ctrl-C again stops at once\n")
+        assert said.endswith(
+            "\npollconsumer: stops as soon as what is in flight has ended; Ctrl-C again stops at once\n"
+        )
         site.open_gate()
         assert "consumer ended after" in terminal.read_to_the_end()
     assert site.notes() == ["begin a", "end a"]

@@ -391,7 +391,7 @@ def reading(server: EmbeddedServer, monkeypatch: pytest.MonkeyPatch) -> Embedded
 def test_a_server_that_reads_its_data_is_waited_for_as_long_as_the_caller_can(reading: EmbeddedServer) -> None:
     said: list[str] = []
     with pytest.raises(StoreUnreachable) as caught:
-        reading.ensure_running(budget=10, patience=55, say=said.append)
+        reading.ensure_running(budget=10, patience=55, report=said.append)
     assert str(caught.value).startswith("embedded server is still loading its data: 0 MB; try again later")
     assert said == ["embedded server is loading its data, 0 MB; waiting for it"]
     assert time.monotonic() == 55

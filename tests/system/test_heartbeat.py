@@ -20,8 +20,8 @@ SHORT = ["--timeout", "4s", "--min-margin", "500ms", "--estimated-duration", "1m
 LIMITED = [*SHORT, "--handler-limit", "1s"]
 
 DIES_BEFORE_IT_ANNOUNCES_ITSELF = """
-from pollconsumer.store.queues.upkeep import Upkeep
-Upkeep.announce = lambda *arguments, **options: os.kill(os.getpid(), 9)
+from pollconsumer.store.queues.maintenance import Maintenance
+Maintenance.announce = lambda *arguments, **options: os.kill(os.getpid(), 9)
 """
 
 LEAVES_A_DAEMON_AND_DIES = """

@@ -13,7 +13,7 @@ import pytest
 
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.wire import ServerWire, Wire
-from pollconsumer.store.leases import Group, Leases, LeasesOfOthers
+from pollconsumer.store.leases import Group, HeldLeases, Leases
 from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.server import info_fields
 
@@ -111,7 +111,7 @@ def test_one_crontab_on_ten_hosts_costs_those_that_have_nothing_to_do_a_few_roun
     assert isinstance(leases.acquire(group, "works", "{}", "{}"), Claim)
     costs = []
     for _ in range(8):
-        assert isinstance(leases.acquire(group, "waits", "{}", "{}"), LeasesOfOthers)
+        assert isinstance(leases.acquire(group, "waits", "{}", "{}"), HeldLeases)
         before = _reads(wire)
         done = site.command("run")
         costs.append(_reads(wire) - before - 1)

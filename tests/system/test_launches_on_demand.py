@@ -57,7 +57,7 @@ server.serve_forever()
 """A site with an endpoint: it notes each request."""
 OF_THE_EXIT = """
 from pollconsumer.store.leases import Leases
-from pollconsumer.store.queues.demand import Presence
+from pollconsumer.store.queues.demand import ServingMarker
 
 if "run" in sys.argv:
     with (HERE / "started").open("a") as started:
@@ -71,16 +71,16 @@ def held(name):
         while not (HERE / "gate").exists():
             time.sleep(0.005)
 
-def end(presence, ended=Presence.end):
+def end(presence, ended=ServingMarker.end):
     ended(presence)
     held("presence is gone")
 
-def left(presence, looked=Presence.left):
+def left(presence, looked=ServingMarker.left):
     found = looked(presence)
     held("it has looked")
     return found
 
-Presence.end, Presence.left = end, left
+ServingMarker.end, ServingMarker.left = end, left
 
 @app.handler
 def brief(name: str) -> None:

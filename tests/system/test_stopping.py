@@ -1,4 +1,4 @@
-"""Messages in hand that a person asks to stop, through real launches."""
+"""Messages in flight that a person asks to stop, through real launches."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def site() -> Iterator[Site]:
 
 
 def begin(site: Site, handler: str, *options: str, **payload: Any) -> tuple[str, Launch]:
-    """A message in hand, and its launch."""
+    """A message in flight, and its launch."""
     message = site.enqueue(handler, **payload)
     launch = site.start("run", "--until-empty", "--timeout", "60s", *options)
     site.await_note("begun")

@@ -15,7 +15,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core.lifecycle import State
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.reading.inspector import Inspector
 from tests.faults import store_view
 from tests.faults.checker import violations
@@ -53,7 +53,7 @@ LONGEST_BOTH = 300.0
 """Seconds for which both versions work on the backlog."""
 
 
-class Share(NamedTuple):
+class QueueStep(NamedTuple):
     """Messages for one process of a producer."""
 
     source: str
@@ -62,9 +62,9 @@ class Share(NamedTuple):
     options: tuple[str, ...] = ()
 
 
-def shares(source: str, first: int, count: int) -> list[Share]:
+def shares(source: str, first: int, count: int) -> list[QueueStep]:
     each = max(1, count // PROCESSES)
-    return [Share(source, at, min(each, first + count - at)) for at in range(first, first + count, each)]
+    return [QueueStep(source, at, min(each, first + count - at)) for at in range(first, first + count, each)]
 
 
 class Trial:
@@ -88,7 +88,7 @@ class Trial:
         self._load("the old version alone", [OLD], [OLD], shares("old", 0, live))
         self._load("both", [OLD, NEW], [OLD, NEW], shares("both", 0, live), enough=self._messages // 10)
         self._drain("the new version drains", NEW)
-        batch = Share(BATCH, 0, len(WAITING), ("--as-batch",))
+        batch = QueueStep(BATCH, 0, len(WAITING), ("--as-batch",))
         self._load("back", [OLD], [NEW], [batch, *shares("back", 0, live)])
         self._drain("the old version drains", OLD, but=len(WAITING))
         wrong = list(self._begun_too_soon())
@@ -96,7 +96,7 @@ class Trial:
         return [*wrong, *self._judge()]
 
     def _load(
-        self, part: str, launched: list[str], producing: list[str], given: list[Share], enough: int | None = None
+        self, part: str, launched: list[str], producing: list[str], given: list[QueueStep], enough: int | None = None
     ) -> None:
         """Launches and producers of these versions, and kills, until all is enqueued, and no more than ``enough`` is
         left to be done."""
@@ -117,7 +117,7 @@ class Trial:
         self.faults += nemesis.done
         self.seconds[part] = round(time.monotonic() - began)
 
-    def _produce(self, given: list[Share]) -> None:
+    def _produce(self, given: list[QueueStep]) -> None:
         """A process after the other. One in ten is killed."""
         for share in given:
             producer = self.place.start_producer(share.source, str(share.first), str(share.messages), *share.options)
@@ -145,7 +145,7 @@ class Trial:
     def _pause_recurrences(self) -> None:
         """Where they are defined by now: it is launches that do that."""
         recurring = AllRecurrences(self._wire, NAMESPACE)
-        for standing in list(recurring.standing(lambda _: None)):
+        for standing in list(recurring.statuses(lambda _: None)):
             recurring.pause(standing)
 
     def _left(self) -> int:
@@ -155,7 +155,7 @@ class Trial:
     def _begun_too_soon(self) -> Iterator[str]:
         """What only the new version can read waits for it; makes it due, so that it waits no longer."""
         begun = {each.id for each in read_executions(self.place.directory / "executions.jsonl")}
-        person = Interventions(self._wire, NAMESPACE)
+        person = MessageActions(self._wire, NAMESPACE)
         for name in WAITING:
             found = self._inspector.message(name)
             if found.state not in (State.SCHEDULED, State.READY) or found.id in begun:

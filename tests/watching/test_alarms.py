@@ -25,7 +25,7 @@ from pollconsumer.watching.alarms import (
     MOST_CHARACTERS,
     FindingTeller,
     LaunchAlarms,
-    Told,
+    ReportedFinding,
     changes,
     form_of,
     request_of,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pollconsumer.core.news.pings import Ping
+    from pollconsumer.core.events.pings import Ping
     from pollconsumer.store.client.wire import Wire
 
 NOW = 1_900_000_000_000
@@ -46,15 +46,15 @@ SKEWED = Finding("clock_skew", None, "clocks differ", "by 3s", "synchronise both
 PAGE = "https://example.org/queue?a=1&b=2"
 
 
-def said(told: Told, page: str | None = PAGE) -> dict[str, str | None]:
-    return told.said(NOW + 90_000, "shop", page)
+def said(told: ReportedFinding, page: str | None = PAGE) -> dict[str, str | None]:
+    return told.texts(NOW + 90_000, "shop", page)
 
 
-BEGUN, ENDED = Told(BEHIND, NOW, NOW, "me"), Told(BEHIND, NOW, NOW, "me", NOW + 90_000)
+BEGUN, ENDED = ReportedFinding(BEHIND, NOW, NOW, "me"), ReportedFinding(BEHIND, NOW, NOW, "me", NOW + 90_000)
 TEXT = "shop: queue mail is behind: <5> & more; raise it"
 
 
-def body(url: str, told: Told = BEGUN) -> Any:
+def body(url: str, told: ReportedFinding = BEGUN) -> Any:
     ping = request_of(url, said(told))
     assert (ping.url, ping.content) == (url, "application/json")
     assert ping.body is not None
@@ -126,7 +126,7 @@ def test_any_other_is_sent_the_fields_of_the_finding() -> None:
 
 @given(st.text(max_size=3000), st.text(max_size=3000))
 def test_any_text_is_one_line_of_bounded_length_and_fits_each_form(what: str, value: str) -> None:
-    told = Told(Finding("a", None, what, value, "fix"), NOW, NOW, "me")
+    told = ReportedFinding(Finding("a", None, what, value, "fix"), NOW, NOW, "me")
     text = said(told, None)["text"]
     assert text is not None
     assert len(text) <= MOST_CHARACTERS
@@ -138,12 +138,14 @@ def test_any_text_is_one_line_of_bounded_length_and_fits_each_form(what: str, va
 # What is news
 
 
-def names(found: Mapping[str, Finding], told: Mapping[str, Told], now: int, who: str = "me") -> dict[str, bool]:
+def names(
+    found: Mapping[str, Finding], told: Mapping[str, ReportedFinding], now: int, who: str = "me"
+) -> dict[str, bool]:
     """By name, whether people are told; changes ``told`` as the store is changed."""
     assert isinstance(told, dict)
     news = dict[str, bool]()
-    for name, each, is_news in changes(found, dict(told), lambda _: who, now):
-        if is_news:
+    for name, each, prints_traceback_of in changes(found, dict(told), lambda _: who, now):
+        if prints_traceback_of:
             assert each is not None
             news[name] = not each.ended
         if each is None:
@@ -154,7 +156,7 @@ def names(found: Mapping[str, Finding], told: Mapping[str, Told], now: int, who:
 
 
 def test_a_finding_is_told_when_it_begins_and_when_it_ends_and_not_in_between() -> None:
-    told = dict[str, Told]()
+    told = dict[str, ReportedFinding]()
     assert names({"a": BEHIND}, told, NOW) == {"a": True}
     assert names({"a": BEHIND}, told, NOW + 60_000) == {}
     assert names({"a": BEHIND}, told, NOW + 10 * LAPSED_AFTER_MS) == {}
@@ -163,7 +165,7 @@ def test_a_finding_is_told_when_it_begins_and_when_it_ends_and_not_in_between() 
 
 
 def test_a_finding_that_comes_and_goes_is_told_again_once_five_minutes_have_passed() -> None:
-    told = dict[str, Told]()
+    told = dict[str, ReportedFinding]()
     names({"a": BEHIND}, told, NOW)
     names({}, told, NOW + 1)
     assert names({"a": BEHIND}, told, NOW + AGAIN_AFTER_MS) == {}
@@ -173,7 +175,7 @@ def test_a_finding_that_comes_and_goes_is_told_again_once_five_minutes_have_pass
 
 def test_an_end_is_forgotten_after_the_same_time_or_when_the_clock_was_set_back() -> None:
     for later in AGAIN_AFTER_MS + 1, -1:
-        told = dict[str, Told]()
+        told = dict[str, ReportedFinding]()
         names({"a": BEHIND}, told, NOW)
         names({}, told, NOW + 1)
         names({}, told, NOW + later)
@@ -181,7 +183,7 @@ def test_an_end_is_forgotten_after_the_same_time_or_when_the_clock_was_set_back(
 
 
 def test_what_another_configuration_finds_is_not_ended_by_one_that_does_not_find_it() -> None:
-    told = dict[str, Told]()
+    told = dict[str, ReportedFinding]()
     names({"a": BEHIND}, told, NOW, "web1")
     assert names({}, told, NOW + LAPSED_AFTER_MS - 1, "web2") == {}
     assert names({"a": BEHIND}, told, NOW + LAPSED_AFTER_MS, "web2") == {}
@@ -190,14 +192,14 @@ def test_what_another_configuration_finds_is_not_ended_by_one_that_does_not_find
 
 
 def test_what_another_configuration_found_ends_when_that_has_not_come_for_an_hour() -> None:
-    told = dict[str, Told]()
+    told = dict[str, ReportedFinding]()
     names({"a": BEHIND}, told, NOW, "web1")
     assert names({}, told, NOW + LAPSED_AFTER_MS, "web2") == {"a": False}
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 2 * AGAIN_AFTER_MS), st.sampled_from("xy")), max_size=40))
 def test_beginnings_and_ends_take_turns_and_beginnings_are_rare(looks: list[tuple[bool, int, str]]) -> None:
-    told, now, heard = dict[str, Told](), NOW, list[tuple[int, bool]]()
+    told, now, heard = dict[str, ReportedFinding](), NOW, list[tuple[int, bool]]()
     for is_there, later, who in looks:
         now += later
         news = names({"a": BEHIND} if is_there else {}, told, now, who)
@@ -243,16 +245,16 @@ def teller(wire: Wire) -> FindingTeller:
     return FindingTeller(settings, Store(wire, NAMESPACE))
 
 
-def tell(teller: FindingTeller, *findings: Finding, now: int = NOW, left: float = 60.0) -> list[str]:
-    return teller.tell(findings, now, lambda: left)
+def report(teller: FindingTeller, *findings: Finding, now: int = NOW, left: float = 60.0) -> list[str]:
+    return teller.report(findings, now, lambda: left)
 
 
 def test_each_is_told_once_of_several(teller: FindingTeller, heard: Heard) -> None:
-    assert tell(teller, BEHIND) == []
+    assert report(teller, BEHIND) == []
     assert heard.told() == ["shop: queue mail is behind"]
-    assert tell(teller, SKEWED, BEHIND) == []
+    assert report(teller, SKEWED, BEHIND) == []
     assert heard.told() == ["shop: clocks differ"]
-    assert tell(teller, now=NOW + 1000) == []
+    assert report(teller, now=NOW + 1000) == []
     assert sorted(heard.told()) == ["shop: resolved: clocks differ", "shop: resolved: queue mail is behind"]
 
 
@@ -277,10 +279,10 @@ def test_what_was_not_delivered_is_told_by_the_next_look_and_is_named_by_its_hos
     teller: FindingTeller, heard: Heard
 ) -> None:
     heard.fails = Failed("it answers 503", again=True)
-    assert tell(teller, BEHIND, SKEWED) == ["alarms: example.org: it answers 503"]
+    assert report(teller, BEHIND, SKEWED) == ["alarms: example.org: it answers 503"]
     assert len(heard.told()) == 1  # nothing more is tried
     heard.fails = None
-    assert tell(teller, BEHIND, SKEWED) == []
+    assert report(teller, BEHIND, SKEWED) == []
     assert heard.told() == ["shop: queue mail is behind", "shop: clocks differ"]
 
 
@@ -288,13 +290,13 @@ def test_after_failures_fewer_and_fewer_looks_try_again_until_one_is_taken(telle
     heard.fails = Failed("it answers 404", again=False)
     tried = []
     for look in range(1, 200):
-        tell(teller, BEHIND)
+        report(teller, BEHIND)
         tried += [look] * len(heard.told())
     assert tried == [1, 2, 4, 8, 16, 32, 64, 128, 192]
     heard.fails = None
     while not heard.told():
-        tell(teller, BEHIND)
-    tell(teller, SKEWED, BEHIND)
+        report(teller, BEHIND)
+    report(teller, SKEWED, BEHIND)
     assert heard.told() == ["shop: clocks differ"]
 
 
@@ -317,15 +319,15 @@ def test_a_launch_tells_in_the_time_of_an_exit_and_before_it_is_cut_off_whoever_
         monkeypatch.setattr(alarms, name, found)
     doctor = SECTIONS["doctor"](url="https://example.org/secret", mail="ops@example.org")
     told = LaunchAlarms(Settings(namespace=NAMESPACE, doctor=doctor), lambda _: None, shows_completed=False)
-    told.tell(lambda: left - sum(waited))
+    told.report(lambda: left - sum(waited))
     assert 0.5 < sum(waited) <= most
 
 
 def test_what_does_not_fit_is_told_by_the_next_look(teller: FindingTeller, heard: Heard) -> None:
     for _ in range(4):  # looks that had no time have not failed: the next one tries
-        assert tell(teller, BEHIND, left=0.25) == []
+        assert report(teller, BEHIND, left=0.25) == []
     assert heard.told() == []
-    tell(teller, BEHIND)
+    report(teller, BEHIND)
     assert heard.told() == ["shop: queue mail is behind"]
 
 
@@ -335,9 +337,9 @@ def test_what_does_not_fit_is_told_by_the_next_look(teller: FindingTeller, heard
 )
 def test_a_corrupt_field_is_as_none(corrupt: bytes, teller: FindingTeller, heard: Heard, wire: Wire) -> None:
     wire.command("HSET", Store(wire, NAMESPACE).keys.control("findings"), "oldest_ready\nqueue mail is behind", corrupt)
-    assert tell(teller, BEHIND) == []
+    assert report(teller, BEHIND) == []
     assert heard.told() == ["shop: queue mail is behind"]
-    assert tell(teller) == []
+    assert report(teller) == []
     assert heard.told() == ["shop: resolved: queue mail is behind"]
 
 

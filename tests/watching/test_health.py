@@ -88,8 +88,8 @@ def test_nothing_is_found_where_all_is_well() -> None:
 
 
 def test_what_is_wrong_with_one_of_several_nodes_is_said_with_its_place() -> None:
-    nodes = [ServerFacts(place="h2:6379"), ServerFacts(place="h3:6379", appends=False)]
-    found = findings_of(facts(ServerFacts(place="h1:6379"))._replace(others=nodes))
+    nodes = [ServerFacts(location="h2:6379"), ServerFacts(location="h3:6379", appends=False)]
+    found = findings_of(facts(ServerFacts(location="h1:6379"))._replace(others=nodes))
     assert [str(each) for each in found] == [
         "no append-only file at h3:6379: accepted messages are lost if the server dies; "
         "set appendonly yes, or attach a replica"

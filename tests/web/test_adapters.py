@@ -101,7 +101,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long each launch might have lasted. None is started."""
     found: list[float] = []
 
-    def start(_: Any, within: float, *, of_producer: bool) -> WebAnswer:  # noqa: ARG001  its signature
+    def start(_: Any, within: float, *, by_producer: bool) -> WebAnswer:  # noqa: ARG001  its signature
         found.append(within)
         return WebAnswer(200, {"stop_reason": "empty", "handled": 0, "failed": 0})
 
@@ -249,7 +249,7 @@ def test_a_request_that_waits_for_its_launch_holds_up_no_other(
 ) -> None:
     goes_on = threading.Event()
 
-    def start(_: Any, within: float, *, of_producer: bool) -> WebAnswer:  # noqa: ARG001  its signature
+    def start(_: Any, within: float, *, by_producer: bool) -> WebAnswer:  # noqa: ARG001  its signature
         assert goes_on.wait(PATIENCE)
         return WebAnswer(200, {})
 

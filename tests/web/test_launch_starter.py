@@ -104,14 +104,14 @@ def test_a_launch_that_fails_is_a_failure_by_its_exit_code(
 ) -> None:
     program(end)
     answered = launched(endpoint)
-    assert (answered.status, answered.said["exit_code"]) == (status, code)
+    assert (answered.status, answered.json_fields["exit_code"]) == (status, code)
     assert ("Retry-After" in dict(answered.headers())) == retry
-    assert "stop_reason" not in answered.said
+    assert "stop_reason" not in answered.json_fields
 
 
 def test_a_process_of_a_handler_that_goes_on_delays_no_answer(endpoint: LaunchEndpoint, program: Program) -> None:
     program("if os.fork() == 0:\n    time.sleep(60)\n    os._exit(0)\nPath('done').touch()")
-    assert launched(endpoint).said["exit_code"] == 0
+    assert launched(endpoint).json_fields["exit_code"] == 0
 
 
 @pytest.mark.usefixtures("in_no_time")
@@ -119,14 +119,14 @@ def test_a_second_request_starts_nothing_while_the_launch_of_the_first_runs(
     endpoint: LaunchEndpoint, program: Program, config: Path
 ) -> None:
     program(WAIT + END)
-    assert launched(endpoint, AT_ONCE).said["note"] == "still running"
+    assert launched(endpoint, AT_ONCE).json_fields["note"] == "still running"
     wait_until(lambda: started(config) == 1, "a launch")
     for _ in range(5):
         answered = launched(endpoint)
-        assert (answered.status, answered.said["stop_reason"]) == (200, "lease_held")
+        assert (answered.status, answered.json_fields["stop_reason"]) == (200, "lease_held")
     assert started(config) == 1
     (config.parent / "gate").touch()
-    wait_until(lambda: launched(endpoint).said.get("stop_reason") == "empty", "another launch")
+    wait_until(lambda: launched(endpoint).json_fields.get("stop_reason") == "empty", "another launch")
     assert started(config) == 2
 
 
@@ -135,10 +135,10 @@ def test_a_launch_that_outlasts_its_request_goes_on(endpoint: LaunchEndpoint, pr
     program(WAIT + "tell(a=1)")
     answered = launched(endpoint, AT_ONCE)
     assert answered.status == 202
-    assert answered.said == {"stop_reason": None, "handled": None, "failed": None, "note": "still running"}
+    assert answered.json_fields == {"stop_reason": None, "handled": None, "failed": None, "note": "still running"}
     (config.parent / "gate").touch()
     program(END)
-    wait_until(lambda: launched(endpoint).said.get("stop_reason") == "empty", "the launch's end")
+    wait_until(lambda: launched(endpoint).json_fields.get("stop_reason") == "empty", "the launch's end")
 
 
 @pytest.mark.usefixtures("in_no_time")
@@ -147,7 +147,7 @@ def test_while_a_launch_exits_another_is_started_up_to_a_bound(
 ) -> None:
     program(END + "\nPath(f'told-{os.getpid()}').touch()" + WAIT)
     for n in range(1, launch_starter.MOST_CHILDREN + 1):
-        assert launched(endpoint, AT_ONCE).said["note"] == "still running"
+        assert launched(endpoint, AT_ONCE).json_fields["note"] == "still running"
         wait_until(lambda n=n: len([*config.parent.glob("told-*")]) == n, "the launch's word")  # type: ignore[misc]
         wait_until(lambda n=n: started(config) == n, "the launch's exit")  # type: ignore[misc]
     assert launched(endpoint).status == 503
@@ -201,7 +201,7 @@ def test_the_launch_finds_what_the_application_has_and_no_token(
     launched(endpoint)
     environment: dict[str, str] = json.loads((config.parent / "environment").read_text())
     ours = {name: value for name, value in environment.items() if name.startswith("POLLCONSUMER_")}
-    store, namespace = calls_of(app).place
+    store, namespace = calls_of(app).location
     assert ours == {
         "POLLCONSUMER_CONFIG": str(config),
         "POLLCONSUMER_STORE": store,

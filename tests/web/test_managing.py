@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
-from pollconsumer.store.audit_log import interventions_of
+from pollconsumer.store.audit_log import audit_of
 from pollconsumer.web import LaunchEndpoint
 from pollconsumer.web.received import PUT_KEYS
 from tests.conftest import NAMESPACE
@@ -46,7 +46,7 @@ def asked(endpoint: LaunchEndpoint, method: str, path: str, value: Any = None, t
 
 
 def noted(app: PollConsumer) -> list[Intervention]:
-    return calls_of(app).ask(lambda store: interventions_of(store.wire, NAMESPACE, 10))
+    return calls_of(app).ask(lambda store: audit_of(store.wire, NAMESPACE, 10))
 
 
 # Messages

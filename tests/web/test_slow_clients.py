@@ -1,5 +1,5 @@
 """Clients with a token that send a body slowly, or many at one time: others are answered meanwhile. What one endpoint
-has in hand is bounded as a whole."""
+has in flight is bounded as a whole."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_more_requests_than_are_answered_at_one_time_are_asked_to_come_again(
     found = asyncio.run(statuses_of(slow, requests, b" " * size, requests - taken))
     assert sorted(found) == [200] * taken + [503] * (requests - taken)
     slow.goes_on.set()
-    assert asyncio.run(statuses_of(slow, 1, b" " * size, 0)) == [200]  # nothing is left in hand
+    assert asyncio.run(statuses_of(slow, 1, b" " * size, 0)) == [200]  # nothing is left in flight
 
 
 def test_no_more_requests_have_a_thread_than_the_endpoint_may(monkeypatch: pytest.MonkeyPatch) -> None:

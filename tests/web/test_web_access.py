@@ -29,7 +29,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """One entry for each launch. No process is started."""
     found: list[str] = []
 
-    def start(_: Any, within: float, *, of_producer: bool) -> WebAnswer:  # noqa: ARG001  its signature
+    def start(_: Any, within: float, *, by_producer: bool) -> WebAnswer:  # noqa: ARG001  its signature
         found.append(f"within {within}")
         return WebAnswer(200, {})
 

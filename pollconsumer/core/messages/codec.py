@@ -11,10 +11,10 @@ from typing import Any
 
 from pollconsumer.core import json_values
 from pollconsumer.core.errors import PayloadTooLarge
-from pollconsumer.core.messages import sequel as sequels
+from pollconsumer.core.messages import continuation as continuations
+from pollconsumer.core.messages.continuation import Packed
 from pollconsumer.core.messages.message import ENCODED, Codec, NewMessage
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES, canonical_text
-from pollconsumer.core.messages.sequel import Packed
 from pollconsumer.core.users_code import called, described
 
 
@@ -93,18 +93,20 @@ def coded(message: NewMessage, codec: Codec) -> NewMessage:
         return message
     if message.digest:
         message = message._replace(digest=_digest(message, codec))
-    if message.sequel:
-        sequel, _ = sequels.decoded(message.sequel.encode())
-        callbacks = {name: each for name in ("then", "failed") if (each := getattr(sequel, name)) is not None}
+    if message.continuation:
+        continuation, _ = continuations.decoded(message.continuation.encode())
+        callbacks = {name: each for name in ("then", "failed") if (each := getattr(continuation, name)) is not None}
         coded_callbacks: dict[str, Any] = {name: coded_packed(each, codec) for name, each in callbacks.items()}
-        links = [coded_packed(each, codec) for each in sequel.links]
-        message = message._replace(sequel=sequels.encoded(sequel._replace(links=links, **coded_callbacks)))
+        links = [coded_packed(each, codec) for each in continuation.links]
+        message = message._replace(
+            continuation=continuations.encoded(continuation._replace(links=links, **coded_callbacks))
+        )
     return message._replace(payload=encoded_json(message.payload, codec), encoded=True)
 
 
 def coded_packed(message: Packed, codec: Codec) -> Packed:
     """The same of a packed message."""
-    return sequels.packed(coded(sequels.unpacked(message), codec))
+    return continuations.packed(coded(continuations.unpacked(message), codec))
 
 
 def _digest(message: NewMessage, codec: Codec) -> str:

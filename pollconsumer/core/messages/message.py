@@ -28,8 +28,8 @@ OPTIONS, EXTENSION = slice(4, None), slice(12, None)
 TRAVELLING = ("headers", "timeout", "max_attempts", "retry", "ping", "encoded")
 """The fields that a record has as options, those of `Options`."""
 UNTIL_START, REPLACES = "s", "r"
-"""Key rules: a holder in hand holds no more; and one that waits is replaced. After the second: how many ms that one may
-wait at most, from its enqueueing, 0 for no end."""
+"""Key rules: a holder in flight holds no more; and one that waits is replaced. After the second: how many ms that one
+may wait at most, from its enqueueing, 0 for no end."""
 SCOPED_BY = "\0"
 """Ends the handler's name in a unique key that only messages of that handler share."""
 MAX_KEY_BYTES = 255
@@ -81,8 +81,8 @@ class NewMessage(NamedTuple):
     """The URL of the monitor that is told how an occurrence begins and ends."""
     rate_key: str = ""
     rate: str = ""
-    sequel: str = ""
-    """What its end brings about, encoded: see `sequel.py`."""
+    continuation: str = ""
+    """What its end brings about, encoded: see `continuation.py`."""
     encoded: bool = False
     """Whether its payload is encoded by a codec: see `codec.py`."""
     order_key: str = ""

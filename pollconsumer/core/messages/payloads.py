@@ -12,7 +12,7 @@ from pollconsumer.core.errors import BadData, PayloadTooLarge
 from pollconsumer.core.json_values import explain, to_json
 
 MAX_PAYLOAD_BYTES = 1 << 20
-_ODD_NAME = r'"(?:-?[0-9][-+.0-9e]*|null|true|false)":'
+_SUSPECT_NAME = r'"(?:-?[0-9][-+.0-9e]*|null|true|false)":'
 """A name in encoded JSON that may not have been text. Compiled where a sign of one is seen."""
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=to_json)
@@ -45,7 +45,7 @@ def encode_named(payload: dict[str, Any]) -> bytes:
         is_suspect = text.rfind("{") and (
             encoded.translate(_ZEROS).find(b'0":') >= 0 or '"null":' in text or '"true":' in text or '"false":' in text
         )
-        if is_suspect and re.search(_ODD_NAME, text) and not _has_text_names(payload):
+        if is_suspect and re.search(_SUSPECT_NAME, text) and not _has_text_names(payload):
             _explain(payload)
     if len(encoded) > MAX_PAYLOAD_BYTES:
         raise PayloadTooLarge("payload", f"{len(encoded)} bytes", f"at most {MAX_PAYLOAD_BYTES}; store it elsewhere")

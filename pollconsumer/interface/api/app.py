@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pollconsumer.interface.api.batches import AppBatches, Chain, Messages, OpenBatch
     from pollconsumer.interface.api.recurrences import AppRecurrences
     from pollconsumer.runtime.new_messages import Draft
-    from pollconsumer.store.brought_client import UserClient
+    from pollconsumer.store.user_client import UserClient
 
 H = TypeVar("H", bound="Callable[..., object]")
 Before = TypeVar("Before", bound="Callable[[Context], object]")
@@ -301,7 +301,7 @@ class PollConsumer(HookRegistration):
         enqueued again, after an error. BadData or UsageError for an invalid argument.
         """
         from pollconsumer.interface.api.batches import OpenBatch
-        from pollconsumer.runtime.handling.batch_in_hand import new_batch
+        from pollconsumer.runtime.handling.handler_batches import new_batch
 
         batch_id = new_id() if id is None else id
         codec = self._calls.codec

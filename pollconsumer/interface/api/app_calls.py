@@ -84,11 +84,11 @@ class AppCalls(StoreCalls, Application):
 
         BadData for one that is none of the configuration's, if that was imported whole, unless it may be ``anywhere``.
         """
-        known = self.handlers.get(handler) or registry.known(handler, self.place)
+        known = self.handlers.get(handler) or registry.known(handler, self.location)
         if known is not None:
             return known
         imported = registry.imported
-        if not anywhere and imported is not None and not any(self.place) and handler not in imported:
+        if not anywhere and imported is not None and not any(self.location) and handler not in imported:
             slips.refuse_handler(handler, imported)
         if not anywhere and self.handlers and handler not in self._warned_of:
             self._warned_of.add(handler)

@@ -14,13 +14,13 @@ from typing import Any, Self, TypeVar, Unpack
 
 from pollconsumer.core.errors import BadData, NotFound, UsageError, WentBack
 from pollconsumer.core.lifecycle import State, StateName
+from pollconsumer.core.messages.continuation import Continuation, decoded, encoded, identified, packed
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.sequel import Sequel, decoded, encoded, identified, packed
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.interface.api.handle import Handle, Looks
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.settings.values import parse_word
-from pollconsumer.runtime.handling.batch_in_hand import (
+from pollconsumer.runtime.handling.handler_batches import (
     MOST_MEMBERS,
     Batch,
     BatchOptions,
@@ -33,8 +33,8 @@ from pollconsumer.runtime.handling.batch_in_hand import (
 )
 from pollconsumer.runtime.handling.slot_waits import slot_waits
 from pollconsumer.runtime.new_messages import Sendable, callback_of, message_of, refuse_own_identity
+from pollconsumer.store.actions import CancelledMembers, MessageActions
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.interventions import CancelledMembers, Interventions
 from pollconsumer.store.queues.batches import MOST_BATCHES, Batches, NewBatch
 from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES, refuse_taken
 from pollconsumer.store.reading.batch_reader import PER_CHUNK, UNFINISHED, BatchStatus
@@ -59,8 +59,8 @@ AT_ONCE = 100
 class AppBatch(Batch):
     """A `Batch` of a program: one that it opens, or looks up."""
 
-    def __init__(self, app: StoreCalls, home: str, batch_id: str, listed: BatchStatus | None = None) -> None:
-        super().__init__(home, batch_id, lambda *question: app.ask(self._question(*question)))
+    def __init__(self, app: StoreCalls, batch_queue: str, batch_id: str, listed: BatchStatus | None = None) -> None:
+        super().__init__(batch_queue, batch_id, lambda *question: app.ask(self._question(*question)))
         self._app, self._seen = app, listed
 
     @property
@@ -78,7 +78,7 @@ class AppBatch(Batch):
 
     async def status_async(self) -> BatchStatus:
         """`status` without blocking the event loop."""
-        return self._read(await self._app.ask_async(self._question("status", self._home, self.id)))
+        return self._read(await self._app.ask_async(self._question("status", self._batch_queue, self.id)))
 
     def wait(self, timeout: Span | None = None) -> BatchStatus:
         looks = self._looks(timeout)
@@ -113,7 +113,7 @@ class AppBatch(Batch):
         """What is answered of each chunk of the batch; other calls come in between."""
         at: int | None = 0
         while at is not None:
-            page, at = await self._app.ask_async(self._question(what, self._home, self.id, at))
+            page, at = await self._app.ask_async(self._question(what, self._batch_queue, self.id, at))
             yield page
 
 
@@ -126,16 +126,16 @@ class AppBatches:
     def get(self, id: str) -> AppBatch:  # noqa: A002  as in PollConsumer.batch
         """A batch that anybody has enqueued, and that is kept: until two days after its end."""
         found = self._app.ask(lambda store: store.batches.status(id))
-        return AppBatch(self._app, found.home, found.id, found)
+        return AppBatch(self._app, found.queue, found.id, found)
 
     async def get_async(self, id: str) -> AppBatch:  # noqa: A002  as in PollConsumer.batch
         """`get` without blocking the event loop."""
         found = await self._app.ask_async(lambda store: store.batches.status(id))
-        return AppBatch(self._app, found.home, found.id, found)
+        return AppBatch(self._app, found.queue, found.id, found)
 
     def __iter__(self) -> Iterator[AppBatch]:
         for found in self._app.ask_for_each(lambda store: store.batches.batches()):
-            yield AppBatch(self._app, found.home, found.id, found)
+            yield AppBatch(self._app, found.queue, found.id, found)
 
 
 class OpenBatch(AppBatch):
@@ -158,7 +158,7 @@ class OpenBatch(AppBatch):
     ) -> None:
         """``before_open`` is called each time that it is opened, or heard of. ``duplicate``: it is not opened, as an
         inner batch that has ended, or whose outer one is closed."""
-        super().__init__(app, batch.home, batch.id)
+        super().__init__(app, batch.queue, batch.id)
         self._batch, self._before_open, self._unopened = batch, before_open, set[str]()
         self.duplicate = duplicate
         self._is_within = False
@@ -220,8 +220,8 @@ class OpenBatch(AppBatch):
 
     def add_batch(self, **options: Unpack[BatchOptions]) -> OpenBatch:
         def inner(number: int, *, is_known: bool) -> OpenBatch:
-            home, codec = self._batch.home, self._app.codec
-            batch = new_batch(inner_id(self.id, number), codec=codec, within=home, **options)
+            batch_queue, codec = self._batch.queue, self._app.codec
+            batch = new_batch(inner_id(self.id, number), codec=codec, within=batch_queue, **options)
 
             def before_open(store: Store) -> None:
                 self._hear(self._open(store))  # GUARD a producer that is heard of within an inner batch
@@ -235,7 +235,7 @@ class OpenBatch(AppBatch):
 
     def _new(self, member: Sendable) -> NewMessage:
         def message(number: int, *, is_known: bool) -> NewMessage:
-            made = member_of(member, self._batch.home, self.id, number)
+            made = member_of(member, self._batch.queue, self.id, number)
             if not is_known:  # GUARD a batch that is closed; what has ended
                 self._page.append(made)
             return made
@@ -287,7 +287,7 @@ class OpenBatch(AppBatch):
     def _hear(self, shut: str) -> None:
         """Take in how the batch was as it was opened, or as its producer was heard of."""
         if shut == "full":
-            most = f"queue {self._batch.home} has {MOST_BATCHES} batches that have not ended, the maximum"
+            most = f"queue {self._batch.queue} has {MOST_BATCHES} batches that have not ended, the maximum"
             raise UsageError("batch", self.id, f"{most}: let some end, or cancel them")
         if self._heard and shut != "open":
             raise UsageError("batch", self.id, f"it is {shut}: enqueue the rest as another batch")
@@ -299,24 +299,24 @@ class OpenBatch(AppBatch):
         self._heard = time.monotonic()
 
     def _open(self, store: Store) -> str:
-        store.producer.register(self._batch.home)
+        store.producer.register(self._batch.queue)
         self._before_open(store)
         if not self._heard:
             called = [(each["queue"], each["id"]) for each in self._batch.callbacks.values()]
-            refuse_taken(store.wire, store.keys, "batch", (self._batch.home, self.id), called)
+            refuse_taken(store.wire, store.keys, "batch", (self._batch.queue, self.id), called)
         return Batches(store.producer).open(self._batch)
 
     def _close(self, store: Store) -> None:
         if self._unopened:
             raise UsageError("batch", min(self._unopened), "it was added, and not opened: use it in a with statement")
         if self._resumes:
-            there = store.batches.at_least(self._batch.home, self.id, self._members)
+            there = store.batches.at_least(self._batch.queue, self.id, self._members)
             if there > self._members:  # GUARD fewer members than before
                 counts = f"this run has added {self._members} members, one before it at least {there}"
                 raise UsageError("batch", self.id, f"{counts}: add the same ones in the same order")
         check = partial(self._refuse_loss, store.wire)
         check()
-        shut = Batches(store.producer).close(self._batch.home, self.id, self._members, check)
+        shut = Batches(store.producer).close(self._batch.queue, self.id, self._members, check)
         if shut not in ("", "closed", "ended"):
             raise UsageError("batch", self.id, f"it is {shut}: enqueue it again under another id")
 
@@ -331,7 +331,7 @@ class OpenBatch(AppBatch):
     def _refuse_others(self, known: Sequence[tuple[str, str]], store: Store) -> None:
         """Raise UsageError if any of ``known``, queues and ids of what the queues had already, is no member of this
         batch."""
-        others = store.batches.others(self._batch.home, self.id, known)
+        others = store.batches.others(self._batch.queue, self.id, known)
         if others:  # GUARD a message that is no member
             fix = "give the batch another id; or purge that message, and 20 minutes later run this again"
             raise UsageError(
@@ -343,7 +343,7 @@ class OpenBatch(AppBatch):
         chunk = number // PER_CHUNK
         if self._ended[0] != chunk:
             batch = self._batch
-            self._ended = chunk, self._app.ask(lambda store: store.batches.ended(batch.home, batch.id, chunk))
+            self._ended = chunk, self._app.ask(lambda store: store.batches.ended(batch.queue, batch.id, chunk))
         return number in self._ended[1]
 
 
@@ -373,10 +373,10 @@ class Chain:
         self.__message__()
 
     def __message__(self) -> NewMessage:
-        """A new message of the first link, with the others as its sequel."""
+        """A new message of the first link, with the others as its continuation."""
         first, *others = [message_of(link, "a link of a chain") for link in self._links]
         for message in (first, *others):
-            if message.sequel:
+            if message.continuation:
                 raise UsageError(
                     "a link of a chain has callbacks, or is a chain", None, "give failed= to the whole chain"
                 )
@@ -384,8 +384,8 @@ class Chain:
         for message in others:
             refuse_own_identity(message, "a link of a chain")
         failed = None if self._failed is None else callback_of(self._failed, first.id, "failed")
-        sequel = Sequel(failed=failed, links=[packed(message) for message in others])
-        return identified(first._replace(sequel=encoded(sequel)), first.id)
+        continuation = Continuation(failed=failed, links=[packed(message) for message in others])
+        return identified(first._replace(continuation=encoded(continuation)), first.id)
 
     def enqueue(self) -> LinkHandle:
         """Enqueue the first link. Returns a handle to the last one, which says ``waiting`` until it is enqueued. Errors
@@ -400,8 +400,8 @@ class Chain:
 
     def _handle(self, first: NewMessage, duplicate: bool | None) -> LinkHandle:
         links = [(first.queue, first.id)]
-        if first.sequel:
-            links += [(link["queue"], link["id"]) for link in decoded(first.sequel.encode())[0].links]
+        if first.continuation:
+            links += [(link["queue"], link["id"]) for link in decoded(first.continuation.encode())[0].links]
         return LinkHandle(self._app, links, duplicate=duplicate)
 
 
@@ -515,8 +515,8 @@ class Messages:
         chosen = self._app.ask(lambda store: dead_letters(store.selector, self._selection))
         return self._act(chosen, lambda each, queue, ids: each.redrive(queue, ids, from_start=from_start))
 
-    def _act(self, chosen: Chosen, act: Callable[[Interventions, str, list[str]], list[str]]) -> int:
+    def _act(self, chosen: Chosen, act: Callable[[MessageActions, str, list[str]], list[str]]) -> int:
         return sum(
-            len(self._app.ask(lambda store: act(store.interventions, queue, ids)))  # noqa: B023  called at once
+            len(self._app.ask(lambda store: act(store.actions, queue, ids)))  # noqa: B023  called at once
             for queue, ids in by_queue(chosen).items()
         )

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValida
 
 from pollconsumer.core.errors import shown
 from pollconsumer.core.json_values import in_order
-from pollconsumer.runtime.handling.annotations import MOST_NAMED, Mismatch, NotOfJson
+from pollconsumer.runtime.handling.annotations import MOST_NAMED, Mismatch, NoJsonForm
 
 _QUOTING = {"assertion_error", "json_invalid", "union_tag_invalid", "uuid_parsing", "value_error"}
 """Errors whose text may contain part of the value."""
@@ -25,7 +25,7 @@ _NO_SCHEMAS = {"config", "default", "metadata", "serialization"}
 
 def converting(hint: Any) -> Callable[[Any], Any]:
     """A conversion of JSON values to ``hint`` in strict mode: text for an instant, no text for a number. It raises
-    Mismatch. NotOfJson for a hint without a JSON form; pydantic's exception for an unsupported one."""
+    Mismatch. NoJsonForm for a hint without a JSON form; pydantic's exception for an unsupported one."""
     validator = SchemaValidator(_exact(_adapter(hint).core_schema))
 
     def convert(value: Any) -> Any:
@@ -33,7 +33,7 @@ def converting(hint: Any) -> Callable[[Any], Any]:
             return validator.validate_json(to_json(value), strict=True)
         except ValidationError as failure:
             errors = failure.errors(include_url=False, include_context=False, include_input=False)
-            problems = [_told(error) for error in errors[:MOST_NAMED]]
+            problems = [_problem_text(error) for error in errors[:MOST_NAMED]]
             raise Mismatch(problems + [": and more"] * (len(errors) > MOST_NAMED)) from None
         except PydanticSerializationError:
             raise Mismatch([": nested too deeply, or no text"]) from None
@@ -62,7 +62,7 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
         adapter = TypeAdapter[Any](hint)
     except PydanticSchemaGenerationError:
         if isinstance(hint, type) or get_origin(hint) is not None:
-            raise NotOfJson(f"no payload can give a {getattr(hint, '__name__', hint)}") from None
+            raise NoJsonForm(f"no payload can give a {getattr(hint, '__name__', hint)}") from None
         raise
     if not adapter.pydantic_complete:
         adapter.rebuild(raise_errors=True)
@@ -95,6 +95,6 @@ def _guarded(schema: Any, fits: Callable[[Any], bool]) -> Any:
     return core_schema.no_info_plain_validator_function(validate, ref=schema.get("ref"))
 
 
-def _told(error: ErrorDetails) -> str:
+def _problem_text(error: ErrorDetails) -> str:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{shown(part)}" for part in error["loc"])
     return f"{path}: {error['msg'] if error['type'] in _KNOWN else error['type']}"

@@ -60,9 +60,9 @@ def log_as_json(message: Message) -> list[dict[str, Any]]:
     return [{"attempt": each.attempt, "at": iso(each.at), "text": shown_value(each.text)} for each in message.log]
 
 
-def describe_recurrence(standing: RecurrenceStatus) -> dict[str, Any]:
+def describe_recurrence(status: RecurrenceStatus) -> dict[str, Any]:
     """A recurrence as ``--json`` shows it. If its definition is unreadable, the keys of the definition are None."""
-    rule, previous = standing.recurrence, standing.previous
+    rule, previous = status.recurrence, status.previous
     previous = previous and previous._replace(result=shown_value(previous.result))
     options = {} if rule is None else dict(rule.options)
 
@@ -70,21 +70,21 @@ def describe_recurrence(standing: RecurrenceStatus) -> dict[str, Any]:
         return {name: getattr(rule, name, None) for name in names}
 
     return {
-        "name": standing.name,
+        "name": status.name,
         **defined("rule", "timezone", "handler"),
-        "queue": standing.queue,
+        "queue": status.queue,
         "payload": rule and shown_value(rule.payload),
         **defined("enabled"),
-        "next": _next(standing),
+        "next": _next(status),
         **defined("missed", "overlap"),
-        "enqueued": standing.enqueued,
-        "skipped": standing.skipped,
-        "last": standing.last,
-        "last_state": standing.last_state,
+        "enqueued": status.enqueued,
+        "skipped": status.skipped,
+        "last": status.last,
+        "last_state": status.last_state,
         "last_result": previous and previous.result,
         "previous": previous
         and {"instant": iso(previous.instant), "completed_at": iso(previous.completed), "result": previous.result},
-        "owners": list(standing.owners),
+        "owners": list(status.owners),
         **defined("headers", "times"),
         "expires_seconds": options.pop("expires", None),
         "timeout_seconds": options.pop("timeout", None),
@@ -96,15 +96,15 @@ def describe_recurrence(standing: RecurrenceStatus) -> dict[str, Any]:
         **defined("created_by"),
         "created_at": rule and rule.created and iso(rule.created),
         "ping": rule and rule.ping and site_of(rule.ping),
-        "error": standing.error,
+        "error": status.error,
     }
 
 
-def _next(standing: RecurrenceStatus) -> str | None:
-    if standing.recurrence is not None and not standing.recurrence.enabled:
+def _next(status: RecurrenceStatus) -> str | None:
+    if status.recurrence is not None and not status.recurrence.enabled:
         return "disabled"
-    if standing.paused:
+    if status.paused:
         return "paused"
-    if standing.ended:
+    if status.ended:
         return "ended"
-    return None if standing.next is None else iso(standing.next)
+    return None if status.next is None else iso(status.next)

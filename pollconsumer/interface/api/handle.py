@@ -46,11 +46,11 @@ STUCK = (
 
 
 def cancelling(queue: str, message_id: str) -> Act:
-    return lambda store: store.interventions.cancel(queue, message_id)
+    return lambda store: store.actions.cancel(queue, message_id)
 
 
 def stopping(queue: str, message_id: str) -> Act:
-    return lambda store: store.interventions.stop(queue, message_id)
+    return lambda store: store.actions.stop(queue, message_id)
 
 
 def rescheduling(queue: str, message_id: str, in_: Span | None, at: datetime | None) -> Act:
@@ -59,7 +59,7 @@ def rescheduling(queue: str, message_id: str, in_: Span | None, at: datetime | N
     if (in_ is None) == (at is None):
         raise TypeError("reschedule needs in_ or at")
     delay, due = None if in_ is None else milliseconds("in_", in_), None if at is None else due_ms(at)
-    return lambda store: store.interventions.change(queue, message_id, due=due, delay=delay)
+    return lambda store: store.actions.change(queue, message_id, due=due, delay=delay)
 
 
 def changing(queue: str, message_id: str, priority: int | None, payload: bytes) -> Act:
@@ -69,7 +69,7 @@ def changing(queue: str, message_id: str, priority: int | None, payload: bytes) 
         raise TypeError("change needs priority or payload")
     if priority is not None:
         check_priority(priority)
-    return lambda store: store.interventions.change(queue, message_id, priority=priority, payload=payload)
+    return lambda store: store.actions.change(queue, message_id, priority=priority, payload=payload)
 
 
 def readable_result(message_id: str, result: Any) -> Any:
@@ -85,12 +85,12 @@ def signalling(queue: str, message_id: str, name: str, value: Any, codec: Codec 
     if codec is not None:
         value = json.loads(encoded_json(as_json(value, f"signal {name}").encode(), codec))
 
-    return lambda store: store.interventions.signal(queue, message_id, name, value)
+    return lambda store: store.actions.signal(queue, message_id, name, value)
 
 
 def redriving(queue: str, message_id: str, *, from_start: bool) -> Act:
     def redrive(store: Store) -> None:
-        if not store.interventions.redrive(queue, [message_id], from_start=from_start):
+        if not store.actions.redrive(queue, [message_id], from_start=from_start):
             state = store.inspector.message(message_id, queue).state
             reason = f"it is {state}, no dead letter{': rerun runs it again' if state.has_ended else ''}"
             reason = "another message has its unique key" if state is State.DEAD else reason
@@ -111,7 +111,7 @@ class MessageCalls(Protocol):
     codec: Codec | None
 
     @property
-    def place(self) -> tuple[object, str | None]: ...
+    def location(self) -> tuple[object, str | None]: ...
 
     def look(self, queue: str | None, message_id: str) -> Message: ...
 
@@ -300,7 +300,7 @@ class Handle(Generic[R]):
 
     def _encoded(self, payload: Mapping[str, Any], handler: str) -> bytes:
         """What the store is to have of a payload for ``handler``."""
-        known = registry.known(handler, self._app.place)
+        known = registry.known(handler, self._app.location)
         if known is not None and isinstance(payload, dict):
             payload = known.arguments.json_of(payload)
         return encoded_json(encode_payload(payload), self._app.codec)
@@ -343,7 +343,7 @@ class _MessageLooks:
     def __init__(self, timeout: Span | None, app: MessageCalls) -> None:
         self._looks = Looks(timeout, LONGEST_PAUSE)
         self._slots = None if registry.stand_in is not None else slot_waits()
-        self._elsewhere = any(app.place)
+        self._elsewhere = any(app.location)
         """Whether the message may be in another store than the launch's."""
         self._seen = False
 

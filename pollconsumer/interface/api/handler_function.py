@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, Unpack, overload
 
+from pollconsumer.core.messages.continuation import identified
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import digest_of
-from pollconsumer.core.messages.sequel import identified
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
@@ -38,7 +38,9 @@ class MessageMaker:
         self._first = first = new_message(definition.name, {}, **self._options)
         self._defaults = definition.defaults
         self._rest = first[4:]
-        self._is_plain = self._defaults[1:] == (None, None) and not (first.retry or first.digest or first.sequel)
+        self._has_no_options = self._defaults[1:] == (None, None) and not (
+            first.retry or first.digest or first.continuation
+        )
 
     def messages(self, payloads: Iterable[Args[...] | Mapping[str, Any]]) -> list[NewMessage]:
         """A new message for each set of arguments, with its own options in addition to these. TypeError if any do not
@@ -51,7 +53,7 @@ class MessageMaker:
     def _checked(self, given: Args[...] | Mapping[str, Any]) -> bytes:
         arguments = self._arguments
         if isinstance(given, (dict, Mapping)):  # of a dict, it is known sooner
-            return arguments.encode(arguments.of_call((), given))
+            return arguments.encode(arguments.for_call((), given))
         if isinstance(given, Args) and given._maker.registered is self.registered:  # noqa: SLF001  of this module
             return given._encoded  # noqa: SLF001
         name, kind = self._first.handler, "args of another handler" if isinstance(given, Args) else type(given).__name__
@@ -59,14 +61,14 @@ class MessageMaker:
 
     def message(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewMessage:
         """A new message with these arguments. TypeError if they do not fit."""
-        return self.message_of(self._arguments.encode(self._arguments.of_call(args, kwargs)))
+        return self.message_of(self._arguments.encode(self._arguments.for_call(args, kwargs)))
 
     def message_of(self, encoded: bytes, own: SendOptions | None = None) -> NewMessage:
         """A new message with arguments that fit, and with its ``own`` options in addition to these."""
         if own:
             return MessageMaker(self.calls, self.registered, {**self._options, **own}).message_of(encoded)
         first = self._first
-        if not self._is_plain:
+        if not self._has_no_options:
             return self._with_options(encoded)
         # Does what _make does, without a call, and takes a third of the time of _replace.
         return tuple.__new__(NewMessage, (new_id(), first.queue, first.handler, encoded, *self._rest))
@@ -79,7 +81,7 @@ class MessageMaker:
         first = self._defaults.rated(first._replace(payload=encoded))
         if first.digest:
             return first._replace(digest=digest_of(first.handler, encoded))
-        if not first.sequel:
+        if not first.continuation:
             return first._replace(id=new_id())
         return identified(first, new_id())
 
@@ -165,7 +167,7 @@ class HandlerFunction(Generic[P, Q, C, R]):
         """Arguments of one message, for ``enqueue_many``, callbacks, batches and chains; their ``using(…)`` gives the
         message's own options. TypeError if they do not fit, or have no JSON form."""
         arguments = self._registered.arguments
-        return Args(self._maker or self._made(), arguments.encode(arguments.of_call(args, kwargs)))
+        return Args(self._maker or self._made(), arguments.encode(arguments.for_call(args, kwargs)))
 
     def using(self, **options: Unpack[SendOptions]) -> BoundHandler[P, R]:
         """This handler with options for its messages."""

@@ -26,7 +26,7 @@ from pollconsumer.interface.settings.reading import check_rule, recurrence_by
 from pollconsumer.interface.settings.values import parse_word, read_period
 from pollconsumer.runtime.new_messages import Defaults, OccurrenceOptions, due_ms
 from pollconsumer.store.client.wire import Strict
-from pollconsumer.store.recurrence_interventions import AT_ONCE, Occurred, Put, Recurrences
+from pollconsumer.store.recurrence_actions import AT_ONCE, Occurred, Put, Recurrences
 from pollconsumer.store.recurrences import RecurrenceStatus
 from pollconsumer.store.store import Store
 
@@ -263,15 +263,15 @@ class AppRecurrences:
 
     def select(self, *, prefix: str = "", created_by: str | None = None) -> Iterator[RecurrenceStatus]:
         """Yield the recurrences whose names begin with ``prefix``, all or those that ``created_by`` has put."""
-        standing = self._app.ask_for_each(lambda store: store.recurrences.standing(lambda _: None, prefix, created_by))
-        for found in standing:
+        status = self._app.ask_for_each(lambda store: store.recurrences.statuses(lambda _: None, prefix, created_by))
+        for found in status:
             yield decoded_status(found, self._app.codec)
 
     def _new(self, name: str, options: PutOptions) -> Put:
         handler = options.get("handler", "")
         known = self._app.known(handler, anywhere=options.get("queue") is not None)
-        of_app = self._app.defaults_of(handler), self._app.settings().namespace
-        return encoded_put(new_put(name, known, *of_app, **options), self._app.codec)
+        app_defaults = self._app.defaults_of(handler), self._app.settings().namespace
+        return encoded_put(new_put(name, known, *app_defaults, **options), self._app.codec)
 
     def _decoded(self, found: list[Occurred]) -> list[Occurred]:
         return [each._replace(message=self._app.decoded(each.message)) for each in found]
@@ -311,8 +311,8 @@ def _finding(name: str, act: Callable[[Recurrences, RecurrenceStatus], T]) -> Ca
 
 
 def _triggering(name: str, strict: Strict | None) -> Callable[[Store], tuple[str, str]]:
-    return _finding(name, lambda store, standing: (store.trigger(standing, strict), standing.queue))
+    return _finding(name, lambda store, status: (store.trigger(status, strict), status.queue))
 
 
 def _looking_back(name: str, limit: int) -> Callable[[Store], list[Occurred]]:
-    return _finding(name, lambda store, standing: store.history(standing, limit))
+    return _finding(name, lambda store, status: store.history(status, limit))

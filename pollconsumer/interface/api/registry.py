@@ -176,7 +176,7 @@ def seconds_of(name: str, value: Span, parse: Callable[[Span], float]) -> float:
         raise ConfigurationError(name, repr(value), str(error)) from None
 
 
-def place_of(function: Callable[..., Any]) -> str:
+def location_of(function: Callable[..., Any]) -> str:
     """``FILE:LINE`` of ``function``, else its qualified name."""
     inner = unwrap(function)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
@@ -203,14 +203,14 @@ def refuse_second(name: str, first: Callable[..., Any], second: Callable[..., An
     """Raise the ConfigurationError for two handlers of one name."""
     if first is second:
         raise ConfigurationError(
-            "handler registered twice", name, f"two decorators at {place_of(first)} register it: leave out one"
+            "handler registered twice", name, f"two decorators at {location_of(first)} register it: leave out one"
         )
-    places = place_of(first), place_of(second)
+    locations = location_of(first), location_of(second)
     modules = sorted({str(getattr(function, "__module__", None)) for function in (first, second)})
-    if places[0] == places[1] and len(modules) == 2:
-        fix = f"{places[0]} was imported as {' and as '.join(modules)}; import it under one name"
+    if locations[0] == locations[1] and len(modules) == 2:
+        fix = f"{locations[0]} was imported as {' and as '.join(modules)}; import it under one name"
     else:
-        fix = f"at {places[0]} and at {places[1]}; give one of them another name"
+        fix = f"at {locations[0]} and at {locations[1]}; give one of them another name"
     raise ConfigurationError("handler registered twice", name, fix)
 
 
@@ -292,11 +292,11 @@ class RegisteredHandler(NamedTuple):
 
 
 class Application:
-    """The registrations of a `PollConsumer`, and the ``place`` of its store."""
+    """The registrations of a `PollConsumer`, and the ``location`` of its store."""
 
     hooks: Hooks
     codec: Codec | None
-    place: tuple[object, str | None]
+    location: tuple[object, str | None]
 
     def __init__(self) -> None:
         self.queues: set[str] = set()
@@ -381,14 +381,14 @@ class Registry:
                 found[name] = registered
         return found
 
-    def known(self, handler: str, place: tuple[object, str | None]) -> RegisteredHandler | None:
-        """The handler of that name in this process, of an application whose store is at ``place``."""
-        apps = (app for app in self.apps if handler in app.handlers and app.place == place)
+    def known(self, handler: str, location: tuple[object, str | None]) -> RegisteredHandler | None:
+        """The handler of that name in this process, of an application whose store is at ``location``."""
+        apps = (app for app in self.apps if handler in app.handlers and app.location == location)
         return next((app.handlers[handler] for app in apps), None)
 
     def other_configs(self, settings: Settings) -> list[Path]:
         """Configurations that applications have outside of the command with these settings."""
-        found = {app.own_config() for app in self.apps if not any(app.place)}
+        found = {app.own_config() for app in self.apps if not any(app.location)}
         here = settings.config
         return sorted(each for each in found if each is not None and (here is None or not each.samefile(here)))
 

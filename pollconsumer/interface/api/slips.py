@@ -72,14 +72,14 @@ def refuse_handler_object(given: object) -> NoReturn:
 
 def refuse_handler(name: str, known: Collection[str], fix: str = BY_QUEUE) -> NoReturn:
     """Raise the BadData for a handler that the configuration does not have."""
-    said = "no module or command of this configuration has it"
+    reason = "no module or command of this configuration has it"
     if fix:
         near = sorted(known) if len(known) <= MOST_SHOWN else get_close_matches(name, known, MOST_SHOWN, cutoff=0.3)
         here = f"known here: {', '.join(near)}; " if near else ""
-        said += (
+        reason += (
             f'; {here}if it was renamed, add aliases=["{shown(name)}"] to the handler that has another name now; {fix}'
         )
-    raise BadData("unknown handler", name, suggestion(name, known, said))
+    raise BadData("unknown handler", name, suggestion(name, known, reason))
 
 
 def warn_of_handler(name: str, known: Collection[str]) -> None:

@@ -36,7 +36,7 @@ from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.configured_store import opener_of, producer_of, spool_instead, strict_of
-from pollconsumer.interface.logs.logs import log, said_once, warn_of_store, warn_of_users_code
+from pollconsumer.interface.logs.logs import log, logged_once, warn_of_store, warn_of_users_code
 from pollconsumer.interface.settings.load import Beside, beside_module, find_config, load_settings
 from pollconsumer.interface.settings.model import Settings, changed
 from pollconsumer.interface.settings.names import PREFIX
@@ -54,10 +54,10 @@ from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES, Prod
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
 
-    from pollconsumer.store.brought_client import BroughtClient, UserClient
     from pollconsumer.store.client.wire import Strict
     from pollconsumer.store.reading.messages import Message
     from pollconsumer.store.store import Store
+    from pollconsumer.store.user_client import SuppliedClient, UserClient
 
 MOST_IDLE = 64
 """Connections that are kept while no call has them. Calls at the same time may have more."""
@@ -97,7 +97,7 @@ class PooledStore:
 
     def __enter__(self) -> Producer:
         self.patience.begin()
-        self._store.wire.said = None
+        self._store.wire.last_answer = None
         return self._store
 
     def __exit__(
@@ -216,16 +216,16 @@ def _future() -> tuple[AbstractEventLoop, Future[Any]]:
 def _answer_loop(loop: AbstractEventLoop, future: Future[Any], call: Callable[[], Any]) -> None:
     """Make the call, and end the future with its result, or with what it raises."""
 
-    def tell(result: object, error: BaseException | None = None) -> None:
+    def settle(result: object, error: BaseException | None = None) -> None:
         with suppress(RuntimeError):  # the loop was closed meanwhile
             loop.call_soon_threadsafe(_end, future, result, error)
 
     try:
         result = call()
     except BaseException as error:
-        tell(None, error)
+        settle(None, error)
     else:
-        tell(result)
+        settle(result)
 
 
 def _end(future: Future[Any], result: object, error: BaseException | None) -> None:
@@ -251,12 +251,12 @@ class StoreCalls:
     ) -> None:
         """``patience`` in seconds. ConfigurationError for a ``store`` that is neither an address nor a client."""
         self.hooks, self.codec = Hooks(warn_of_users_code), codec
-        self.place: tuple[object, str | None] = store, namespace
-        self._client: BroughtClient | None = None
+        self.location: tuple[object, str | None] = store, namespace
+        self._client: SuppliedClient | None = None
         if store is not None and not isinstance(store, str):
-            from pollconsumer.store.brought_client import brought  # imports redis-py
+            from pollconsumer.store.user_client import supplied_client  # imports redis-py
 
-            self._client, store = brought(store), EMBEDDED
+            self._client, store = supplied_client(store), EMBEDDED
         self._store_url, self._namespace = store, namespace
         self._config = None if config is None else Path(config)
         self.beside: Callable[[], Beside | None] = partial(beside_module, _module_of_caller())
@@ -451,7 +451,7 @@ class StoreCalls:
         if self._opener is None:
             client = self._client
             given = None if client is None else lambda: client
-            self._opener = opener_of(settings, warn=said_once(warn_of_store), client=given)
+            self._opener = opener_of(settings, warn=logged_once(warn_of_store), client=given)
             if settings is not registry.settings:  # otherwise the command has warned already
                 warn_of_another_store(settings)
                 if settings.nowhere is not None:
@@ -461,7 +461,7 @@ class StoreCalls:
 
     def settings(self) -> Settings:
         """The settings of the application. Errors as of ``load_settings``."""
-        if registry.settings is not None and (registry.stand_in is not None or not any(self.place)):
+        if registry.settings is not None and (registry.stand_in is not None or not any(self.location)):
             return registry.settings
         if self._own_settings is None:
             settings = load_settings(

@@ -67,7 +67,7 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
 
 
 class Handed(NamedTuple):
-    """A message in hand, as the launch names it."""
+    """A message in flight, as the launch names it."""
 
     name: str
     handler: str
@@ -120,25 +120,25 @@ class Reports:
                         self._connection.send(last)
 
 
-class _WaitsTold(SlotWaits):
+class _ReportedWaits(SlotWaits):
     """The waits of this process's handler, which the launch is told of, since it counts those of all its handlers."""
 
-    def __init__(self, launch: str, deadline: float, handed: Handed, tell: Callable[..., bool]) -> None:
+    def __init__(self, launch: str, deadline: float, handed: Handed, ask: Callable[..., bool]) -> None:
         super().__init__(ServedQueues(launch, (), 0, lambda: deadline, True, list))
-        self._handed, self._tell = handed, tell
+        self._handed, self._ask_launch = handed, ask
 
     def begin(self) -> Handed:
-        self._tell("begin")
+        self._ask_launch("begin")
         return self._handed
 
     def end(self, _: object) -> None:
-        self._tell("end")
+        self._ask_launch("end")
 
     def may_be_stuck(self, _: object, queue: str, awaited: str) -> bool:
-        return self._tell("may_be_stuck", queue, awaited)
+        return self._ask_launch("may_be_stuck", queue, awaited)
 
     def give_up(self, _: object, queue: str, awaited: str) -> bool:
-        return self._tell("give_up", queue, awaited)
+        return self._ask_launch("give_up", queue, awaited)
 
 
 class _ChildServer:
@@ -184,7 +184,7 @@ class _ChildServer:
         handed = Handed(*given["message"])
         IN_SLOT.set(handed)
         serve_here(
-            _WaitsTold(self._launch, given["deadline"], handed, lambda *what: self._ask({"waits": what})["stuck"])
+            _ReportedWaits(self._launch, given["deadline"], handed, lambda *what: self._ask({"waits": what})["stuck"])
         )
         handler = self._handlers[given["handler"]]
         if given["timeout"] != handler.timeout:

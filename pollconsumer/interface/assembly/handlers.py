@@ -16,7 +16,7 @@ from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.users_code import refusing
-from pollconsumer.interface.api.registry import RegisteredHandler, place_of, registry
+from pollconsumer.interface.api.registry import RegisteredHandler, location_of, registry
 from pollconsumer.interface.api.slips import BY_QUEUE, check_arguments, check_retry, refuse_handler
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import DJANGO_VARIABLE, NO_HANDLERS, django_site
@@ -51,7 +51,7 @@ NEAR = 0.9
 """The share of a window from which on a measured duration is near it."""
 
 
-def wing_part(name: str) -> Any:
+def optional_part(name: str) -> Any:
     """The function ``name`` of `PARTS`."""
     return getattr(import_module(PARTS[name]), name)
 
@@ -63,9 +63,9 @@ def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[
     if settings.commands:
         for name, handler in load_commands(settings, programs or running_programs(settings)).items():
             if name in handlers:
-                place = place_of(registry.handlers()[name].function)
-                places = f"as a function at {place} and as a command in the configuration"
-                raise ConfigurationError("handler registered twice", name, f"{places}; rename one")
+                location = location_of(registry.handlers()[name].function)
+                locations = f"as a function at {location} and as a command in the configuration"
+                raise ConfigurationError("handler registered twice", name, f"{locations}; rename one")
             handlers[name] = handler
     return handlers
 
@@ -84,7 +84,7 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
         find_modules(settings, modules)
     if site is not None:
         try:
-            import_site = wing_part("import_site")
+            import_site = optional_part("import_site")
         except ImportError as error:
             raise ConfigurationError(DJANGO_VARIABLE, site, f"{error}, or unset the variable") from None
         import_site(site, settings)
@@ -95,7 +95,7 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
     registry.imported = {*handlers, *settings.commands} if modules or settings.commands else None
     if not (site or _has_database_of_django()) or registry.stand_in is not None:
         return handlers  # a test's connections are in a transaction of its own
-    closing_connections = wing_part("closing_connections")
+    closing_connections = optional_part("closing_connections")
     return {name: handler.wrapped(closing_connections) for name, handler in handlers.items()}
 
 
@@ -307,8 +307,8 @@ def running_programs(settings: Settings) -> Programs:
     store = str(settings.data_directory()) if settings.is_embedded else settings.shown_store
     name = sha256(f"{store}\n{settings.namespace}".encode())[:32]
     files = settings.state_files()
-    place = files.place() or next(iter(files.directories), None)
-    return Programs(None if place is None else place / "programs" / name, log.warning)
+    location = files.writable_directory() or next(iter(files.directories), None)
+    return Programs(None if location is None else location / "programs" / name, log.warning)
 
 
 def _program(name: str, word: str, directory: Path) -> str:
@@ -319,13 +319,13 @@ def _program(name: str, word: str, directory: Path) -> str:
         if problem:
             raise ConfigurationError(f"commands.{name}.command", path, _described(problem))
         return str(path)
-    places = os.environ.get("PATH", os.defpath)
-    for place in filter(os.path.isabs, places.split(os.pathsep)):
-        problem = why_not_run(Path(place, word))
+    locations = os.environ.get("PATH", os.defpath)
+    for location in filter(os.path.isabs, locations.split(os.pathsep)):
+        problem = why_not_run(Path(location, word))
         if not problem:
-            return str(Path(place, word))
+            return str(Path(location, word))
         if problem not in (errno.ENOENT, errno.ENOTDIR):
-            raise ConfigurationError(f"commands.{name}.command", Path(place, word), _described(problem))
+            raise ConfigurationError(f"commands.{name}.command", Path(location, word), _described(problem))
     raise ConfigurationError(f"commands.{name}.command", word, f"{_described(errno.ENOENT)} in any directory of PATH")
 
 

@@ -23,12 +23,12 @@ from pollconsumer.interface.assembly.handlers import (
     load_handlers,
     load_recurrences,
     long_handlers,
+    optional_part,
     running_programs,
-    wing_part,
 )
 from pollconsumer.interface.configured_store import opener_of, producer_of, spool_of
 from pollconsumer.interface.logs.event_log import listener
-from pollconsumer.interface.logs.logs import STANDING, about, damped_by, identify, identity, log
+from pollconsumer.interface.logs.logs import PERSISTENT, about, damped_by, identify, identity, log
 from pollconsumer.interface.settings.load import NO_HANDLERS, other_config, refuse_nowhere
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, QueueSettings, Settings, as_values
 from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
@@ -86,7 +86,7 @@ class ConsumerRole:
                 log.info("%s", other_config(other, settings))
         if not handlers:
             refuse_nowhere(settings)
-            log.warning("%s", NO_HANDLERS, extra=about("no handlers", kind=STANDING))
+            log.warning("%s", NO_HANDLERS, extra=about("no handlers", kind=PERSISTENT))
         queues = served_queues(settings, handlers)
         if is_watched:
             consumer = settings.consumer
@@ -118,7 +118,7 @@ class ConsumerRole:
         chosen, flight = self._settings.consumer, launch.progress.flight
         identify(launch.id, launch.plan.run_id, flight.the_one)
         until, shared = launch.end.latest, chosen.instances > 1
-        serve_here(SlotWaits(ServedQueues(launch.id, queues, chosen.concurrency, until, shared, flight.in_hand)))
+        serve_here(SlotWaits(ServedQueues(launch.id, queues, chosen.concurrency, until, shared, flight.in_flight)))
         hooks = [app.hooks for app in registry.apps if app.hooks.on_launch or app.hooks.on_launch_end]
         if hooks:
             before_exit(begin_launch(hooks))
@@ -155,18 +155,18 @@ def launch_consumer(
     role = ConsumerRole(settings, programs, options_of)
     listen = listener(lambda: role.handlers)
     if OUTCOME_VARIABLE in os.environ:
-        listen = wing_part("telling_outcome")(listen)  # the request that has started the launch is told, too
+        listen = optional_part("telling_outcome")(listen)  # the request that has started the launch is told, too
     alarms = None
-    if settings.tells_of_findings or settings.alarms.handlers:
-        alarms = wing_part("LaunchAlarms")(settings, listen, shows_completed=reports_completed)
+    if settings.reports_findings or settings.alarms.handlers:
+        alarms = optional_part("LaunchAlarms")(settings, listen, shows_completed=reports_completed)
         listen = alarms.listen
     warn_of_another_store(settings)
     on_death = None if programs is None else programs.clear
     run_launch(plan, opener_of(settings), listen, role.prepare, on_death, pinger=pinger)
     if role.launch is not None and settings.dashboard.static is not None:
-        before_exit(wing_part("write_at_end")(settings, settings.dashboard.static))
+        before_exit(optional_part("write_at_end")(settings, settings.dashboard.static))
     if role.launch is not None and alarms is not None:
-        before_exit(role.launch.unlearned(alarms.tell))
+        before_exit(role.launch.unlearned(alarms.report))
 
 
 def launch_mover(settings: Settings) -> None:
@@ -183,9 +183,9 @@ def launch_mover(settings: Settings) -> None:
 
     listen = listener()
     run_launch(plan_of(settings, settings.mover), opener_of(settings), listen, lambda: (MOVER, work))
-    if holder and settings.tells_of_findings:
-        alarms = wing_part("LaunchAlarms")(settings, listen, shows_completed=False)
-        before_exit(holder[0].unlearned(alarms.tell))
+    if holder and settings.reports_findings:
+        alarms = optional_part("LaunchAlarms")(settings, listen, shows_completed=False)
+        before_exit(holder[0].unlearned(alarms.report))
 
 
 def mover_options(settings: Settings) -> MoverOptions:
@@ -254,23 +254,23 @@ def plan_of(settings: Settings, chosen: ConsumerSettings | MoverSettings) -> Lau
         observes=found.is_watched and chosen.launcher is LauncherRule.AUTO,
         min_margin=chosen.min_margin,
         run_id=run_id(os.environ),
-        config=_place_of(settings),
-        least_exit=UNLEARNED_EXIT if settings.tells_of_findings else 0.0,
+        config=_location_of(settings),
+        least_exit=UNLEARNED_EXIT if settings.reports_findings else 0.0,
     )
 
 
-def _place_of(settings: Settings) -> str:
+def _location_of(settings: Settings) -> str:
     """The path of the configuration, or the directory of a launch without one.
 
     A shell that came to the current directory through a link has the link in PWD, and so has this path: when the link
     is set to a new version of the project, the path stays the same.
     """
-    place, written = settings.config or settings.directory, Path(os.environ.get("PWD", ""))
+    config_path, written = settings.config or settings.directory, Path(os.environ.get("PWD", ""))
     with suppress(OSError, ValueError):  # no such directory, or the configuration is elsewhere
         here = Path.cwd()
         if written.is_absolute() and written.samefile(here):
-            return str(written / place.relative_to(here))
-    return str(place)
+            return str(written / config_path.relative_to(here))
+    return str(config_path)
 
 
 def launcher_of(chosen: ConsumerSettings | MoverSettings) -> Found:

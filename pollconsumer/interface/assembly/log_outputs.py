@@ -16,7 +16,7 @@ from typing import Any
 from pollconsumer.core.errors import CannotCreate, PermissionDenied
 from pollconsumer.core.notation.instants import iso_of
 from pollconsumer.interface.logs import logs
-from pollconsumer.interface.named_files import open_plain
+from pollconsumer.interface.named_files import open_regular
 from pollconsumer.interface.settings.model import LogsSettings, Settings
 
 PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
@@ -24,7 +24,7 @@ PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
 SYSLOG = "/dev/log"
 LOG_MODE = 0o644
 """The mode of a new file; the umask may take more away."""
-ABOUT_TARGET = logs.about("logs.target", kind=logs.STANDING)
+ABOUT_TARGET = logs.about("logs.target", kind=logs.PERSISTENT)
 
 
 def direct_log(settings: Settings) -> None:
@@ -102,7 +102,7 @@ def _opened(target: str, directory: Path, *, creates: bool = True) -> logging.Ha
         else:
             if creates or path.exists():
                 created = os.O_CREAT if creates else 0
-                os.close(open_plain(path, os.O_WRONLY | os.O_APPEND | created, LOG_MODE))
+                os.close(open_regular(path, os.O_WRONLY | os.O_APPEND | created, LOG_MODE))
             else:
                 parent = Path(os.path.realpath(path)).parent
                 if not stat.S_ISDIR(parent.stat().st_mode):
@@ -114,15 +114,15 @@ def _opened(target: str, directory: Path, *, creates: bool = True) -> logging.Ha
         raise PermissionDenied("logs.target", path, "permission denied: let this user write it") from None
     except OSError as error:
         raise CannotCreate("logs.target", path, f"{error.strerror}: name another one") from None
-    told = False
+    failed_before = False
 
-    def tell(_: logging.LogRecord) -> None:
-        nonlocal told
-        if not told:
-            told = True
+    def report_failure(_: logging.LogRecord) -> None:
+        nonlocal failed_before
+        if not failed_before:
+            failed_before = True
             error = sys.exc_info()[1]
             why = (isinstance(error, OSError) and error.strerror) or type(error).__name__
             logs.log.warning("logs.target: %s; %s: lines are lost", path, why, extra=ABOUT_TARGET)
 
-    handler.handleError = tell  # type: ignore[method-assign, assignment]  # a full disk ends no launch
+    handler.handleError = report_failure  # type: ignore[method-assign, assignment]  # a full disk ends no launch
     return handler

@@ -65,12 +65,12 @@ def _streaks(arguments: Sequence[str]) -> logs.LaunchStreaks | None:
 
 def _reported(error: Exception) -> int | None:
     """Print the line of an error that a command ended with. Returns its exit code; None for a bug to be raised."""
-    said = error if isinstance(error, PollConsumerError) else met_by(error)
-    if said is not None:
-        logs.write_error(said)
-        return said.exit_code
+    shown = error if isinstance(error, PollConsumerError) else met_by(error)
+    if shown is not None:
+        logs.write_error(shown)
+        return shown.exit_code
     too_many_files = getattr(error, "errno", None) in USED_UP
-    return None if too_many_files or logs.is_news(error) else 1
+    return None if too_many_files or logs.prints_traceback_of(error) else 1
 
 
 def discard(stream: TextIO) -> None:

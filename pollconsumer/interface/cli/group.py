@@ -16,7 +16,7 @@ from click.shell_completion import get_completion_class, shell_complete
 from pollconsumer.core.errors import STATES, UsageError, command_for, shown, suggestion
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.text import redacted
-from pollconsumer.core.users_code import printing_aside
+from pollconsumer.core.users_code import printing_on_stderr
 from pollconsumer.interface.cli.output import print_help, print_lines, wants_json
 from pollconsumer.interface.cli.types import Once, WordType, bound, option, settings_of_section
 from pollconsumer.interface.command_line import LAUNCHES
@@ -36,20 +36,20 @@ COMMANDS = {
     "enqueue": ("interface.cli.messages.enqueue:enqueue", "Enqueue a message, or one for each line of a file."),
     "status": ("interface.cli.installation.status:status", "Show one message, or an overview of queues and launches."),
     "list": ("interface.cli.messages.dead:list_", "List messages, by state."),
-    "cancel": ("interface.cli.messages.interventions:cancel", "Cancel messages; --running also stops running ones."),
+    "cancel": ("interface.cli.messages.actions:cancel", "Cancel messages; --running also stops running ones."),
     "reschedule": (
-        "interface.cli.messages.interventions:reschedule",
+        "interface.cli.messages.actions:reschedule",
         "Change the due time, priority or payload of a message.",
     ),
-    "rerun": ("interface.cli.messages.interventions:rerun", "Run messages that have ended once more."),
-    "signal": ("interface.cli.messages.interventions:signal", "Send a value to a message that waits for it."),
+    "rerun": ("interface.cli.messages.actions:rerun", "Run messages that have ended once more."),
+    "signal": ("interface.cli.messages.actions:signal", "Send a value to a message that waits for it."),
     "dead": ("interface.cli.messages.dead:dead", "Dead letters: list, show, redrive, purge."),
     "recurrences": (
         "interface.cli.messages.recurrences:recurrences",
         "Recurring messages: add, list, pause, resume, trigger, remove.",
     ),
-    "queue": ("interface.cli.messages.interventions:queue", "Queues: list, pause, resume, purge."),
-    "handler": ("interface.cli.messages.interventions:handler", "Handlers: pause, resume."),
+    "queue": ("interface.cli.messages.actions:queue", "Queues: list, pause, resume, purge."),
+    "handler": ("interface.cli.messages.actions:handler", "Handlers: pause, resume."),
     "batch": ("interface.cli.messages.batch:batch", "Batches: list, show, members, cancel, redrive."),
     "launches": ("interface.cli.installation.status:launches", "Show what each launch did, newest first."),
     "audit": ("interface.cli.installation.status:audit", "Show what people did: who, when, what."),
@@ -74,8 +74,10 @@ COMMANDS = {
 """Command → module below pollconsumer, attribute, and help in the list of commands."""
 FORMER = {"interventions": "audit"}
 """Former name → command: accepted, and listed nowhere."""
-OF_WINGS = {"store": [f"moving.store_transfer:{name}" for name in ("export_", "import_", "reopen", "backup")]}
-"""Command of the house → commands within it that wings have, written as in `COMMANDS`: the house imports no wing."""
+OPTIONAL_SUBCOMMANDS = {
+    "store": [f"moving.store_transfer:{name}" for name in ("export_", "import_", "reopen", "backup")]
+}
+"""Command → its subcommands that optional packages have, written as in `COMMANDS`: no core package imports those."""
 CHANGING = frozenset(
     (
         *("enqueue", "cancel", "reschedule", "rerun", "signal", "lease break"),
@@ -133,9 +135,9 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command = _imported(COMMANDS[cmd_name][0])
-        for place in OF_WINGS.get(cmd_name, ()):
+        for spot in OPTIONAL_SUBCOMMANDS.get(cmd_name, ()):
             assert isinstance(command, click.Group)
-            command.add_command(_imported(place))
+            command.add_command(_imported(spot))
         _complete(command)
         if cmd_name not in LAUNCHES:
             raise_interrupts()
@@ -146,8 +148,8 @@ class Commands(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-def _imported(place: str) -> click.Command:
-    module, _, attribute = place.partition(":")
+def _imported(spot: str) -> click.Command:
+    module, _, attribute = spot.partition(":")
     command = getattr(import_module(f"pollconsumer.{module}"), attribute)
     assert isinstance(command, click.Command)
     return command
@@ -250,7 +252,7 @@ def current_settings() -> Settings:
         if not launches:
             name_configuration(known)
             limit_command()
-            root.with_resource(printing_aside())
+            root.with_resource(printing_on_stderr())
         if known.nowhere is not None:
             _meet_nowhere(known)
     return known
@@ -343,7 +345,7 @@ def _line(error: click.ClickException) -> str:
         text = f"missing {error.param.param_type_name}: {_name(error.param)}"
     elif isinstance(error, click.BadParameter) and error.param is not None:
         if "; " not in text:  # a type of click's own
-            text = _of_click(text, error.param.type)
+            text = _from_click(text, error.param.type)
         text = f"{_name(error.param)}: {text}"
     elif found := re.match(r"No such command '(.*)'", text, re.DOTALL):
         text = f"unknown command: {shown(found[1])}"
@@ -369,13 +371,13 @@ def _meant(argument: str, context: click.Context | None, see: str) -> str:
     return see
 
 
-def _of_click(text: str, kind: click.ParamType[Any]) -> str:
+def _from_click(text: str, kind: click.ParamType[Any]) -> str:
     """``VALUE; RULE`` for an error of one of click's own types."""
-    value, said, rule = text.partition(" is not ")
+    value, reason, rule = text.partition(" is not ")
     if isinstance(kind, click.IntRange):
         span = f"{kind.min}-{kind.max}" if kind.min is None or kind.min >= 0 else f"from {kind.min} to {kind.max}"
         rule = span if rule.startswith("in the range") else f"a whole number, {span}"
-    return f"{shown(value)}; must be {rule}" if said else text
+    return f"{shown(value)}; must be {rule}" if reason else text
 
 
 def _similar(name: str, context: click.Context | None, see: str) -> str:

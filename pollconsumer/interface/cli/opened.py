@@ -41,7 +41,7 @@ def producer() -> Producer:
     settings = current_settings()
     found = own_store(settings)
     # One of root's configuration, where this user is not root.
-    if found and not found.of_another and found.owner != found.user and is_terminal(sys.stderr):
+    if found and not found.is_anothers and found.owner != found.user and is_terminal(sys.stderr):
         warn_once_of_own_store(found, settings.state_files())
     warn_of_another_store(settings)
     return producer_of(settings, opener_of(settings).wire(command_patience))

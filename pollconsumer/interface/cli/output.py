@@ -90,7 +90,7 @@ def print_table(
         if missing := [str(headers[column]) for column in every if column not in columns]:
             print_notice(f"too narrow for {', '.join(missing)}; --json has all")
     shown = [row if isinstance(row, str) else [row[column] for column in columns] for row in rows]
-    click.echo("\n".join(lay_out([headers[column] for column in columns], shown, width, shortens=bool(least))))
+    click.echo("\n".join(aligned([headers[column] for column in columns], shown, width, shortens=bool(least))))
     return columns
 
 
@@ -197,7 +197,7 @@ Rows = Sequence[Sequence[object] | str]
 """Rows of cells, or lines of their own."""
 
 
-def lay_out(headers: Sequence[object], rows: Rows, width: int | None, *, shortens: bool = False) -> list[str]:
+def aligned(headers: Sequence[object], rows: Rows, width: int | None, *, shortens: bool = False) -> list[str]:
     """The lines of a table, columns as wide as their widest cell, None as ``-``, every cell escaped.
 
     If ``width`` is given, rows that do not fit continue in indented lines, and cells that do not fit on a separate line
@@ -210,9 +210,11 @@ def lay_out(headers: Sequence[object], rows: Rows, width: int | None, *, shorten
     if shortens and width is not None and len(parts) == 1:
         room = width - sum(wide + len(GAP) for wide in widths[:-1])
         cells = [[*line[:-1], _shortened(line[-1], room)] for line in cells]
-    laid_out = (_row(line, widths, parts, width) for line in cells)
+    aligned_rows = (_row(line, widths, parts, width) for line in cells)
     return list(
-        chain.from_iterable([printable(row)] if isinstance(row, str) else next(laid_out) for row in (headers, *rows))
+        chain.from_iterable(
+            [printable(row)] if isinstance(row, str) else next(aligned_rows) for row in (headers, *rows)
+        )
     )
 
 
@@ -299,8 +301,8 @@ def _shortened(text: str, width: int) -> str:
 def _fitting(text: str, width: int) -> int:
     """How many characters of ``text`` fit into ``width`` columns, at least one."""
     used = 0
-    for place, c in enumerate(text):
+    for position, c in enumerate(text):
         used += columns(c)
         if used > width:
-            return max(1, place)
+            return max(1, position)
     return len(text)

@@ -144,15 +144,16 @@ def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tupl
     return dict(given) or None
 
 
-def option(flag: str, told: str, kind: Any = None, name: str = "", **more: Any) -> Callable[[Function], Function]:
-    """An option that may be given only once. ``told`` is its help; ``name``: its parameter, if not that of the flag."""
-    return click.option(flag, *filter(None, [name]), cls=Once, type=kind, help=told, **more)
+def option(flag: str, help_text: str, kind: Any = None, name: str = "", **more: Any) -> Callable[[Function], Function]:
+    """An option that may be given only once. ``help_text`` is its help; ``name``: its parameter, if not that of the
+    flag."""
+    return click.option(flag, *filter(None, [name]), cls=Once, type=kind, help=help_text, **more)
 
 
-def header_option(told: str) -> Callable[[Function], Function]:
-    """The option ``--header NAME=VALUE``, as ``headers``; ``told`` is its help."""
+def header_option(help_text: str) -> Callable[[Function], Function]:
+    """The option ``--header NAME=VALUE``, as ``headers``; ``help_text`` is its help."""
     kind = Value("NAME=VALUE", read_header)
-    return click.option("--header", "headers", multiple=True, type=kind, callback=_as_mapping, help=told)
+    return click.option("--header", "headers", multiple=True, type=kind, callback=_as_mapping, help=help_text)
 
 
 def label_options(what: str) -> Callable[[Function], Function]:
@@ -171,10 +172,10 @@ def label_options(what: str) -> Callable[[Function], Function]:
     return give
 
 
-def priority_option(told: str = "") -> Callable[[Function], Function]:
-    """The option ``--priority``; ``told`` is added to its help."""
+def priority_option(help_text: str = "") -> Callable[[Function], Function]:
+    """The option ``--priority``; ``help_text`` is added to its help."""
     kind = click.IntRange(-MAX_PRIORITY, MAX_PRIORITY)
-    return option("--priority", f"Smaller numbers come first.{told}", kind)
+    return option("--priority", f"Smaller numbers come first.{help_text}", kind)
 
 
 def message_options(function: Function) -> Function:
@@ -186,13 +187,13 @@ def message_options(function: Function) -> Function:
 
 def limit_option(default: int = 100, *, most: int | None = None) -> Callable[[Function], Function]:
     """The option ``--limit``, of which ``most`` is the largest value."""
-    told, kind = "Show at most this many.", click.IntRange(1, most)
-    return option("--limit", told, kind, default=default, show_default=True)
+    help_text, kind = "Show at most this many.", click.IntRange(1, most)
+    return option("--limit", help_text, kind, default=default, show_default=True)
 
 
-def json_option(told: str) -> Callable[[Function], Function]:
-    """The option ``--json``, of which `wants_json` tells whether it was given; ``told`` is its help."""
-    return click.option("--json", is_flag=True, expose_value=False, callback=note_json, help=told)
+def json_option(help_text: str) -> Callable[[Function], Function]:
+    """The option ``--json``, of which `wants_json` tells whether it was given; ``help_text`` is its help."""
+    return click.option("--json", is_flag=True, expose_value=False, callback=note_json, help=help_text)
 
 
 def _past(text: str) -> Callable[[int], int]:
@@ -277,20 +278,20 @@ def settings_of_section(section: str) -> Callable[[Function], Function]:
 
 
 def _option_of(setting: DeclaredField, flag: str) -> Callable[[Function], Function]:
-    told, default = setting.help.replace("`", ""), setting.default
+    help_text, default = setting.help.replace("`", ""), setting.default
     if default not in (None, [], False):
         default = format_duration(default) if setting.reads == READ_DURATION else default
-        told += f"  [default: {default:g}]" if isinstance(default, float) else f"  [default: {default}]"
+        help_text += f"  [default: {default:g}]" if isinstance(default, float) else f"  [default: {default}]"
     if setting.kind == "bool":
         switches = f"{flag}/--no-{flag.removeprefix('--')}"
-        return click.option(switches, setting.key, is_flag=True, default=None, help=told)
+        return click.option(switches, setting.key, is_flag=True, default=None, help=help_text)
     if setting.items is not None:
-        told += "  [repeatable]"
-        return click.option(flag, setting.key, type=QUEUE_NAME, multiple=True, help=told)
+        help_text += "  [repeatable]"
+        return click.option(flag, setting.key, type=QUEUE_NAME, multiple=True, help=help_text)
     former = f"--{setting.former.replace('_', '-')}" if setting.former else ""
     metavar = "URL" if setting.key == "store" else None
     kind = _type_of(setting)
-    return option(flag, told, kind, name=setting.key, former=former, metavar=metavar)
+    return option(flag, help_text, kind, name=setting.key, former=former, metavar=metavar)
 
 
 def _type_of(setting: DeclaredField) -> click.ParamType[Any] | type:

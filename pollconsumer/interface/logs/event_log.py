@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from pollconsumer.core.errors import suggestion
-from pollconsumer.core.news import events
-from pollconsumer.core.news.events import Event
+from pollconsumer.core.events import events
+from pollconsumer.core.events.events import Event
 from pollconsumer.core.notation.timespan import YEAR, format_duration
 from pollconsumer.core.window import why_stopped
-from pollconsumer.interface.logs.logs import LASTING, MET, NEWS, STANDING, about, launch_stopped, log
+from pollconsumer.interface.logs.logs import LASTING, MET, PERSISTENT, UNDAMPED, about, launch_stopped, log
 
 WARNINGS: dict[type, tuple[str, str]] = {
     events.MessageParked: (
@@ -132,7 +132,7 @@ ONCE: dict[type, str] = {
 
 def listener(handlers: Callable[[], Collection[str]] = tuple) -> Callable[[Event], None]:
     """A listener that logs problems as warnings, and other events for -v. ``handlers`` names those that are known."""
-    told = set[tuple[type, Any]]()
+    announced = set[tuple[type, Any]]()
 
     def listen(event: Event) -> None:
         fields = {name: _shown(value) for name, value in event.fields().items()}
@@ -140,8 +140,8 @@ def listener(handlers: Callable[[], Collection[str]] = tuple) -> Callable[[Event
             fields["handlers"] = f", though it is the queue of {fields['handlers']}"
         if isinstance(event, events.StoreAwaited):
             fields |= {"since": _clock(-event.seconds), "until": _clock(event.left)}
-        mark = type(event), fields.get(ONCE.get(type(event), ""))
-        if isinstance(event, events.MessageParked) and mark not in told:
+        subject = type(event), fields.get(ONCE.get(type(event), ""))
+        if isinstance(event, events.MessageParked) and subject not in announced:
             asked = suggestion(event.handler, handlers(), " ").strip()
             fields["meant"] = asked and f"; {asked}"
         match event:
@@ -159,19 +159,19 @@ def listener(handlers: Callable[[], Collection[str]] = tuple) -> Callable[[Event
                 _log_failure(event, fields)
             case events.QueueUnknown():
                 text = "queue %s never had a message, and no handler belongs to it; is it misspelt?"
-                log.warning(text, event.queue, extra=NEWS)  # printed once: the launch makes it known
-            case events.MessageExpired() if mark in told:
+                log.warning(text, event.queue, extra=UNDAMPED)  # printed once: the launch makes it known
+            case events.MessageExpired() if subject in announced:
                 log.info("%s", "{id} ({handler}) of queue {queue} has expired".format_map(fields))
-            case _ if mark in told:
+            case _ if subject in announced:
                 pass
             case _ if text := NOTES.get(type(event), ""):
                 log.info("%s", text.format_map(fields))
             case _:
                 if type(event) in ONCE:
-                    told.add(mark)
+                    announced.add(subject)
                 streak, text = WARNINGS.get(type(event)) or _plainly(event)
-                standing = isinstance(event, events.PingFailed | events.NamespaceShared | events.SpoolUnusable)
-                kind = STANDING if standing else LASTING if isinstance(event, events.QueueUnserved) else MET
+                persists = isinstance(event, events.PingFailed | events.NamespaceShared | events.SpoolUnusable)
+                kind = PERSISTENT if persists else LASTING if isinstance(event, events.QueueUnserved) else MET
                 log.warning("%s", text.format_map(fields), extra=about(streak.format_map(fields), kind=kind))
 
     return listen
@@ -182,7 +182,7 @@ def _log_failure(event: events.AttemptFailed, fields: dict[str, Any]) -> None:
     traced = {"fields": {"traceback": event.traced} if event.traced else {}}
     if event.delay is None:
         text = "dead letter: {id} ({handler}), attempt {attempt}: {error}"
-        log.warning("%s%s", text.format_map(fields), place, extra=NEWS | traced)
+        log.warning("%s%s", text.format_map(fields), place, extra=UNDAMPED | traced)
     else:
         text = "{id} ({handler}), attempt {attempt} failed, again in {delay}: {error}"
         log.info("%s%s", text.format_map(fields), place, extra=traced)

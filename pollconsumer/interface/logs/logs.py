@@ -1,9 +1,9 @@
 """Writes the log to standard error: a line ``pollconsumer: LEVEL: TEXT`` for each record, by default only for warnings
 and errors, since cron mails all output.
 
-Once ``damp`` was called, repeated warnings are damped: see ``core/news/repeats.py``. Two warnings are the same one if
-their texts are, numbers aside. ``extra=about(...)`` names a warning independently of its text; one with ``extra=NEWS``
-is printed each time."""
+Once ``damp`` was called, repeated warnings are damped: see ``core/events/repeats.py``. Two warnings are the same one if
+their texts are, numbers aside. ``extra=about(...)`` names a warning independently of its text; one with
+``extra=UNDAMPED`` is printed each time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from types import MappingProxyType
 from typing import Any, TextIO
 
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PollConsumerError, StoreUnreachable, UsageError
-from pollconsumer.core.news.repeats import Streaks
+from pollconsumer.core.events.repeats import Streaks
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.instants import iso_of
 from pollconsumer.core.notation.text import printable, printable_lines, redacted
@@ -30,7 +30,7 @@ from pollconsumer.core.users_code import MOST_CHARACTERS, called, described, tex
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.command_line import values_of
 from pollconsumer.runtime.handling.kept_lines import KeptLines, keep_lines_here
-from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InHand
+from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InFlight
 from pollconsumer.runtime.system import own_threads, standard_error
 from pollconsumer.runtime.system.own_files import OwnFiles, spare_directory
 
@@ -52,11 +52,11 @@ WITHOUT_WORK = (
 )
 """Stop reasons after which a launch cannot know whether a warning is over."""
 _VARIABLES = {"--config": "CONFIG", "--store": "STORE", "--namespace": "NAMESPACE", "--queue": "CONSUMER__QUEUES"}
-NEWS: dict[str, Any] = {"streak": None}
+UNDAMPED: dict[str, Any] = {"streak": None}
 """``extra`` of a record that is not damped."""
-FAILURE, STANDING, LASTING, MET = "failure", "standing", "lasting", "met"
-"""Kinds of streaks: see ``core/news/repeats.py``."""
-SAID_BY_US = ("django.tasks", "django_tasks")
+FAILURE, PERSISTENT, LASTING, MET = "failure", "standing", "lasting", "met"
+"""Kinds of streaks: see ``core/events/repeats.py``."""
+OUR_LOGGERS = ("django.tasks", "django_tasks")
 """Loggers of Django's tasks framework, whose records are left out: the launch reports dead letters, too."""
 _NUMBER = r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])"
 """A count, a duration, an address; not a number in a name, as in ``mail2``."""
@@ -74,9 +74,9 @@ _copy: Copy | None = None
 """Takes everything that is logged to where the settings have it."""
 
 
-def identify(launch_id: str, run_id: str | None, the_one: Callable[[], InHand | None] = lambda: None) -> None:
+def identify(launch_id: str, run_id: str | None, the_one: Callable[[], InFlight | None] = lambda: None) -> None:
     """Give each record from now on the attributes ``pollconsumer_launch_id``, …; None for what does not apply.
-    ``the_one``: the only message in hand, if it is one only."""
+    ``the_one``: the only message in flight, if it is one only."""
     global _identity  # one for the process
     _identity = launch_id, run_id
     make = logging.getLogRecordFactory()
@@ -84,8 +84,8 @@ def identify(launch_id: str, run_id: str | None, the_one: Callable[[], InHand | 
     def made(*args: Any, **named: Any) -> logging.LogRecord:
         record = make(*args, **named)
         message = None if record.name == OURS else IN_SLOT.get() or the_one()
-        of_message = (None, None, None) if message is None else (message.name, message.handler, message.attempt)
-        for name, value in zip(ABOUT, (launch_id, run_id, *of_message), strict=True):
+        message_fields = (None, None, None) if message is None else (message.name, message.handler, message.attempt)
+        for name, value in zip(ABOUT, (launch_id, run_id, *message_fields), strict=True):
             setattr(record, PREFIX + name, value)
         return record
 
@@ -99,7 +99,7 @@ def identity() -> tuple[str | None, str | None]:
 
 class LaunchStreaks:
     """The streaks of warnings and failures of one crontab line that one launch meets or ends: see
-    ``core/news/repeats.py``.
+    ``core/events/repeats.py``.
 
     They are stored in a small file of the user's, one for each configuration file, store, namespace, role and set of
     queues, as arguments and environment name them, since the configuration may be invalid. Two concurrent launches may
@@ -126,23 +126,23 @@ class LaunchStreaks:
 
     def close(self, code: int) -> list[str]:
         """The launch ends with this exit code. Returns lines for streaks that are over."""
-        if code or self.stopped is None or self._places().read(self._file) is None:
+        if code or self.stopped is None or self._own_files().read(self._file) is None:
             return []
         streaks, now = self._read(), self._now()
         lines = streaks.end(self.launch, now, worked=self.stopped not in WITHOUT_WORK)
         return lines if self._write(streaks, now) else []
 
     def _read(self) -> Streaks:
-        return Streaks.decode(self._places().read(self._file))
+        return Streaks.decode(self._own_files().read(self._file))
 
     def _write(self, streaks: Streaks, now: float) -> bool:
         content = streaks.encode(now)
         if content:
-            return self._places().write(self._file, content)
-        self._places().remove(self._file)
+            return self._own_files().write(self._file, content)
+        self._own_files().remove(self._file)
         return True
 
-    def _places(self) -> OwnFiles:
+    def _own_files(self) -> OwnFiles:
         """``files``, and a spare directory, unless the settings say that nothing is kept."""
         directories = self.files.directories
         spare = spare_directory() if directories else None
@@ -173,7 +173,7 @@ class _Lines(logging.Handler):
         self.threshold = threshold
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.name not in (*SAID_BY_US, log.name):
+        if record.name not in (*OUR_LOGGERS, log.name):
             self.print_record(record)
 
     def print_record(self, record: logging.LogRecord) -> None:
@@ -208,7 +208,7 @@ class _Keeper(logging.Handler):
         self.lock = None  # a thread adds to its own message
 
     def emit(self, record: logging.LogRecord) -> None:
-        if IN_SLOT.get() is None or record.name in (*SAID_BY_US, log.name):
+        if IN_SLOT.get() is None or record.name in (*OUR_LOGGERS, log.name):
             return
         at, level = iso_of(datetime.fromtimestamp(record.created, UTC)), record.levelname.lower()
         line = f"{at} {level} {record.name}: {_text_of(record)}\n"
@@ -344,7 +344,7 @@ def kept() -> Iterator[None]:
 
 def warn_of_store(text: str) -> None:
     """Log a warning that every connection repeats."""
-    log.warning("%s", text, extra=about(_without_numbers(text), kind=STANDING))
+    log.warning("%s", text, extra=about(_without_numbers(text), kind=PERSISTENT))
 
 
 def warn_of_users_code(text: str, traced: str) -> None:
@@ -352,9 +352,9 @@ def warn_of_users_code(text: str, traced: str) -> None:
     log.warning("%s", text, extra={"fields": {"traceback": traced} if traced else {}})
 
 
-def tell_of_store(text: str) -> None:
+def log_of_store(text: str) -> None:
     """Log a warning about what has happened to the store, each time."""
-    log.warning("%s", text, extra=NEWS)
+    log.warning("%s", text, extra=UNDAMPED)
 
 
 def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
@@ -364,7 +364,7 @@ def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
     """
     for stream, problem in problems:
         text = "%s: %s; what handlers print there is lost: redirect it to a file, or into a program that reads it"
-        log.warning(text, stream, problem, extra=about(stream, kind=STANDING))
+        log.warning(text, stream, problem, extra=about(stream, kind=PERSISTENT))
 
 
 def damp(streaks: LaunchStreaks | None) -> None:
@@ -403,7 +403,7 @@ def write_error(error: PollConsumerError) -> None:
         _copy("error", str(error), fields)
 
 
-def is_news(error: Exception) -> bool:
+def prints_traceback_of(error: Exception) -> bool:
     """Whether the traceback of a bug of ours is to be printed, and not damped."""
     return _damped(_streak_of(error), f"unexpected {type(error).__name__}") is not None
 
@@ -440,7 +440,7 @@ def _streak_of(error: Exception) -> tuple[str, str] | None:
     if isinstance(error, UsageError):
         return None
     if isinstance(error, LeaseLost):
-        return STANDING, "lease lost"
+        return PERSISTENT, "lease lost"
     if isinstance(error, StoreUnreachable):
         return FAILURE, "store unreachable"
     # The numbers in a setting do not change by themselves.
@@ -482,13 +482,13 @@ def _output_of(stream: TextIO | None) -> Callable[[str], object]:
     return write
 
 
-def said_once(say: Callable[[str], None]) -> Callable[[str], None]:
-    """``say``, but only for a text that was not said before: every connection repeats it."""
-    said = set[str]()
+def logged_once(log_text: Callable[[str], None]) -> Callable[[str], None]:
+    """``log_text``, but only for a text that was not said before: every connection repeats it."""
+    logged = set[str]()
 
-    def say_new(text: str) -> None:
-        if text not in said:
-            said.add(text)  # first, since a logging handler may enqueue
-            say(text)
+    def log_new(text: str) -> None:
+        if text not in logged:
+            logged.add(text)  # first, since a logging handler may enqueue
+            log_text(text)
 
-    return say_new
+    return log_new

@@ -58,7 +58,7 @@ Name = Annotated[str, checked(values.check_name)]
 Cron = Annotated[str, checked(values.check_cron)]
 Rate = Annotated[str, checked(parse_rate)]
 Keep = Annotated[str, checked(values.parse_keep)]
-Place = Annotated[str, checked(values.check_directory)]
+DirectoryPath = Annotated[str, checked(values.check_directory)]
 Token = Annotated[str, checked(values.check_token)]
 MonitorUrl = Annotated[str, checked(check_address)]
 MailAddress = Annotated[str, checked(values.check_mail)]
@@ -301,7 +301,7 @@ class DashboardSettings(Section):
 
     url: MonitorUrl | None = None
     """Address at which people find the pages. Alarms name it."""
-    static: Place | None = None
+    static: DirectoryPath | None = None
     """Directory into which each launch writes the pages at its end, relative to the configuration file."""
     token: Token | None = Field(default=None, repr=False)
     """Token that is needed to see the pages of `dashboard`. Default: a new one at each start, if one is needed."""
@@ -378,7 +378,7 @@ class Settings(BaseSettings, Placed):
     state: StateDirectory | None = None
     """Directory where launches note which store they used and which warnings they printed. `none`: no notes. Default:
     the user's state directory."""
-    spool: Place | None = None
+    spool: DirectoryPath | None = None
     """Directory where `enqueue` writes messages while the store cannot be reached. Launches enqueue them later.
     Relative to the configuration file. Default: none, `enqueue` fails then."""
     trust_writable: Switch = False

@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, PollConsumerError, StoreUnreachable
 from pollconsumer.core.notation.text import printable
 from pollconsumer.interface.command_line import values_of
-from pollconsumer.interface.logs.logs import STANDING, about, log
-from pollconsumer.interface.named_files import open_plain
+from pollconsumer.interface.logs.logs import PERSISTENT, about, log
+from pollconsumer.interface.named_files import open_regular
 from pollconsumer.interface.settings.model import SECTIONS, TABLES, Settings, changed, declared_fields, settings_of
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX, variable
 from pollconsumer.interface.settings.owners import refuse_found_of_others, refuse_writable_file
@@ -129,7 +129,7 @@ def _is_ours(path: Path) -> bool:
     The name is common: Hugo and others have a ``config.toml``, too. A file with an error in it is recognised as well,
     so that the error is reported.
     """
-    with os.fdopen(open_plain(path), "rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         text = file.read(MOST_BYTES).decode("utf-8-sig", "replace")
     keys = [key for key in declared_fields().section("") if key]
     tables = "|".join((*filter(None, SECTIONS), *TABLES))
@@ -303,7 +303,7 @@ def absolute(path: Path) -> Path:
 def _bytes_of(path: Path) -> bytes:
     """The bytes of a plain file; none of ``/dev/null``. OSError for anything else."""
     try:
-        descriptor = open_plain(path)
+        descriptor = open_regular(path)
     except OSError:
         if path.samefile(os.devnull):
             return b""
@@ -316,7 +316,7 @@ def warn_of_former_names(settings: Settings) -> None:
     """Warn of each former name that this command was given; damped across launches, as any warning that repeats."""
     for former, name in former_names(settings.config, os.environ, sys.argv[1:]):
         text = "%s is a former name, and goes with a later version: use %s"
-        log.warning(text, former, name, extra=about("former name", former, kind=STANDING))
+        log.warning(text, former, name, extra=about("former name", former, kind=PERSISTENT))
 
 
 def former_names(

@@ -30,7 +30,7 @@ EXPECTED: dict[str, tuple[str, type | tuple[type, ...]]] = {
 """Kind of a field → the rule that another value breaks, and the types of its values."""
 TABLE = Path(__file__).with_name("fields.json")
 S = TypeVar("S")
-PLACE = ("directory", "config", "nowhere")
+FOUND_AT = ("directory", "config", "nowhere")
 """Attributes of Settings that are no keys of the file: where it was found."""
 
 
@@ -157,11 +157,11 @@ class FieldTable(NamedTuple):
     def path_of(self, key: str) -> str:
         """The path of the first setting with this key, ``consumer.on_demand`` or ``queues.NAME.quota``; empty if none
         has it."""
-        places = [
+        prefixes = [
             *((name, keys) for name, keys in self.sections.items()),
             *((f"{name}.NAME", keys) for name, keys in self.tables.items()),
         ]
-        return next((f"{place}.{key}".strip(".") for place, keys in places if key in keys), "")
+        return next((f"{prefix}.{key}".strip(".") for prefix, keys in prefixes if key in keys), "")
 
     def find(self, path: str) -> DeclaredField | None:
         """The setting at a path such as ``consumer.timeout`` or ``queues.mail.quota``."""
@@ -282,7 +282,7 @@ def settings_of(values: Any, directory: Path, config: Path | None, *, lenient: b
 
 def as_values(settings: Settings) -> dict[str, Any]:
     """All values of ``settings`` but their place; JSON, if its lists may be tuples."""
-    found = {name: value for name, value in vars(settings).items() if name not in PLACE}
+    found = {name: value for name, value in vars(settings).items() if name not in FOUND_AT}
     sections = {name: dict(vars(found[name])) for name in SECTIONS}
     tables = {name: {entry: dict(vars(keys)) for entry, keys in found[name].items()} for name in TABLES}
     return found | sections | tables

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError, shown
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.interface.logs.logs import NEWS, STANDING, LaunchStreaks, about, damped_by, log
+from pollconsumer.interface.logs.logs import PERSISTENT, UNDAMPED, LaunchStreaks, about, damped_by, log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.system.own_files import OwnFiles, modes_mean_nothing
 
@@ -58,14 +58,14 @@ def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> Non
     for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
         if _others_may_write(Path(entry)):
             raise ConfigurationError("directory of PYTHONPATH is writable by others", entry, _remedy(entry))
-    places = {directory: None}
+    levels = {directory: None}
     for module in modules:
-        place = directory
+        level = directory
         for name in module.split("."):
-            place /= name
-            places[place] = None
-    for place in places:
-        if loose := _others_may_decide(place) or _loose_in(place):
+            level /= name
+            levels[level] = None
+    for level in levels:
+        if loose := _others_may_decide(level) or _loose_in(level):
             raise ConfigurationError("handlers' module is writable by others", loose, _remedy(loose))
 
 
@@ -75,10 +75,10 @@ def refuse_writable_program(path: Path, what: str = "command's program") -> None
         raise ConfigurationError(f"{what} is writable by others", loose, _remedy(loose))
 
 
-def _loose_in(place: Path | str) -> Path | None:
-    """Importable files in the directory ``place``, compiled or not, that others may write or replace."""
+def _loose_in(level: Path | str) -> Path | None:
+    """Importable files in the directory ``level``, compiled or not, that others may write or replace."""
     # If there is none, or it is not ours to read, nothing is imported from it.
-    with suppress(OSError, ValueError), os.scandir(place) as entries:
+    with suppress(OSError, ValueError), os.scandir(level) as entries:
         for entry in entries:
             if (entry.name == COMPILED or entry.name.endswith(IMPORTED)) and (loose := _loose(entry)):
                 return loose
@@ -143,11 +143,11 @@ class OwnStore(NamedTuple):
     owner: str
     user: str
     directory: Path
-    of_another: bool
+    is_anothers: bool
     """Whether the configuration belongs to neither this user nor root."""
 
     def __str__(self) -> str:
-        if self.of_another:
+        if self.is_anothers:
             return (
                 f"{self.config.name} is {self.owner}'s, but you are {self.user} and would use your own server in "
                 f"{self.directory}, which {self.owner}'s launches never read; {REMEDY}"
@@ -219,12 +219,12 @@ def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> 
         return
     text = str(found)
     if damped_by() is not None:
-        log.warning("%s", text, extra=about("another's configuration", kind=STANDING))
+        log.warning("%s", text, extra=about("another's configuration", kind=PERSISTENT))
         return
     name = sha256(f"producer\n{settings.config}\n{settings.namespace}".encode())[:32]
-    line = LaunchStreaks(name, files or settings.state_files()).meet(STANDING, "another's configuration", text)
+    line = LaunchStreaks(name, files or settings.state_files()).meet(PERSISTENT, "another's configuration", text)
     if line is not None:
-        log.warning("%s", line, extra=NEWS)
+        log.warning("%s", line, extra=UNDAMPED)
 
 
 def warn_once_of_own_store(found: OwnStore, files: OwnFiles) -> None:

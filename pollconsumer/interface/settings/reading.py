@@ -64,19 +64,19 @@ def check_given(settings: Settings, given: Collection[str], flags: Collection[st
                 setting.accepted(attrgetter(path)(settings))
             except InvalidValue as error:
                 raise refusal(path, error.value, str(error), flags) from None
-    check_together(settings, flags, of_tables=False)
+    check_together(settings, flags, with_tables=False)
 
 
-def check_together(settings: Settings, flags: Collection[str] = (), *, of_tables: bool = True) -> None:
-    """Check values that depend on each other. ``of_tables``: those of queues, recurrences and programs, too. Errors as
-    of `check_given`."""
+def check_together(settings: Settings, flags: Collection[str] = (), *, with_tables: bool = True) -> None:
+    """Check values that depend on each other. ``with_tables``: those of queues, recurrences and programs, too. Errors
+    as of `check_given`."""
     for section in ("consumer", "mover"):
         _check_margin(settings, section, flags)
     try:
         duration_alarms(settings.alarms.handlers)
     except ValueError as error:
         raise ConfigurationError(f"alarms.handlers.{error}") from None
-    if not of_tables:
+    if not with_tables:
         return
     for table, check in (("queues", _check_queue), ("recurrences", _check_recurrence), ("commands", _check_command)):
         for name, entry in getattr(settings, table).items():
@@ -310,8 +310,8 @@ def read(path: Path | None, content: bytes, variables: Mapping[str, str]) -> dic
     given = _parsed(path, content)
     for name, section in table.sections.items():
         _rename(_at(given, name) if name else given, section.values())
-    for place, setting, value in _overrides(given, variables, table):
-        _put(given, place, _as_json(value) if setting is None else setting.decoded(value))
+    for position, setting, value in _overrides(given, variables, table):
+        _put(given, position, _as_json(value) if setting is None else setting.decoded(value))
     names = [name for name in table.sections if name]
     top = {name: value for name, value in given.items() if name not in names and name not in table.tables}
     values, unknown = _accepted("", top, table.section(""))
@@ -337,7 +337,7 @@ def _section(path: str, given: object, known: Mapping[str, DeclaredField]) -> di
 
 
 def _accepted(
-    place: str, given: Mapping[str, Any], known: Mapping[str, DeclaredField]
+    position: str, given: Mapping[str, Any], known: Mapping[str, DeclaredField]
 ) -> tuple[dict[str, Any], list[str]]:
     """The values of the known keys, in the order of their declaration, and the unknown keys."""
     values = {}
@@ -346,19 +346,19 @@ def _accepted(
             try:
                 values[key] = setting.accepted(given[key])
             except InvalidValue as error:
-                raise refusal(place + key, error.value, str(error)) from None
+                raise refusal(position + key, error.value, str(error)) from None
     return values, [key for key in given if key not in known]
 
 
 def _unknown(path: str, known: Collection[str]) -> ConfigurationError:
     section, _, key = path.rpartition(".")
     there = declared_fields().path_of(key)
-    place = "" if not there else f"did you mean {there}{'' if '.' in there else ', above the first [table]'}?"
+    position = "" if not there else f"did you mean {there}{'' if '.' in there else ', above the first [table]'}?"
     if section and key in OF_HANDLERS:
-        place = f"a handler has it: @app.handler({key}=...)"
+        position = f"a handler has it: @app.handler({key}=...)"
     elif section.startswith("recurrences.") and key in RULES:
-        place = f"did you mean {RULES[key]}?"
-    return ConfigurationError("unknown key", path, suggestion(key, known, place))
+        position = f"did you mean {RULES[key]}?"
+    return ConfigurationError("unknown key", path, suggestion(key, known, position))
 
 
 def _parsed(path: Path | None, content: bytes) -> dict[str, Any]:
@@ -370,16 +370,16 @@ def _parsed(path: Path | None, content: bytes) -> dict[str, Any]:
     except RecursionError:
         raise ConfigurationError("configuration file is not valid TOML", path, "nested too deeply") from None
     except ValueError as error:
-        reason, _, place = str(error).removesuffix(")").partition(" (at ")
+        reason, _, position = str(error).removesuffix(")").partition(" (at ")
         reason = reason.partition(":")[0]  # beyond it, advice for programmers
         lines = content.decode("utf-8-sig").splitlines()
-        if place == "end of document" and lines:
-            place = f"line {len(lines)}, column {len(lines[-1]) + 1}"
-        line = re.match(r"line (\d+)", place)
+        if position == "end of document" and lines:
+            position = f"line {len(lines)}, column {len(lines[-1]) + 1}"
+        line = re.match(r"line (\d+)", position)
         key = re.match(r"\s*([\w.-]+)\s*=", lines[int(line[1]) - 1]) if line and int(line[1]) <= len(lines) else None
         if key:  # its value may be a secret
-            place += f", key {key[1]}"
-        fix = f"{place}: {reason}" if place else reason
+            position += f", key {key[1]}"
+        fix = f"{position}: {reason}" if position else reason
         raise ConfigurationError("configuration file is not valid TOML", path, fix) from None
 
 
@@ -390,7 +390,7 @@ def _overrides(
     its text. The caller puts each value into ``file`` before it takes the next. An empty
     variable counts as unset. ConfigurationError for an unknown variable."""
     paths = dict(_paths(table))
-    order = {name: place for place, name in enumerate(paths)}
+    order = {name: position for position, name in enumerate(paths)}
     # Lists and whole tables come before what is in them, and former names before the present ones.
     for name in sorted(variables, key=lambda name: (name.count("__"), order.get(name, 0))):
         found = paths.get(name) or _path_in_table(name, file, table)
@@ -400,7 +400,9 @@ def _overrides(
         elif found is None and name != CONFIG_VARIABLE and not re.fullmatch(SERVICE_LINK, name):
             parts = name.split("__")
             entry = parts[1] if len(parts) > 2 else "NAME"
-            in_tables = (variable(f"{place}.{entry}.{key}") for place, keys in table.tables.items() for key in keys)
+            in_tables = (
+                variable(f"{position}.{entry}.{key}") for position, keys in table.tables.items() for key in keys
+            )
             there = table.path_of(name.removeprefix(PREFIX).rpartition("__")[2].lower())
             otherwise = f"did you mean {variable(there)}?" if there else ELSEWHERE
             raise ConfigurationError(
@@ -439,13 +441,13 @@ def _path_in_table(
     """Path and setting of the variable ``TABLE__NAME__KEY``. If that key is a table, and the variable goes on with
     ``__KEY``, the path within it and None. None for any other variable."""
     begin, *rest = name.removeprefix(PREFIX).split("__")
-    place = {name.upper(): name for name in table.tables}.get(begin)
-    if place is None or len(rest) not in (2, 3) or not all(rest):
+    position = {name.upper(): name for name in table.tables}.get(begin)
+    if position is None or len(rest) not in (2, 3) or not all(rest):
         return None
-    setting = {key.upper(): setting for key, setting in table.tables[place].items()}.get(rest[1])
+    setting = {key.upper(): setting for key, setting in table.tables[position].items()}.get(rest[1])
     if setting is None:
         return None
-    path = (place, _spelled(name, rest[0], _names(file, place)), setting.key)
+    path = (position, _spelled(name, rest[0], _names(file, position)), setting.key)
     if len(rest) == 2:
         return path, setting
     return ((*path, _spelled(name, rest[2], _at(file, *path))), None) if setting.kind == "dict" else None

@@ -175,10 +175,10 @@ def check_token(token: str) -> None:
         raise ValueError(f"must be {LEAST_TOKEN} or more printable ASCII characters without spaces")
 
 
-def check_on_demand(way: str) -> None:
-    if way != PROCESS:
+def check_on_demand(launch_by: str) -> None:
+    if launch_by != PROCESS:
         try:
-            check_address(way)
+            check_address(launch_by)
         except ValueError as error:
             raise ValueError(f"{PROCESS}, or the URL of an endpoint: {error}") from None
 
@@ -399,7 +399,7 @@ class Placed:
         return self.store == EMBEDDED and self.client is None
 
     @property
-    def tells_of_findings(self: Any) -> bool:
+    def reports_findings(self: Any) -> bool:
         """Whether `doctor` and launches tell people of findings."""
         return self.doctor.url is not None or self.doctor.mail is not None
 

@@ -224,7 +224,7 @@ class Programs:
                 os.close(descriptor)
                 raise
         except OSError as error:
-            self._give_up(error.strerror or str(error))
+            self._abandon(error.strerror or str(error))
             return ProgramNote()
         return ProgramNote(path, descriptor)
 
@@ -240,17 +240,17 @@ class Programs:
                 elif path.name.startswith(prefix):
                     yield path
         except OSError as error:
-            self._give_up(error.strerror or str(error))
+            self._abandon(error.strerror or str(error))
 
     def _is_usable(self) -> bool:
         if self._usable is None:
             make_directory(self._directory)
             self._usable = is_ours(self._directory)
             if not self._usable:
-                self._give_up("others can write there")
+                self._abandon("others can write there")
         return self._usable
 
-    def _give_up(self, reason: str) -> None:
+    def _abandon(self, reason: str) -> None:
         self._usable = False
         fix = "set XDG_STATE_HOME to a directory of your own"
         self._warn(f"running programs cannot be noted in {self._directory}: {reason}; {fix}")

@@ -30,7 +30,7 @@ from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.kept_lines import kept_lines
 from pollconsumer.runtime.handling.outcome import Outcome, signal_name
-from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InHand, slot_waits
+from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InFlight, slot_waits
 from pollconsumer.runtime.system.system_limits import limits, start_refused
 from pollconsumer.store.queues.batches import NewBatch
 
@@ -164,7 +164,7 @@ class Processes:
                         raise
                     if not process.used:
                         raise NotBegun(f"its process ended: {error}") from None
-                    process = self._take(context)  # it died with nothing in hand: the message is not to blame
+                    process = self._take(context)  # it died with nothing in flight: the message is not to blame
             self._return(process)
             if outcome.error is not None:
                 raise outcome.error
@@ -295,9 +295,9 @@ class _HandlerProcess(ChildProcess):
         self.used = True
         return decode_outcome(ended)
 
-    def _await_outcome(self, message: InHand, context: LaunchContext, until: float | None) -> dict[str, Any]:
+    def _await_outcome(self, message: InFlight, context: LaunchContext, until: float | None) -> dict[str, Any]:
         """Answer what the handler tells until it has ended. Returns the last frame. TimeoutError; Stopped."""
-        end, stop_at, told = inf if until is None else until, inf, False
+        end, stop_at, stop_sent = inf if until is None else until, inf, False
         while (now := time.monotonic()) < end:
             frame = self._receive(min(LONGEST_WAIT, end - now))
             if context.stop_asked:
@@ -314,9 +314,9 @@ class _HandlerProcess(ChildProcess):
                     self._send(answer, until)
             elif time.monotonic() >= stop_at:
                 raise Stopped
-            elif context.cancelled and not told:
+            elif context.cancelled and not stop_sent:
                 self._send({"cancelled": True}, until)
-                told = True
+                stop_sent = True
         raise TimeoutError
 
     def is_alive(self) -> bool:
@@ -375,7 +375,7 @@ class _HandlerProcess(ChildProcess):
         return ProcessDied(f"exit code {code}")
 
 
-def answer_to(frame: dict[str, Any], message: InHand, context: LaunchContext) -> dict[str, Any] | None:
+def answer_to(frame: dict[str, Any], message: InFlight, context: LaunchContext) -> dict[str, Any] | None:
     """Do what the handler of ``message`` asks for in ``frame``. Returns what its process is to be answered, if it waits
     for an answer."""
     if "checkpoint" in frame:

@@ -16,7 +16,7 @@ from pollconsumer.core.messages.payloads import quick
 from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield, is_deferred, is_fatal
 from pollconsumer.core.users_code import text_of
 from pollconsumer.runtime.handling.annotations import BadArguments
-from pollconsumer.runtime.handling.outcome import CallOutcomes, Dropped, Outcome, place, trace, why_dropped
+from pollconsumer.runtime.handling.outcome import CallOutcomes, Dropped, Outcome, location, trace, why_dropped
 
 KINDS: dict[str, type[BaseException]] = {
     "asleep": Asleep,
@@ -39,8 +39,8 @@ def encode_outcome(
     if outcome.error is not None:
         return {"error": encode_error(outcome.error, fatal)}
     if isinstance(outcome.result, CallOutcomes):
-        of_each = most // max(1, len(outcome.result))
-        return {"each": [encode_outcome(each, fatal, of_each) for each in outcome.result]}
+        most_each = most // max(1, len(outcome.result))
+        return {"each": [encode_outcome(each, fatal, most_each) for each in outcome.result]}
     try:
         encoded = "".join(quick(outcome.result, 0))
     except BaseException:  # raised by the user's classes
@@ -58,7 +58,7 @@ def encode_error(error: BaseException, fatal: tuple[type[BaseException], ...] = 
         "class": type(error).__name__,
         "text": text_of(error)[:MOST_TEXT],
         "trace": trace(error),
-        "place": place(error),
+        "location": location(error),
         "seconds": error.seconds if isinstance(error, RetryIn) else None,
         "charged": not is_deferred(error),
         "until": error.until if isinstance(error, Asleep) else None,
@@ -82,8 +82,8 @@ def decode_error(fields: dict[str, Any]) -> BaseException:
         error.seconds, error.charged = fields["seconds"], fields["charged"]
     if isinstance(error, Asleep):
         error.until = fields["until"]
-    # For `outcome.trace` and `outcome.place`.
-    error.trace, error.place = fields["trace"], fields["place"]  # type: ignore[attr-defined]
+    # For `outcome.trace` and `outcome.location`.
+    error.trace, error.location = fields["trace"], fields["location"]  # type: ignore[attr-defined]
     return error
 
 

@@ -188,16 +188,16 @@ def socket_address(directory: Path) -> Path:
     The socket itself is always in the data directory: the runtime directory may differ between cron and a login, and
     is removed with the last login. CannotCreate if a short path is needed and there is no runtime directory.
     """
-    plain = directory / SOCKET
-    if len(os.fsencode(plain)) <= LONGEST_ADDRESS:
-        return plain
+    in_directory = directory / SOCKET
+    if len(os.fsencode(in_directory)) <= LONGEST_ADDRESS:
+        return in_directory
     name = f"pollconsumer-{sha256(os.fsencode(directory))[:16]}"
     for runtime in (Path(os.environ.get("XDG_RUNTIME_DIR", "")), Path(f"/run/user/{os.geteuid()}")):
         short = runtime / name / SOCKET
         if runtime.is_absolute() and _is_private(runtime) and len(os.fsencode(short)) <= LONGEST_ADDRESS:
             return short
     what = f"socket path longer than {LONGEST_ADDRESS} bytes"
-    raise CannotCreate(what, plain, "set XDG_DATA_HOME, or data, to a directory with a shorter path")
+    raise CannotCreate(what, in_directory, "set XDG_DATA_HOME, or data, to a directory with a shorter path")
 
 
 def link_address(directory: Path, address: Path) -> None:

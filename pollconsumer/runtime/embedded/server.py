@@ -144,10 +144,10 @@ class EmbeddedServer:
         *,
         budget: float = 10.0,
         patience: float = 0.0,
-        say: Callable[[str], None] = lambda _: None,
+        report: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Return once the server answers, after starting it if none is alive. ``budget`` is in seconds, and so is
-        ``patience``, for a server that is loading its data; ``say`` is called once if that takes long.
+        ``patience``, for a server that is loading its data; ``report`` is called once if that takes long.
 
         The durability ``strict`` raises a running server to it; ``everysec`` never lowers one, since another process
         may rely on it.
@@ -161,7 +161,7 @@ class EmbeddedServer:
         if appendfsync is None:
             raise ConfigurationError("durability", self._durability, f"use one of {', '.join(APPENDFSYNC)}")
         began = time.monotonic()
-        deadline, pause, said = began + budget, FIRST_PAUSE, False
+        deadline, pause, reported = began + budget, FIRST_PAUSE, False
         log_began: int | None = None
         create_directory(self.directory, self._access)
         address = self._linked_address()
@@ -183,9 +183,9 @@ class EmbeddedServer:
             is_loading = answer[:8] == "-LOADING"
             if is_loading:
                 deadline = began + max(budget, patience)
-                if not said and time.monotonic() - began > LONG:
-                    said = True
-                    say(f"embedded server is loading its data, {self._data_size()}; waiting for it")
+                if not reported and time.monotonic() - began > LONG:
+                    reported = True
+                    report(f"embedded server is loading its data, {self._data_size()}; waiting for it")
             if time.monotonic() >= deadline:
                 if not is_loading:
                     raise self._unanswered(f"{answer} from {address}")
@@ -321,12 +321,12 @@ class _CutOff:
     def __init__(self, directory: Path, address: Path) -> None:
         self._directory, self._address = directory, address
         self._since: tuple[int, float] | None = None
-        self._told = ""
+        self._server_pid = ""
 
     def end(self) -> str:
         """End the server, if it was cut off long enough; called while no server listens and the lock is held. Returns
         the pid of the signalled process, else ""."""
-        pid = None if self._told else process_without_socket(self._directory, self._address)
+        pid = None if self._server_pid else process_without_socket(self._directory, self._address)
         if pid is None:
             self._since = None
         elif self._since is None or self._since[0] != pid:
@@ -334,5 +334,5 @@ class _CutOff:
         elif time.monotonic() - self._since[1] >= GONE:
             with suppress(ProcessLookupError, PermissionError):  # of another user it is for that user to end
                 os.kill(pid, signal.SIGTERM)
-            self._told = str(pid)
-        return self._told
+            self._server_pid = str(pid)
+        return self._server_pid

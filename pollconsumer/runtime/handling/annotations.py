@@ -35,7 +35,7 @@ class Mismatch(ValueError):
         super().__init__("; ".join(problems))
 
 
-class NotOfJson(Exception):
+class NoJsonForm(Exception):
     """A parameter's type has no JSON form."""
 
 
@@ -78,9 +78,9 @@ class Annotations:
     """The namespace of a function's annotations."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        home = _home(function)
-        self._globals: dict[str, Any] = getattr(home, "__globals__", {})
-        self._locals = {kind.__name__: kind for kind in getattr(home, "__type_params__", ())}
+        wrapped = _wrapped_function(function)
+        self._globals: dict[str, Any] = getattr(wrapped, "__globals__", {})
+        self._locals = {kind.__name__: kind for kind in getattr(wrapped, "__type_params__", ())}
 
     def resolve(self, annotation: Any) -> Any:
         """The type of ``annotation``. Raises any exception of its evaluation."""
@@ -133,7 +133,7 @@ def _synonym(hint: Any) -> type | None:
         return None
 
 
-def _home(function: Any) -> Any:
+def _wrapped_function(function: Any) -> Any:
     """The unwrapped function that defines the parameters of ``function``."""
     for _ in range(_MOST_WRAPPERS):
         if hasattr(function, "__wrapped__"):

@@ -20,7 +20,7 @@ from pollconsumer.runtime.handling.annotations import (
     Annotations,
     BadArguments,
     Mismatch,
-    NotOfJson,
+    NoJsonForm,
     accepted_types,
     any_of,
     bad_arguments,
@@ -79,10 +79,9 @@ class Arguments:
     """The parameters of a handler's function.
 
     JSON types are compared here. For other annotations ``converter`` makes a conversion, lazily, with the first
-    message, because it imports slowly; it raises NotOfJson, or any other exception for an unsupported annotation, whose
-    parameter is then not checked. ``dumper`` makes what writes a value of an annotation as JSON. ConfigurationError for
-    a function that no payload can call.
-    """
+    message, because it imports slowly; it raises NoJsonForm, or any other exception for an unsupported annotation,
+    whose parameter is then not checked. ``dumper`` makes what writes a value of an annotation as JSON.
+    ConfigurationError for a function that no payload can call."""
 
     def __init__(
         self,
@@ -154,7 +153,7 @@ class Arguments:
             for name, parameter in self._named.items()
         ]
 
-    def of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def for_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The payload for these arguments. TypeError if they do not fit."""
         kinds_of, others, _, _ = self._plan
         payload = dict(kwargs or zip(self._positional, args, strict=False))
@@ -171,7 +170,7 @@ class Arguments:
     def _compared(
         self, args: tuple[Any, ...], payload: dict[str, Any], kinds_of: dict[str, Kinds], others: Kinds
     ) -> dict[str, Any]:
-        """`of_call` where a value is not of its parameter's own type, or the names are not all there is to say."""
+        """`for_call` where a value is not of its parameter's own type, or the names are not all there is to say."""
         names = payload.keys()
         if args or not names <= self._named.keys() or not names >= self.required:
             payload = self._by_name(args, payload)
@@ -191,7 +190,7 @@ class Arguments:
 
     def json_of(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments in ``payload`` for ``encode_payload``. TypeError if they do not fit."""
-        return self.dumped(self.of_call((), payload))
+        return self.dumped(self.for_call((), payload))
 
     def dumped(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """``payload``, with values that have no JSON form written as their parameters' annotations say. TypeError for
@@ -199,13 +198,13 @@ class Arguments:
         return {name: self._written(name, value, self._plan.hints) for name, value in payload.items()}
 
     def _written(self, name: str, value: Any, hints: dict[str, Any]) -> Any:
-        place = name if name in self._named or self._rest is None else f"**{self._rest.name}"
-        if place not in hints or self._dumper is None or _is_json(value):
+        location = name if name in self._named or self._rest is None else f"**{self._rest.name}"
+        if location not in hints or self._dumper is None or _is_json(value):
             return value
         try:
-            dump = self._dumps.get(place) or self._dumps.setdefault(place, self._dumper(hints[place]))
+            dump = self._dumps.get(location) or self._dumps.setdefault(location, self._dumper(hints[location]))
         except Exception as error:  # an annotation that `check` reports
-            refuse_thrown(error, self._dumper, hints[place])
+            refuse_thrown(error, self._dumper, hints[location])
             return value
         try:
             return dump(value)
@@ -219,7 +218,7 @@ class Arguments:
         for name, hint in plan.hints.items():
             try:
                 self._converter(hint)
-            except NotOfJson as error:
+            except NoJsonForm as error:
                 if name in self.required:
                     impossible[name] = str(error)
             except Exception as error:
@@ -295,7 +294,7 @@ class Arguments:
         for name, hint in plan.hints.items():
             try:
                 convert = self._converter(hint)
-            except NotOfJson as error:
+            except NoJsonForm as error:
                 convert = _refusing(str(error))
             except Exception as error:  # reported by `check`
                 refuse_thrown(error, self._converter, hint)

@@ -16,7 +16,7 @@ from pollconsumer.runtime.handling.annotations import (
     Annotations,
     BadArguments,
     Mismatch,
-    NotOfJson,
+    NoJsonForm,
     accepted_types,
     bad_arguments,
     reason_of,
@@ -73,10 +73,10 @@ class BulkContext:
 
 
 class _Form(NamedTuple):
-    """How a message becomes what the function is given: an `Item` or, if not ``of_items``, its payload alone.
+    """How a message becomes what the function is given: an `Item` or, if not ``takes_items``, its payload alone.
     ``convert``: to the annotated type ``hint``; None if every payload fits."""
 
-    of_items: bool
+    takes_items: bool
     hint: Any
     convert: Convert | None
 
@@ -123,14 +123,14 @@ class BulkArguments(Arguments):
     def given(self, delivery: Delivery, payload: dict[str, Any]) -> Any:
         """What the function is given for a message. BadArguments if ``payload`` does not fit."""
         converted = self._converted(decoded_object(payload, self._codec))
-        if not self._form.of_items:
+        if not self._form.takes_items:
             return converted
         headers: Mapping[str, str] = MappingProxyType(delivery.headers or {})
         return Item(converted, delivery.id, headers, delivery.attempt)
 
-    def of_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def for_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The payload for these arguments. TypeError if it does not fit the annotation of the messages."""
-        payload = super().of_call(args, kwargs)
+        payload = super().for_call(args, kwargs)
         try:
             self._converted(payload)
         except BadArguments as error:
@@ -177,7 +177,7 @@ class BulkArguments(Arguments):
         try:
             self._annotated.resolve(self._messages.annotation)
             self._conversion(get_args(element)[0] if get_origin(element) is Item else element)
-        except NotOfJson as error:
+        except NoJsonForm as error:
             return {name: str(error)}, {}
         except Exception as error:
             return {}, {name: reason_of(error)}
@@ -203,16 +203,16 @@ class BulkArguments(Arguments):
     @lazy
     def _form(self) -> _Form:
         element = next(iter(get_args(self._hint())), Any)
-        of_items = element is Item or get_origin(element) is Item
-        wanted = next(iter(get_args(element)), Any) if of_items else element
+        takes_items = element is Item or get_origin(element) is Item
+        wanted = next(iter(get_args(element)), Any) if takes_items else element
         convert: Convert | None = None
         try:
             convert = self._conversion(wanted)
-        except NotOfJson as error:
+        except NoJsonForm as error:
             raise bad_arguments([f"payload: {error}"]) from None
         except Exception as error:  # reported by `check`
             refuse_thrown(error, self._conversion, wanted)
-        return _Form(of_items, wanted, convert)
+        return _Form(takes_items, wanted, convert)
 
     def _conversion(self, hint: Any) -> Convert | None:
         """What converts a payload to ``hint``; None if every payload fits. Raises as the converter."""
@@ -225,14 +225,14 @@ class _BulkCall:
     def __init__(self, arguments: BulkArguments, payload: dict[str, Any], context: LaunchContext | None) -> None:
         self.items: list[Any] = []
         self._outcomes: list[Outcome] = []
-        self._places: list[int] = []
+        self._positions: list[int] = []
         for delivery, content in payload[MESSAGES]:
             try:
                 item = called(arguments.given, Delivery(*delivery), content)
             except Exception as error:  # it does not fit, or a type of the user's raises
                 self._outcomes.append(failed(error))
             else:
-                self._places.append(len(self._outcomes))
+                self._positions.append(len(self._outcomes))
                 self._outcomes.append(DONE)
                 self.items.append(item)
         self.named = {}
@@ -254,9 +254,9 @@ class _BulkCall:
     def raised(self, error: Exception) -> CallOutcomes:
         """The outcomes if the function raised ``error``."""
         if isinstance(error, Partial):
-            beyond = [place for place in error.errors if place >= len(self.items)]
+            beyond = [position for position in error.errors if position >= len(self.items)]
             if not beyond:  # GUARD errors of the messages that there are
-                self._end([Outcome(error.errors.get(place)) for place in range(len(self.items))])
+                self._end([Outcome(error.errors.get(position)) for position in range(len(self.items))])
                 return CallOutcomes(self._outcomes)
             text = f"Partial names message {min(beyond)}, and the call had {len(self.items)}; the first one is 0"
             error = IndexError(text)
@@ -271,8 +271,8 @@ class _BulkCall:
             raise ValueError(f"it returned {len(results)} results; {wanted}")
 
     def _end(self, outcomes: Sequence[Outcome]) -> None:
-        for place, outcome in zip(self._places, outcomes, strict=True):
-            self._outcomes[place] = outcome
+        for position, outcome in zip(self._positions, outcomes, strict=True):
+            self._outcomes[position] = outcome
 
 
 def calling_bulk(function: Callable[..., Any], arguments: BulkArguments, *, asynchronous: bool) -> Run:

@@ -30,7 +30,7 @@ from pollconsumer.runtime.new_messages import (
 )
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.handling.batch_in_hand import Batch, BatchOptions, StartedBatch
+    from pollconsumer.runtime.handling.handler_batches import Batch, BatchOptions, StartedBatch
     from pollconsumer.store.queues.batches import NewBatch
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ MOST_ENQUEUED, MOST_BYTES = 1000, 16 * 1024**2
 
 
 class Context:
-    """The message in hand, from its handler's point of view."""
+    """The message in flight, from its handler's point of view."""
 
     def __init__(
         self, delivery: Delivery, situation: Situation, message: object = None, *, settled: bool = False
@@ -124,9 +124,9 @@ class Context:
     def batch(self) -> Batch | None:
         """The batch that the message is a member of, or a callback; None if it is neither."""
         if self._batch is None and self._delivery.batch is not None:
-            from pollconsumer.runtime.handling.batch_in_hand import BatchInHand  # few messages are of a batch
+            from pollconsumer.runtime.handling.handler_batches import MemberBatch  # few messages are of a batch
 
-            self._batch = BatchInHand(*self._delivery.batch, self._ask_batch, self._add_of_batch, self._start)
+            self._batch = MemberBatch(*self._delivery.batch, self._ask_batch, self._add_of_batch, self._start)
         return self._batch
 
     def _ask_batch(self, *question: Any) -> Any:
@@ -199,7 +199,7 @@ class Context:
 
     def _start(self, id: str, options: BatchOptions, within: str = "", added: int = 0) -> StartedBatch:  # noqa: A002
         """Start a batch; an inner one ``within`` a home, of a batch that grows by so many ``added``."""
-        from pollconsumer.runtime.handling.batch_in_hand import StartedBatch, new_batch
+        from pollconsumer.runtime.handling.handler_batches import StartedBatch, new_batch
 
         with Shield(), self._adding:
             given = new_batch(id, codec=self._codec, within=within, **options)
@@ -290,7 +290,7 @@ class Context:
         """The value of the first signal of that name sent to this message: see ``message.signal``. None if none came
         within ``timeout``, seconds, text such as ``7d`` or a timedelta, counted from the first call.
 
-        Meanwhile the place is given back, as by `sleep`. A signal that came before is there at once. Errors as of
+        Meanwhile the place is freed, as by `sleep`. A signal that came before is there at once. Errors as of
         `step`.
         """
         return self._journal("context.wait_for").wait_for(signal, timeout)
@@ -321,7 +321,7 @@ class Context:
         journal = self._journal("context.call")
         for each in messages:
             refuse_own_identity(each, "context.call")
-            if each.sequel:
+            if each.continuation:
                 raise UsageError("context.call", "of a message with callbacks, or of a chain", "call one message")
         answers = journal.call([self._drafted(each) for each in messages], (self.queue, self.id), timeout)
         for answer in answers:

@@ -18,7 +18,7 @@ class Delivery(NamedTuple):
     ``attempt`` counts from 1, ``generation`` counts redrives. ``state`` is the last checkpoint. ``occurrence`` is the
     instant of an occurrence, in epoch ms. ``previous`` has three values for an occurrence: the instant of the last one
     that was completed, when that was completed, both in epoch ms, and its result. For a message that another one
-    brought about it has the same of that other message, and its id and its state. ``batch``: home and id of the
+    brought about it has the same of that other message, and its id and its state. ``batch``: queue and id of the
     message's batch, and its number there, None for a callback. ``recorded``: the message's steps and signals, None for
     none. ``shown``: an instant that the server's clock showed, in epoch ms, and when, on this host's monotonic clock.
     """

@@ -62,9 +62,9 @@ class Executor(Protocol):
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
         """Wait until a slot has become free, ``descriptor`` is readable, or ``seconds`` have passed."""
 
-    def stop(self, reservation: Reservation, seconds: float, in_hand: Callable[[], bool]) -> None:
+    def stop(self, reservation: Reservation, seconds: float, in_flight: Callable[[], bool]) -> None:
         """Interrupt the handler of ``reservation`` in ``seconds``, as a timeout would, if the message still is
-        ``in_hand`` then, and its handler can be interrupted. With one slot a signal handler calls it."""
+        ``in_flight`` then, and its handler can be interrupted. With one slot a signal handler calls it."""
 
     def close(self) -> None:
         """Close the executor: no more attempts will be started."""
@@ -122,13 +122,13 @@ class InlineExecutor(Executor):
         self,
         reservation: Reservation,  # noqa: ARG002  the one in hand
         seconds: float,
-        in_hand: Callable[[], bool],
+        in_flight: Callable[[], bool],
     ) -> None:
         limit = in_force.get(threading.get_ident())
         if limit is not None:
             limit.hasten(seconds)
             return
-        if not interrupts.interrupt(seconds, in_hand) and self._loop is not None:
+        if not interrupts.interrupt(seconds, in_flight) and self._loop is not None:
             self._loop.stop(None, seconds)
 
     def close(self) -> None:
@@ -200,13 +200,13 @@ class ThreadExecutor(Executor):
             with suppress(OSError):  # a full pipe wakes the waiter anyway; a closed one is noticed there
                 os.write(self._ring.number, b"\0")
 
-    def stop(self, reservation: Reservation, seconds: float, in_hand: Callable[[], bool]) -> None:
+    def stop(self, reservation: Reservation, seconds: float, in_flight: Callable[[], bool]) -> None:
         thread = self._threads.get(reservation)
         limit = None if thread is None else in_force.get(thread)
         if limit is not None and self._threads.get(reservation) == thread:  # not the limit of its next message
             limit.hasten(seconds)
         elif thread is not None:
-            interrupts.interrupt_in(thread, seconds, lambda: in_hand() and self._threads.get(reservation) == thread)
+            interrupts.interrupt_in(thread, seconds, lambda: in_flight() and self._threads.get(reservation) == thread)
         elif self._loop is not None:
             self._loop.stop(reservation, seconds)
 

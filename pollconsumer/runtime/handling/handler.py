@@ -23,7 +23,7 @@ from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.outcome import (
     DONE,
     Outcome,
-    described_with_place,
+    described_with_location,
     done_result,
     failed,
     returned,
@@ -89,11 +89,11 @@ class Hooks:
         settled = self.on_failure or self.on_dead or self.on_expired
         return bool(self.before or self.after or settled or self.before_enqueue)
 
-    def settled(self, kind: str, context_of: Callable[[], LaunchContext], *told: object) -> None:
-        """Call the hooks of a ``kind`` of settlement: on_failure, ``told`` the error and in how many seconds another
+    def settled(self, kind: str, context_of: Callable[[], LaunchContext], *given: object) -> None:
+        """Call the hooks of a ``kind`` of settlement: on_failure, ``given`` the error and in how many seconds another
         attempt follows; on_dead, told the error; or on_expired."""
         if getattr(self, kind):
-            own_context().run(self.call, kind, context_of(), *told)
+            own_context().run(self.call, kind, context_of(), *given)
 
     def call(self, kind: str, *arguments: Any, within: Callable[[], float] = hook_timeout) -> bool:
         """Call the hooks of a ``kind``, as before, on_failure or on_launch_end, each for ``within()`` seconds. Returns
@@ -114,7 +114,7 @@ class Hooks:
                         failure = error
                 end_stray(pid, failure)
             if failure is not None:
-                problem = described_with_place(failure, MOST_CHARACTERS)
+                problem = described_with_location(failure, MOST_CHARACTERS)
                 self._warn(f"hook {kind} {name_of(hook)} raised {problem}", trace(failure))
             if id(hook) in self._unsaid:
                 self._unsaid.discard(id(hook))
@@ -187,7 +187,7 @@ def begin_launch(applications: Iterable[Hooks]) -> Callable[[Callable[[], float]
             end_stray(pid, failure)
             if failure is not None:
                 end(hook_timeout)
-                problem = f"it raised {described_with_place(failure, MOST_CHARACTERS)}"
+                problem = f"it raised {described_with_location(failure, MOST_CHARACTERS)}"
                 refusal = ConfigurationError("on_launch", name_of(hook), problem)
                 refusal.traced = trace(failure)
                 raise refusal from failure

@@ -42,7 +42,7 @@ VERDICTS = (Asleep, Fatal, RetryIn, Yield)
 _starting = threading.Lock()
 _STORE = "pollconsumer.store."
 """Modules that are not interrupted while they run: an answer of the store must not be left half read."""
-_APART = ("pollconsumer.runtime.children.",)
+_SPARED = ("pollconsumer.runtime.children.",)
 """Modules whose handlers end by themselves: they stop a process."""
 
 
@@ -289,23 +289,23 @@ class Striker:
                 self._changed.wait(max(0.0, self._wakes - time.monotonic()))
 
 
-def interrupt(seconds: float, in_hand: Callable[[], bool]) -> bool:
+def interrupt(seconds: float, in_flight: Callable[[], bool]) -> bool:
     """Interrupt the handler in this, the main thread, after ``seconds``, and again every second, while its message is
-    ``in_hand``. False if no handler is under way that can be interrupted."""
+    ``in_flight``. False if no handler is under way that can be interrupted."""
     if not _may_be_interrupted(sys._getframe(), even_in_store=True):  # noqa: SLF001  documented
         return False
-    _UntimedAlarm(seconds, in_hand).start()
+    _UntimedAlarm(seconds, in_flight).start()
     return True
 
 
-def interrupt_in(thread: int, seconds: float, in_hand: Callable[[], bool]) -> None:
+def interrupt_in(thread: int, seconds: float, in_flight: Callable[[], bool]) -> None:
     """Interrupt the handler in another ``thread``, as `interrupt` does in this one."""
-    _UntimedStrike(seconds, in_hand).start(thread)
+    _UntimedStrike(seconds, in_flight).start(thread)
 
 
 def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False) -> bool:
     """Whether ``frame`` is a handler's, or called by one."""
-    spared = _APART if even_in_store else (*_APART, _STORE)
+    spared = _SPARED if even_in_store else (*_SPARED, _STORE)
     while frame is not None and frame.f_back is not None:
         if is_importing(frame) or str(frame.f_globals.get("__name__")).startswith(spared):
             return False
@@ -316,14 +316,14 @@ def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False)
 
 
 class _Untimed(Limit):
-    """A limit that stays in force until its message is no longer in hand."""
+    """A limit that stays in force until its message is no longer in flight."""
 
-    def __init__(self, seconds: float, in_hand: Callable[[], bool]) -> None:
+    def __init__(self, seconds: float, in_flight: Callable[[], bool]) -> None:
         super().__init__(seconds, None)
-        self._in_hand = in_hand
+        self._in_flight = in_flight
 
     def has_ended(self) -> bool:
-        return not self._in_hand()
+        return not self._in_flight()
 
     def reaches(self, frame: FrameType | None) -> bool:
         return _may_be_interrupted(frame)

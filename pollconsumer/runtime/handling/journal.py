@@ -1,4 +1,4 @@
-"""The journal of a message in hand: which steps earlier attempts recorded, and what this one records."""
+"""The journal of a message in flight: which steps earlier attempts recorded, and what this one records."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Any
 
 from pollconsumer.core.errors import BadData, UsageError
+from pollconsumer.core.messages.continuation import Continuation, Packed, encoded, following_id
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import (
     MOST_BYTES,
@@ -23,7 +24,6 @@ from pollconsumer.core.messages.message_steps import (
     as_recorded,
     check_step_name,
 )
-from pollconsumer.core.messages.sequel import Packed, Sequel, encoded, following_id
 from pollconsumer.core.notation.timespan import YEAR, Span, parse_duration
 from pollconsumer.core.retry import Asleep
 from pollconsumer.runtime.handling.shield import Shield
@@ -101,7 +101,7 @@ class Journal:
         raise Asleep(until)
 
     def call(self, messages: Sequence[NewMessage], caller: tuple[str, str], timeout: Span | None) -> list[Packed]:
-        """The answers of ``messages``, once all are there. ``caller``: queue and id of the message in hand."""
+        """The answers of ``messages``, once all are there. ``caller``: queue and id of the message in flight."""
         ends_in = _milliseconds("timeout of context.call", LONGEST_WAIT if timeout is None else timeout)
         awaited, signals = self._awaited, list[str]()
         answers, waiting = list[Packed](), list[tuple[Step, str, NewMessage]]()
@@ -178,8 +178,8 @@ def _child(message: NewMessage, caller: tuple[str, str], signal: str, ending: st
     """``message`` as one that ``caller`` calls, which it answers by ``signal``. It gets the caller's id with an
     ``ending``."""
     queue, name = caller
-    sequel = encoded(Sequel(answers={"queue": queue, "id": name, "as": signal}))
-    return message._replace(id=following_id(name, ending), sequel=sequel)
+    continuation = encoded(Continuation(answers={"queue": queue, "id": name, "as": signal}))
+    return message._replace(id=following_id(name, ending), continuation=continuation)
 
 
 def _milliseconds(what: str, duration: Span) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InHand
+from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InFlight
 
 CUT = "[what came earlier is left out]\n"
 LOGGING = "logging"
@@ -56,7 +56,7 @@ class KeptLines:
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.tails: dict[InHand, Tail] = {}
+        self.tails: dict[InFlight, Tail] = {}
         self.begun: Callable[[], object] = bool
 
     def add(self, text: str, *, is_line: bool = False) -> None:
@@ -75,14 +75,14 @@ class KeptLines:
         if IN_SLOT.get() is not None and sys._getframe(2).f_globals.get("__name__") != LOGGING:  # noqa: SLF001  documented
             self.add(str.__str__(text))  # exactly text, and no class of the user's
 
-    def replace(self, message: InHand, text: str) -> None:
+    def replace(self, message: InFlight, text: str) -> None:
         """Have ``text`` in place of what ``message`` has logged and printed: it is handled in another process."""
         if message not in self.tails:
             self.tails[message] = Tail(self.most)
             self.begun()
         self.tails[message].replace(text)
 
-    def news(self, message: InHand) -> str | None:
+    def news(self, message: InFlight) -> str | None:
         """What ``message`` has logged and printed, if anything of it has come since this was last asked."""
         tail = self.tails.get(message)
         if tail is None or not tail.is_new:

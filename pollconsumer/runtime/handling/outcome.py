@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.json_values import explain
 from pollconsumer.core.messages.payloads import Malformed
-from pollconsumer.core.users_code import Exited, OddError, readable, text_of
+from pollconsumer.core.users_code import Exited, UnreadableError, readable, text_of
 from pollconsumer.runtime.handling.annotations import BadArguments
 
 _OURS = str(Path(__file__).parents[2] / "_")[:-1]
@@ -138,24 +138,24 @@ def trace(error: BaseException, verdict: BaseException | None = None) -> str:
     return text[-MAX_TRACE_CHARACTERS:].encode("utf-8", "backslashreplace").decode()
 
 
-def place(error: BaseException) -> str:
+def location(error: BaseException) -> str:
     """The last line of the user's code in the traceback of ``error``, as ``shop/tasks.py:14``; empty if none is there.
     The path begins below the directory of ``sys.path`` in which the file was found."""
-    told = getattr(error, "place", None)  # raised in another process
-    if isinstance(told, str):
-        return told
+    given = getattr(error, "location", None)  # raised in another process
+    if isinstance(given, str):
+        return given
     frames = user_frames(error)
     if not frames:
-        return place(error.__cause__) if error.__cause__ is not None else ""
+        return location(error.__cause__) if error.__cause__ is not None else ""
     file = frames[-1].tb_frame.f_code.co_filename
     found = [f"{os.path.abspath(each)}{os.sep}" for each in sys.path]  # noqa: PTH100  as imports do
     below = max((len(each) for each in found if file.startswith(each)), default=0)
     return f"{file[below:]}:{frames[-1].tb_lineno}"
 
 
-def described_with_place(error: BaseException, most: int) -> str:
-    """The text of ``error``, of ``most`` characters, and its `place`."""
-    at = place(error)
+def described_with_location(error: BaseException, most: int) -> str:
+    """The text of ``error``, of ``most`` characters, and its `location`."""
+    at = location(error)
     return f"{describe(error)[:most]} ({at})" if at else describe(error)[:most]
 
 
@@ -203,7 +203,7 @@ def signal_name(number: int) -> str:
 def describe(error: BaseException) -> str:
     """The text of ``error`` to store with the message. Lone surrogates are escaped, and zeros: a trace follows one."""
     text = text_of(error)
-    if not isinstance(error, Malformed | BadArguments | Exited | OddError):
+    if not isinstance(error, Malformed | BadArguments | Exited | UnreadableError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, BaseExceptionGroup):
         text = f"{text}: {'; '.join(map(describe, map(readable, error.exceptions[:MOST_OF_GROUP])))}"

@@ -9,13 +9,13 @@ from contextvars import ContextVar
 from threading import Lock
 from typing import NamedTuple, Protocol
 
-IN_SLOT: ContextVar[InHand | None] = ContextVar("in_slot", default=None)
+IN_SLOT: ContextVar[InFlight | None] = ContextVar("in_slot", default=None)
 """The message that this thread, or this task, handles."""
-SAID_BEFORE = 0.2
-_of_launch: SlotWaits | None = None
+ENDS_BEFORE = 0.2
+_launch_waits: SlotWaits | None = None
 
 
-class InHand(Protocol):
+class InFlight(Protocol):
     @property
     def name(self) -> str:
         """The message's id as text."""
@@ -29,59 +29,59 @@ class InHand(Protocol):
 
 class ServedQueues(NamedTuple):
     """What a launch serves, with ``slots`` slots, until ``latest()``, on the monotonic clock. ``shared``: by its
-    settings other launches serve the same queues. ``in_hand``: its messages whose handlers run in this process."""
+    settings other launches serve the same queues. ``in_flight``: its messages whose handlers run in this process."""
 
     launch: str
     queues: tuple[str, ...]
     slots: int
     latest: Callable[[], float]
     shared: bool
-    in_hand: Callable[[], Iterable[InHand]]
+    in_flight: Callable[[], Iterable[InFlight]]
 
 
 class SlotWaits:
-    """Which messages in hand wait for others."""
+    """Which messages in flight wait for others."""
 
     def __init__(self, serving: ServedQueues) -> None:
         self.serving = serving
-        self._waiting: Counter[InHand] = Counter()
+        self._waiting: Counter[InFlight] = Counter()
         self._lock = Lock()
 
-    def begin(self) -> InHand | None:
+    def begin(self) -> InFlight | None:
         """Begin a wait. Returns the message that waits; None if it is unknown which one calls."""
         waiting = IN_SLOT.get()
         if waiting is None:
-            in_hand = [*self.serving.in_hand()]
-            waiting = in_hand[0] if len(in_hand) == 1 else None
+            in_flight = [*self.serving.in_flight()]
+            waiting = in_flight[0] if len(in_flight) == 1 else None
         if waiting is not None:
             with self._lock:
                 self._waiting[waiting] += 1
         return waiting
 
-    def end(self, waiting: InHand | None) -> None:
+    def end(self, waiting: InFlight | None) -> None:
         with self._lock:
             if waiting is not None and waiting in self._waiting:
                 self._waiting[waiting] -= 1
                 self._waiting += Counter()  # drops counts of 0
 
-    def forget(self, waiting: InHand) -> None:
+    def forget(self, waiting: InFlight) -> None:
         """Forget the wait of ``waiting``, in whatever way its handler has ended."""
         with self._lock:
             self._waiting.pop(waiting, None)
 
     def seconds_left(self) -> float:
         """Seconds for which a wait may go on: its handler is to say why it ends, just before its limit."""
-        return self.serving.latest() - SAID_BEFORE - time.monotonic()
+        return self.serving.latest() - ENDS_BEFORE - time.monotonic()
 
-    def may_be_stuck(self, waiting: InHand | None, queue: str, awaited: str) -> bool:
+    def may_be_stuck(self, waiting: InFlight | None, queue: str, awaited: str) -> bool:
         """Whether no slot of this launch can handle the ``awaited`` message, which has not ended, of that queue."""
         if waiting is None or queue not in self.serving.queues or self.serving.shared:
             return False
-        if any(each.name == awaited for each in self.serving.in_hand()):
+        if any(each.name == awaited for each in self.serving.in_flight()):
             return waiting.name == awaited
         return len(self._waiting) >= self.serving.slots
 
-    def give_up(self, waiting: InHand | None, queue: str, awaited: str) -> bool:
+    def give_up(self, waiting: InFlight | None, queue: str, awaited: str) -> bool:
         """Whether `may_be_stuck` is still true. If it is, the wait ends: ``waiting`` is to fail, so that its slot can
         handle a message for which others wait."""
         with self._lock:
@@ -93,10 +93,10 @@ class SlotWaits:
 
 def serve_here(waits: SlotWaits | None) -> None:
     """Have this process handle messages for the launch of ``waits``."""
-    global _of_launch  # one for the process
-    _of_launch = waits
+    global _launch_waits  # one for the process
+    _launch_waits = waits
 
 
 def slot_waits() -> SlotWaits | None:
     """The waits of this process; None if it handles no messages."""
-    return _of_launch
+    return _launch_waits

@@ -1,4 +1,4 @@
-"""Memory that a launch shares with its heartbeat: what is in hand, how far the launch has come, what is to stop.
+"""Memory that a launch shares with its heartbeat: what is in flight, how far the launch has come, what is to stop.
 
 It can be read after the launch has died. The heartbeat writes until when the lease can be trusted, and what it learns
 from the store of stops and pauses. The launch writes the rest, which the heartbeat copies to the ledger with every
@@ -34,11 +34,11 @@ LOST, EMPTIED, ROLLED_BACK = -1.0, -2.0, -3.0
 back, and is refused for that."""
 _OF_PROCESSES = ("namespace", "births")
 _DESCRIBING = ("role", "queues", "host", "pid", "config", "handlers", *_OF_PROCESSES)
-Sighting = tuple[str, str, str, float, float]
-"""Handler, queue, id of a message in hand, when it was first seen, and when it must have ended, on the boot clock."""
+LongRunning = tuple[str, str, str, float, float]
+"""Handler, queue, id of a message in flight, when it was first seen, and when it must have ended, on the boot clock."""
 
 
-class MessageInHand(NamedTuple):
+class MessageInFlight(NamedTuple):
     """A message that is handled or not settled yet. ``ended``: its handler has. ``last``: its last attempt.
     ``began`` and ``ends_by``: when its handler began, and must have ended, on the monotonic clock."""
 
@@ -52,22 +52,22 @@ class MessageInHand(NamedTuple):
 
 
 class Flight:
-    """Messages that are in hand or unsettled: each has a place."""
+    """Messages that are in flight or unsettled: each has an entry."""
 
-    MOST, _PLACE, _FROM = 1024, 1024, 4096
-    _TIMES_AT = _FROM + MOST * _PLACE
+    MOST, _ENTRY, _FROM = 1024, 1024, 4096
+    _TIMES_AT = _FROM + MOST * _ENTRY
     _LAST = 2 * MOST
     """Where it stands among the times when the last handling ended."""
     SIZE = _TIMES_AT + (8 * (_LAST + 1) + 4095 & ~4095)
-    _FREE, _IN_HAND, _ENDED = range(3)
+    _FREE, _IN_FLIGHT, _ENDED = range(3)
     """States of a place, in the byte before its entry."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
-        self._places: dict[Reservation, int] = {}
+        self._entries: dict[Reservation, int] = {}
         self._ended: list[Reservation] = []
-        self.free = list(range(self._FROM, self._TIMES_AT, self._PLACE))[::-1]
-        """The places where more messages may be in hand or unsettled."""
+        self.free = list(range(self._FROM, self._TIMES_AT, self._ENTRY))[::-1]
+        """The entries that are free for more messages in flight or unsettled."""
         self._heads: dict[tuple[str, str, int, bool], bytes] = {}
         """Entries but for their ids, which follow: by handler, queue, length of the id, and whether it is the last."""
         self._times = memoryview(memory)[self._TIMES_AT : self._TIMES_AT + 8 * (self._LAST + 1)].cast("d")
@@ -77,7 +77,7 @@ class Flight:
         """Record that the handler of ``reservation`` begins, and until when it may go on, on the monotonic clock.
         Requires a free place."""
         message_id, memory, at = reservation.id, self._memory, self.free.pop()
-        times, number = self._times, (at - self._FROM) // self._PLACE
+        times, number = self._times, (at - self._FROM) // self._ENTRY
         times[2 * number], times[2 * number + 1] = began, ends_by
         of = reservation.handler, reservation.queue, len(message_id), last
         head = self._heads.get(of)
@@ -86,19 +86,19 @@ class Flight:
             head = _HEAD.pack(last, len(handler), len(queue), min(len(message_id), LONGEST)) + handler + queue
             self._heads[of] = head
         text = head + message_id[:LONGEST]
-        self._places[reservation] = at
+        self._entries[reservation] = at
         memory[at + 1 : at + 1 + len(text)] = text
-        memory[at] = self._IN_HAND
+        memory[at] = self._IN_FLIGHT
 
     def extend(self, reservation: Reservation, ends_by: float) -> None:
         """Record anew until when a handler may go on: its timeout begins now."""
-        if (at := self._places.get(reservation)) is not None:
-            self._times[2 * ((at - self._FROM) // self._PLACE) + 1] = ends_by
+        if (at := self._entries.get(reservation)) is not None:
+            self._times[2 * ((at - self._FROM) // self._ENTRY) + 1] = ends_by
 
     def end(self, reservation: Reservation, ended: float = 0.0) -> None:
         """Record that its handler has ended, and when: a later death of the process is not charged to the message."""
         self._times[self._LAST] = ended
-        self._memory[self._places[reservation]] = self._ENDED
+        self._memory[self._entries[reservation]] = self._ENDED
         self._ended.append(reservation)
 
     def last_ended(self) -> float:
@@ -109,10 +109,10 @@ class Flight:
         """The last instant at which a message that is handled must have ended, or has ended; read from the shared
         memory, in any process. With ``before``, of handlings that go on, and began before that and before ``since``."""
         times, found = self._times, [] if before is not None else [self.last_ended()]
-        states = self._memory[self._FROM : self._TIMES_AT : self._PLACE]
+        states = self._memory[self._FROM : self._TIMES_AT : self._ENTRY]
         for number, state in enumerate(states.rstrip(b"\0")):
             began, ends_by = times[2 * number], times[2 * number + 1]
-            if state == self._IN_HAND and (before is None or began < min(before, since)):
+            if state == self._IN_FLIGHT and (before is None or began < min(before, since)):
                 found.append(ends_by)
         return max(found, default=0.0)
 
@@ -121,44 +121,44 @@ class Flight:
         times = self._times
         return [
             each
-            for each, at in [*self._places.items()]
-            if self._memory[at] == self._IN_HAND and 0.0 < times[2 * ((at - self._FROM) // self._PLACE) + 1] <= now
+            for each, at in [*self._entries.items()]
+            if self._memory[at] == self._IN_FLIGHT and 0.0 < times[2 * ((at - self._FROM) // self._ENTRY) + 1] <= now
         ]
 
     def leave(self, reservation: Reservation) -> None:
-        at = self._places.pop(reservation)
+        at = self._entries.pop(reservation)
         self._memory[at] = self._FREE
         self.free.append(at)
 
     def settled(self) -> None:
         """Forget messages that have ended: they are settled."""
-        memory, places, free = self._memory, self._places, self.free
+        memory, entries, free = self._memory, self._entries, self.free
         for reservation in self._ended:  # `leave`, for many
-            at = places.pop(reservation)
+            at = entries.pop(reservation)
             memory[at] = self._FREE
             free.append(at)
         self._ended.clear()
 
-    def in_hand(self) -> list[Reservation]:
+    def in_flight(self) -> list[Reservation]:
         """Messages whose handler has not ended, in this process. May be called in any thread."""
-        return [each for each, at in [*self._places.items()] if self._memory[at] == self._IN_HAND]
+        return [each for each, at in [*self._entries.items()] if self._memory[at] == self._IN_FLIGHT]
 
     def ids(self, queue: str) -> set[bytes]:
-        """The ids of messages of ``queue`` that are in hand or unsettled, in this process."""
-        return {reservation.id for reservation in self._places if reservation.queue == queue}
+        """The ids of messages of ``queue`` that are in flight or unsettled, in this process."""
+        return {reservation.id for reservation in self._entries if reservation.queue == queue}
 
     def the_one(self) -> Reservation | None:
-        """The message in hand in this process, if it is the only one. May be called in any thread."""
-        in_hand = self.in_hand()
-        return in_hand[0] if len(in_hand) == 1 else None
+        """The message in flight in this process, if it is the only one. May be called in any thread."""
+        in_flight = self.in_flight()
+        return in_flight[0] if len(in_flight) == 1 else None
 
-    def left_behind(self) -> list[MessageInHand]:
-        """Messages that are in hand or unsettled, read from the shared memory, in any process."""
-        held, states = [], self._memory[self._FROM : self._TIMES_AT : self._PLACE]
+    def left_behind(self) -> list[MessageInFlight]:
+        """Messages that are in flight or unsettled, read from the shared memory, in any process."""
+        held, states = [], self._memory[self._FROM : self._TIMES_AT : self._ENTRY]
         for number, state in enumerate(states.rstrip(b"\0") and states):
             if state == self._FREE:
                 continue
-            at, ended, parts = self._FROM + number * self._PLACE + 1, state == self._ENDED, []
+            at, ended, parts = self._FROM + number * self._ENTRY + 1, state == self._ENDED, []
             last, *lengths = _HEAD.unpack_from(self._memory, at)
             at += _HEAD.size
             for length in lengths:
@@ -166,13 +166,13 @@ class Flight:
                 at += length
             handler, queue = (name.decode("utf-8", "replace") for name in parts[:2])
             times = (0.0, 0.0) if ended else (self._times[2 * number], self._times[2 * number + 1])
-            held.append(MessageInHand(queue, parts[2], handler, ended, bool(last), *times))
+            held.append(MessageInFlight(queue, parts[2], handler, ended, bool(last), *times))
         return held
 
 
 class Stops:
-    MOST, _PLACE, _FROM = 256, 1024, 8
-    SIZE = _FROM + MOST * _PLACE
+    MOST, _ENTRY, _FROM = 256, 1024, 8
+    SIZE = _FROM + MOST * _ENTRY
     """Bytes for the number of requests so far, and for the last ones of them."""
 
     def __init__(self, memory: mmap.mmap, at: int) -> None:
@@ -183,7 +183,7 @@ class Stops:
         self._handlers: Mapping[bytes, str] = {}
         """The own names of the launch's handlers, by each name: other pauses do not concern it."""
         self.paused = frozenset[str]()
-        """Own names of the handlers that a person has paused, as `standing` last found."""
+        """Own names of the handlers that a person has paused, as `pending` last found."""
         self.called: Callable[[], None] = lambda: None
         """Answers the signal that the heartbeat sends after a request, in a signal handler of the main thread."""
         self._lock = RLock()  # a signal handler may look while its thread does
@@ -193,7 +193,7 @@ class Stops:
         for number, (queue, message_id) in enumerate(requests, self._count[0]):
             texts = queue.encode()[:LONGEST], message_id[:LONGEST]
             entry = _LENGTHS.pack(*map(len, texts)) + b"".join(texts)
-            at = self._place(number)
+            at = self._entry_at(number)
             self._memory[at : at + len(entry)] = entry
         self._count[0] += len(requests)
 
@@ -212,14 +212,14 @@ class Stops:
 
     def asked(self, reservation: Reservation) -> bool:
         """Whether this message is to stop."""
-        return self.any() and (reservation.queue, reservation.id) in self.standing()
+        return self.any() and (reservation.queue, reservation.id) in self.pending()
 
-    def standing(self) -> set[tuple[str, bytes]]:
+    def pending(self) -> set[tuple[str, bytes]]:
         """Queue and id of each message that is to stop."""
         with self._lock:
             count, paused = self._count[0], set(self.paused)
             for number in range(max(self._seen, count - self.MOST), count):
-                at = self._place(number)
+                at = self._entry_at(number)
                 queue, message_id = _LENGTHS.unpack_from(self._memory, at)
                 begin = at + _LENGTHS.size
                 ends = begin + queue, begin + queue + message_id
@@ -234,12 +234,12 @@ class Stops:
             return set(self._asked)
 
     def forget(self, queue: str, message_id: bytes) -> None:
-        """Drop a request: its message is not in hand, or no longer."""
+        """Drop a request: its message is not in flight, or no longer."""
         with self._lock:
             self._asked.discard((queue, message_id))
 
-    def _place(self, number: int) -> int:
-        return self._at + self._FROM + number % self.MOST * self._PLACE
+    def _entry_at(self, number: int) -> int:
+        return self._at + self._FROM + number % self.MOST * self._ENTRY
 
 
 class Counts(NamedTuple):
@@ -301,13 +301,13 @@ class LaunchProgress:
         claim: Claim | None,
         now: float,
         leaving: float | None = None,
-        in_hand: Sequence[Sighting] = (),
+        in_flight: Sequence[LongRunning] = (),
         *,
         beyond: bool = False,
     ) -> str:
         """The ledger's entry as of ``now``, on the boot clock; of a launch that waits, without a claim. ``leaving``:
-        seconds from its end until its process was about to exit. ``in_hand``: messages that take long. ``beyond``: the
-        launch's window is over."""
+        seconds from its end until its process was about to exit. ``in_flight``: messages that take long. ``beyond``:
+        the launch's window is over."""
         counts, (reason, exit_code) = self.counts(), self.ended()
         entry: dict[str, Any] = {name: value for name, value in self.facts.items() if name not in _OF_PROCESSES}
         entry |= {
@@ -332,13 +332,13 @@ class LaunchProgress:
         entry |= {
             "fence": int(claim.fence),
             "slot": claim.slot,
-            "lineage": claim.lineage,
+            "lineage": claim.lease_name,
             "started_ms": claim.at - int(self.waited * 1000),
             "acquired_ms": claim.at,
             "ended_ms": at(now),
         }
-        if in_hand:
-            shown = [(handler, queue, name, at(began), at(until)) for handler, queue, name, began, until in in_hand]
+        if in_flight:
+            shown = [(handler, queue, name, at(began), at(until)) for handler, queue, name, began, until in in_flight]
             entry["in_hand"] = [(queue, name, began) for _, queue, name, began, _ in shown]
             if beyond:
                 entry["working_on"] = shown

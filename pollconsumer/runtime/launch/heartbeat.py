@@ -4,11 +4,10 @@ It is not a thread, because a handler may hold the GIL: a regular expression tha
 renewing for 4.9 s. It is forked before the launch has a connection or a second thread, the only moment at which a fork
 is safe, and costs a millisecond instead of another interpreter.
 
-Between renewals it listens for requests to stop what the launch has in hand, and for pauses of the launch's handlers. A
-blocking read waits for a marker of the launch's fence, on a connection of its own: an idle launch costs the store one
+Between renewals it listens for requests to stop what the launch has in flight, and for pauses of the launch's handlers.
+A blocking read waits for a marker of the launch's fence, on a connection of its own: an idle launch costs the store one
 command for each renewal. The launch is told through shared memory, and woken by a signal, since its only thread may be
-the handler's.
-"""
+the handler's."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from typing import Protocol
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable, shown
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
-from pollconsumer.runtime.launch.board import EMPTIED, LOST, ROLLED_BACK, Flight, LaunchProgress, Sighting
+from pollconsumer.runtime.launch.board import EMPTIED, LOST, ROLLED_BACK, Flight, LaunchProgress, LongRunning
 from pollconsumer.runtime.launch.launch_end import LaunchEnd, while_what
 from pollconsumer.runtime.system import standard_error
 from pollconsumer.runtime.system.own_threads import start_thread
@@ -51,7 +50,7 @@ STUBBORN_AFTER = 15.0
 """Seconds after a request, by which every message that can be stopped has been."""
 STILL_RUNNING_EVERY = 60.0
 """Seconds. Azure kills a WebJob that neither prints nor computes for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
-TELL_WITHIN = 0.2
+REPORT_LINE_WITHIN = 0.2
 """Seconds for which a line, and the renewal after it, waits for a reader."""
 RETRY_EVERY = 1.0
 """Seconds between retries while the server does not answer."""
@@ -60,11 +59,11 @@ WITHOUT_WATCHDOG_AFTER = 1.0
 RELEASE_BUDGET = 2.0
 """Seconds for releasing the lease of a launch that died at its hard end."""
 LOOK_EVERY = 0.4
-"""Seconds: a message that is in hand at two looks is told of within a second of its beginning."""
-MOST_TOLD = 256
+"""Seconds: a message that is in flight at two looks is told of within a second of its beginning."""
+MOST_REPORTED = 256
 """How many messages are told of, at most: as many as a launch may have slots."""
 GONE = "the heartbeat process is gone; the next launch goes on"
-Tell = Callable[[str], None]
+ReportLine = Callable[[str], None]
 OpenStore = Callable[[], "tuple[Leases, RedisStore, Wire]"]
 """Opens the store in the heartbeat's process. The last connection is for commands that block."""
 
@@ -72,9 +71,9 @@ OpenStore = Callable[[], "tuple[Leases, RedisStore, Wire]"]
 class StopListener:
     def __init__(
         self, pid: int, progress: LaunchProgress, wire: Wire, keys: Keys, fence: str, queues: Sequence[str],
-        tell: Callable[[str], None],
+        report_line: Callable[[str], None],
     ) -> None:  # fmt: skip
-        self._pid, self._progress, self._wire, self._tell = pid, progress, wire, tell
+        self._pid, self._progress, self._wire, self._report_line = pid, progress, wire, report_line
         wire.patience = lambda: Budget(ANSWER_WITHIN)
         self._markers = [f"{keys.queue(queue, 'stop_marker')}:{fence}" for queue in queues]
         self._requests = {queue: keys.queue(queue, "stops") for queue in queues}
@@ -138,7 +137,9 @@ class StopListener:
             if (held.queue, held.id) in overdue and not held.ended:
                 name = f"{shown(held.id.decode('utf-8', 'replace'))} ({held.handler})"
                 why = "its code blocks in a thread, or swallows the interruption"
-                self._tell(f"warning: not stopped: {printable(name)}, {STUBBORN_AFTER:g}s after it was asked to: {why}")
+                self._report_line(
+                    f"warning: not stopped: {printable(name)}, {STUBBORN_AFTER:g}s after it was asked to: {why}"
+                )
         for each in overdue:
             self._asked[each] = float("inf")
 
@@ -237,8 +238,8 @@ class ForkedHeartbeat:
                 os.waitpid(self.pid, 0)
 
 
-class Sightings:
-    """What a heartbeat sees of the messages in its launch's hand: those that take long are told to the store.
+class LongRunningWatch:
+    """What a heartbeat sees of the messages in flight in its launch: those that take long are told to the store.
 
     The launch itself writes when a handler began with its end: a write for each beginning would cost brief messages
     more than they take.
@@ -248,33 +249,33 @@ class Sightings:
         """``stop_before``: the end of the launch's window, on the monotonic clock."""
         self._flight, self._stop_before = flight, stop_before
         self._since: dict[tuple[str, bytes], float] = {}
-        """Since when each message has been in hand, on the boot clock, as of the last look."""
-        self._told: set[tuple[str, bytes]] = set()
-        self.standing: list[Sighting] = []
-        """The messages that were in hand at the last two looks."""
+        """Since when each message has been in flight, on the boot clock, as of the last look."""
+        self._reported: set[tuple[str, bytes]] = set()
+        self.long_running: list[LongRunning] = []
+        """The messages that were in flight at the last two looks."""
         self.beyond = False
         """Whether the window was over at the last look."""
         self._late: set[tuple[str, bytes]] = set()
         """Messages whose launch was called at their limits."""
 
     def look(self, now: float, monotonic: float) -> bool:
-        """Look again; ``now`` on the boot clock. Returns whether a message was in hand at the look before, and was not
-        told of yet, or only before the window was over."""
-        in_hand = {(each.queue, each.id): each for each in self._flight.left_behind() if not each.ended}
-        self._since = {each: self._since.get(each, now) for each in in_hand}
-        standing = {each: since for each, since in self._since.items() if since < now}
-        self.standing = [
-            (each.handler, each.queue, id_text(each.id), standing[key], now + each.ends_by - monotonic)
-            for key, each in in_hand.items()
-            if key in standing
-        ][:MOST_TOLD]
+        """Look again; ``now`` on the boot clock. Returns whether a message was in flight at the look before, and was
+        not told of yet, or only before the window was over."""
+        in_flight = {(each.queue, each.id): each for each in self._flight.left_behind() if not each.ended}
+        self._since = {each: self._since.get(each, now) for each in in_flight}
+        long_running = {each: since for each, since in self._since.items() if since < now}
+        self.long_running = [
+            (each.handler, each.queue, id_text(each.id), long_running[key], now + each.ends_by - monotonic)
+            for key, each in in_flight.items()
+            if key in long_running
+        ][:MOST_REPORTED]
         beyond, before = monotonic > self._stop_before, self.beyond
-        unreported = standing.keys() - (self._told if beyond == before else ())
-        self._told, self.beyond = {*standing}, beyond
+        unreported = long_running.keys() - (self._reported if beyond == before else ())
+        self._reported, self.beyond = {*long_running}, beyond
         return bool(unreported)
 
     def any_overdue(self, now: float) -> bool:
-        """Whether the limit of a message in hand has passed since the last call; ``now`` on the monotonic clock."""
+        """Whether the limit of a message in flight has passed since the last call; ``now`` on the monotonic clock."""
         late = {(each.queue, each.id) for each in self._flight.left_behind() if 0.0 < each.ends_by <= now}
         new, self._late = late - self._late, late
         return bool(new)
@@ -302,22 +303,22 @@ def keep(
     claim: Claim,
     end: LaunchEnd,
     clocks: Clocks,
-    tell: Tell,
+    report_line: ReportLine,
 ) -> None:
     """Renew until the launch has ended, which may be a while after it has lost its lease."""
     queues, pause, lost = progress.facts["queues"], 0.0, False
-    sightings = Sightings(progress.flight, end.stop_before)
-    while not _ends_within(launch, pause, sightings, end, clocks):
+    watch = LongRunningWatch(progress.flight, end.stop_before)
+    while not _ends_within(launch, pause, watch, end, clocks):
         asked, pause = clocks.boot_time(), RETRY_EVERY
         # A suspended launch must lose its lease as a frozen machine would. A process that exists beyond the hard end is
         # another program, by which a handler has replaced the launch (exec).
         if lost or launch.is_suspended() or clocks.monotonic() > end.hard_end() + RELEASE_BUDGET:
             continue
-        entry = progress.entry(claim, asked, in_hand=sightings.standing, beyond=sightings.beyond)
+        entry = progress.entry(claim, asked, in_flight=watch.long_running, beyond=watch.beyond)
         with suppress(PollConsumerError):
             held = leases.renew(claim, entry)
             if leases.rollback is not None and held is not None:
-                tell(f"warning: {went_back(*leases.rollback)}")
+                report_line(f"warning: {went_back(*leases.rollback)}")
                 lost = leases.refuse_rollback
             if lost:
                 progress.trust_until(ROLLED_BACK)
@@ -325,35 +326,35 @@ def keep(
                 progress.trust_until(asked + TRUSTED_FOR)
                 pause = RENEW_EVERY
                 if queues and clocks.monotonic() >= end.stop_before:
-                    leases.prolong_presence(queues)
+                    leases.extend_serving_markers(queues)
             else:
                 progress.trust_until(EMPTIED if held is None else LOST)
                 lost = True
 
 
-def _ends_within(launch: Watched, seconds: float, sightings: Sightings, end: LaunchEnd, clocks: Clocks) -> bool:
-    """Wait as `Watched.ends_within` does; return early, too, once a message has been in hand for a while: the store is
-    to be told. Meanwhile see to it that limits are kept: the launch may hold the GIL."""
+def _ends_within(launch: Watched, seconds: float, watch: LongRunningWatch, end: LaunchEnd, clocks: Clocks) -> bool:
+    """Wait as `Watched.ends_within` does; return early, too, once a message has been in flight for a while: the store
+    is to be told. Meanwhile see to it that limits are kept: the launch may hold the GIL."""
     until = clocks.monotonic() + seconds
     while True:
         if launch.ends_within(max(0.0, min(until - clocks.monotonic(), LOOK_EVERY))):
             return True
-        if sightings.any_overdue(clocks.monotonic()):
+        if watch.any_overdue(clocks.monotonic()):
             launch.call()
         if clocks.monotonic() > end.hard_end() + WITHOUT_WATCHDOG_AFTER and not launch.is_suspended():
             launch.kill()
-        if sightings.look(clocks.boot_time(), clocks.monotonic()) or clocks.monotonic() >= until:
+        if watch.look(clocks.boot_time(), clocks.monotonic()) or clocks.monotonic() >= until:
             return False
 
 
-def give_back(
+def requeue_all(
     progress: LaunchProgress,
     leases: Leases,
     store: RedisStore,
     claim: Claim,
     end: LaunchEnd,
     clocks: Clocks,
-    tell: Tell,
+    report_line: ReportLine,
     leave_output: Callable[[], None] = lambda: None,
 ) -> None:
     """The launch died. Release its reservations and its lease, and close its ledger entry, even if it has lost the
@@ -362,7 +363,7 @@ def give_back(
     if progress.ended()[0] is None:
         struck = clocks.monotonic() >= end.hard_end()
         died = f"launch died: {while_what(progress.flight.left_behind())}"
-        tell(f"error: {end.what_resisted(clocks.monotonic()) if struck else died}; the next launch goes on")
+        report_line(f"error: {end.what_resisted(clocks.monotonic()) if struck else died}; the next launch goes on")
         # The C watchdog cannot record that it struck; the time shows it.
         progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
     resisted = end.resisted(clocks.monotonic()) if progress.ended()[0] is StopReason.WATCHDOG else {}
@@ -370,7 +371,7 @@ def give_back(
     until = max(end.hard_end(), clocks.monotonic() + RELEASE_BUDGET)
     while clocks.monotonic() < until:
         try:
-            _give_up(progress, store, claim, tell, resisted)
+            _requeue(progress, store, claim, report_line, resisted)
             leases.release(claim, entry)
             return
         except StoreUnreachable:
@@ -380,29 +381,33 @@ def give_back(
             return
 
 
-def _give_up(
-    progress: LaunchProgress, store: RedisStore, claim: Claim, tell: Tell, resisted: Mapping[tuple[str, bytes], str]
+def _requeue(
+    progress: LaunchProgress,
+    store: RedisStore,
+    claim: Claim,
+    report_line: ReportLine,
+    resisted: Mapping[tuple[str, bytes], str],
 ) -> None:
-    """Release what a dead launch had reserved. Messages in hand are charged an attempt and a death; those that had
+    """Release what a dead launch had reserved. Messages in flight are charged an attempt and a death; those that had
     ended but were not settled, an attempt; those that were merely reserved, neither. ``resisted``: what is said of
     messages for which the launch was ended."""
 
     def print_death(dead_letter: DeadLetter) -> None:
         message, problem = dead_letter
         what = f"{shown(message.name)} ({message.handler}), attempt {message.attempt}: {problem}"
-        tell(f"warning: dead letter: {printable(what)}")
+        report_line(f"warning: dead letter: {printable(what)}")
 
     queues, left_behind = progress.facts["queues"], progress.flight.left_behind()
     lost = store.lost(queues)  # the next launch recovers these
     for queue in [each for each in queues if each not in lost]:
         here = [message for message in left_behind if message.queue == queue]
-        in_hand = [message.id for message in here if not message.ended and not message.last]
+        in_flight = [message.id for message in here if not message.ended and not message.last]
         ended = [message.id for message in here if message.ended and not message.last]
         spent = [message.id for message in here if message.last]
         # Another launch recovers the queue, or this one had skipped it or not announced itself there yet.
         with suppress(LeaseLost, StoreRefused):
             known = {name: why for (of, name), why in resisted.items() if of == queue}
-            store.give_up(claim, queue, in_hand, ended, spent, on_dead_letter=print_death, known=known)
+            store.requeue(claim, queue, in_flight, ended, spent, on_dead_letter=print_death, known=known)
 
 
 def _beat(
@@ -418,7 +423,7 @@ def _beat(
     if "WEBJOBS_RUN_ID" in os.environ:
         # Not by the launch, whose handlers may hold the GIL; by a thread, as whoever reads the output may be slow.
         with suppress(RuntimeError):
-            start_thread("output", _tell_that_it_runs)
+            start_thread("output", _report_that_it_runs)
     orders, inlet = pipe
     # Processes that modules or handlers fork keep the pipe open, and they may close it: so the launch itself is watched
     # by pidfd, if the system has them.
@@ -436,20 +441,20 @@ def _beat(
         order += part
     if not order and progress.ended()[0] is None and _leaves(parent):
         _pass_on()
-        tell("error: launch died: before it had the lease, while importing modules or waiting")
+        report_line("error: launch died: before it had the lease, while importing modules or waiting")
     if order:
-        held, progress.facts, progress.waited, progress.since, *of_end = json.loads(order)
-        claim, end = Claim(*held), LaunchEnd(progress.flight, *of_end)
+        held, progress.facts, progress.waited, progress.since, *end_fields = json.loads(order)
+        claim, end = Claim(*held), LaunchEnd(progress.flight, *end_fields)
         leases, store, wire = open_store()
-        listening = StopListener(parent, progress, wire, store.keys, claim.fence, progress.facts["queues"], tell)
-        keep(Parent(parent, ends, listening), progress, leases, claim, end, SYSTEM_CLOCKS, tell)
+        listening = StopListener(parent, progress, wire, store.keys, claim.fence, progress.facts["queues"], report_line)
+        keep(Parent(parent, ends, listening), progress, leases, claim, end, SYSTEM_CLOCKS, report_line)
         _pass_on()
         try:
             if on_launch_death is not None:
                 on_launch_death(parent)
         finally:
             if progress.trusted_until() != EMPTIED:
-                give_back(progress, leases, store, claim, end, SYSTEM_CLOCKS, tell, standard_error.leave)
+                requeue_all(progress, leases, store, claim, end, SYSTEM_CLOCKS, report_line, standard_error.leave)
 
 
 def _leaves(parent: int) -> bool:
@@ -462,19 +467,19 @@ def _leaves(parent: int) -> bool:
     return True
 
 
-def _tell_that_it_runs() -> None:
+def _report_that_it_runs() -> None:
     seconds = 0.0
     while True:
         time.sleep(STILL_RUNNING_EVERY)
         seconds += STILL_RUNNING_EVERY
-        tell(f"info: still running after {seconds:g}s", output=1)
+        report_line(f"info: still running after {seconds:g}s", output=1)
 
 
-def tell(line: str, output: int | None = None) -> None:
+def report_line(line: str, output: int | None = None) -> None:
     with suppress(OSError):
-        standard_error.write(f"pollconsumer: {line}\n".encode(), output, TELL_WITHIN)
+        standard_error.write(f"pollconsumer: {line}\n".encode(), output, REPORT_LINE_WITHIN)
 
 
 def _pass_on() -> None:
     with suppress(OSError):
-        standard_error.pass_on(TELL_WITHIN)
+        standard_error.pass_on(REPORT_LINE_WITHIN)

@@ -39,11 +39,11 @@ class Host(Clocks, Protocol):
     def chance(self) -> float:
         """A random number in [0, 1)."""
 
-    def place(self, heartbeat_pid: int) -> dict[str, Any]:
+    def processes(self, heartbeat_pid: int) -> dict[str, Any]:
         """Where the launch and its heartbeat run: host, pid, and the namespace and births of both processes."""
 
     def all_gone(self, namespace: str, births: Mapping[str, str]) -> bool:
-        """Whether the processes of a `place` are known to have ended."""
+        """Whether the processes of a `processes` are known to have ended."""
 
     def leave_by(self, instant: float) -> None:
         """Have this process exit, once it has nothing more to do, before ``instant`` on the monotonic clock."""
@@ -84,7 +84,7 @@ class ThisProcess(SystemClocks):
     at_exit = staticmethod(at_the_end)
     expect_exit = staticmethod(expect_exit)
 
-    def place(self, heartbeat_pid: int) -> dict[str, Any]:
+    def processes(self, heartbeat_pid: int) -> dict[str, Any]:
         births = {str(pid): birth(pid) or "" for pid in (os.getpid(), heartbeat_pid)}
         return {"host": socket.gethostname(), "pid": os.getpid(), "namespace": namespace(), "births": births}
 

@@ -17,6 +17,7 @@ from pollconsumer.core import json_values
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.durations import HANDLER_LIMIT
 from pollconsumer.core.errors import LeaseLost, StoreRefused, StoreUnreachable
+from pollconsumer.core.events.events import Event, LaunchBegan, LaunchEnded, LaunchWaits, NamespaceShared, PingFailed
 from pollconsumer.core.launcher.detection import UNKNOWN, Found
 from pollconsumer.core.launcher.past import (
     FLOOR_OF_DROP,
@@ -26,7 +27,6 @@ from pollconsumer.core.launcher.past import (
     observed,
     past_launches,
 )
-from pollconsumer.core.news.events import Event, LaunchBegan, LaunchEnded, LaunchWaits, NamespaceShared, PingFailed
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop, tick_from
 from pollconsumer.runtime.launch.board import EMPTIED, ROLLED_BACK, LaunchProgress
@@ -39,7 +39,7 @@ from pollconsumer.runtime.system.watchdog import EXIT_CODE, EXIT_WITHIN
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import RESTORE
 from pollconsumer.store.client.wire import Wire
-from pollconsumer.store.leases import TRUSTED_FOR, TTL, Group, Leases, LeasesOfOthers, TurnedAway
+from pollconsumer.store.leases import TRUSTED_FOR, TTL, Group, HeldLeases, Leases, TurnedAway
 from pollconsumer.store.queues.redis_store import RedisStore, ServerClock
 from pollconsumer.store.records.reservations import Claim
 
@@ -224,7 +224,7 @@ class Launch:
             "launch_id": self.id,
             "role": group.role,
             "queues": group.queues,
-            **self._host.place(heartbeat_pid),
+            **self._host.processes(heartbeat_pid),
             "launch_offset_seconds": None if self._offset is None else round(self._offset, 3),
             "next_tick_seconds": None if self._next_tick is None else round(self._next_tick, 3),
             "observed": None,
@@ -235,7 +235,7 @@ class Launch:
             "handlers": group.handlers,
         }
 
-    def _await_holders(self, group: Group, others: LeasesOfOthers, asked: float, *, came: bool) -> bool:
+    def _await_holders(self, group: Group, others: HeldLeases, asked: float, *, came: bool) -> bool:
         """Wait until it may help to ask again, after ``asked`` on the boot clock. ``came``: for the first time. False
         if the launch does not wait any longer."""
         self._first_seen = {sign: self._first_seen.get(sign, asked) for sign in others.signs}
@@ -254,8 +254,10 @@ class Launch:
         if self._gone or self.plan.if_free:
             return bool(self._gone)
         if came:
-            places = [f"pid {each.get('pid', '?')} on {each.get('host', '?')}" for each in map(_read, others.holders)]
-            self.emit(LaunchWaits(group.role, tuple(places), left))
+            locations = [
+                f"pid {each.get('pid', '?')} on {each.get('host', '?')}" for each in map(_read, others.holders)
+            ]
+            self.emit(LaunchWaits(group.role, tuple(locations), left))
         if self.plan.handoff.on_call and self._called != (newest := others.newest_fence()):
             self.leases.call_for_hand_over(group, newest, left)
             self._called = newest
@@ -337,7 +339,7 @@ class Launch:
             self._opener.rollback.note(self.store.wire)
             self._host.at_exit(partial(self._note_exit, ended))
         self._host.leave_by(self.exit_by())
-        self._tell_end(self.claim.role, reason, progress.ran(ended), code)
+        self._report_end(self.claim.role, reason, progress.ran(ended), code)
 
     def leave(self, role: str) -> None:
         """Tell that the launch ends without the lease: `StopReason.LEASE_HELD`."""
@@ -346,9 +348,9 @@ class Launch:
             self._pinger = None
         elif self._pinger is not None:
             self._pinger.begin()
-        self._tell_end(role, StopReason.LEASE_HELD, ran, 0)
+        self._report_end(role, StopReason.LEASE_HELD, ran, 0)
 
-    def _tell_end(self, role: str, reason: StopReason, ran: float, code: int) -> None:
+    def _report_end(self, role: str, reason: StopReason, ran: float, code: int) -> None:
         """Tell the monitor how the launch ended, whose answer is awaited before the exit; and the log."""
         end = LaunchEnded(role, reason, ran, *self.progress.counts()[:4], run_id=self.plan.run_id)
         if (pinger := self._pinger) is not None:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 from pollconsumer.core.errors import shown
-from pollconsumer.core.news.events import Event, StoreAwaited
+from pollconsumer.core.events.events import Event, StoreAwaited
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.retry import HandlerTimeout
-from pollconsumer.runtime.launch.board import Flight, MessageInHand
+from pollconsumer.runtime.launch.board import Flight, MessageInFlight
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Clocks, Patience, answer_within
 
 MOST_NAMED = 3
@@ -90,18 +90,18 @@ class LaunchEnd:
     def what_resisted(self, now: float) -> str:
         """Why a process is ended by force, for a line about it: the message that did not stop, and the remedy."""
         doing = while_what(self.flight.left_behind())
-        of_window = f"watchdog: launch killed, it ran longer than its window and grace, {doing}"
-        return next(iter(self.resisted(now).values()), of_window)
+        window_line = f"watchdog: launch killed, it ran longer than its window and grace, {doing}"
+        return next(iter(self.resisted(now).values()), window_line)
 
     def resisted(self, now: float) -> dict[tuple[str, bytes], str]:
         """What is said of each message, by queue and id, that has not stopped at its limit."""
-        said, within = dict[tuple[str, bytes], str](), format_duration(self.grace)
+        lines, within = dict[tuple[str, bytes], str](), format_duration(self.grace)
         for each in self.flight.left_behind():
             if 0.0 < each.ends_by <= now:
                 limit = format_duration(round(each.ends_by - each.began, 1))
                 what = f"{each.handler} did not stop within {within} after its limit of {limit} (message {_name(each)})"
-                said[each.queue, each.id] = printable(f"{KILLED}{what}; {REMEDY}")
-        return said
+                lines[each.queue, each.id] = printable(f"{KILLED}{what}; {REMEDY}")
+        return lines
 
     def lasts_until(self, now: float, called: float = inf) -> float:
         """The instant until which other slots may begin messages beyond the window's end: the last limit of the
@@ -111,16 +111,16 @@ class LaunchEnd:
         return 0.0 if self._bounded else self.flight.ends_by(before=closes, since=now - self.grace)
 
 
-def while_what(left_behind: list[MessageInHand]) -> str:
-    """What a launch that is ending by force has in hand, for a line about it."""
-    in_hand = [message for message in left_behind if not message.ended]
-    shown_ids = [f"{_name(message)} ({message.handler})" for message in in_hand[:MOST_NAMED]]
-    if len(in_hand) > MOST_NAMED:
-        shown_ids.append(f"{len(in_hand) - MOST_NAMED} more")
-    return printable(f"while handling {', '.join(shown_ids)}") if in_hand else "with no message in flight"
+def while_what(left_behind: list[MessageInFlight]) -> str:
+    """What a launch that is ending by force has in flight, for a line about it."""
+    in_flight = [message for message in left_behind if not message.ended]
+    shown_ids = [f"{_name(message)} ({message.handler})" for message in in_flight[:MOST_NAMED]]
+    if len(in_flight) > MOST_NAMED:
+        shown_ids.append(f"{len(in_flight) - MOST_NAMED} more")
+    return printable(f"while handling {', '.join(shown_ids)}") if in_flight else "with no message in flight"
 
 
-def _name(message: MessageInHand) -> str:
+def _name(message: MessageInFlight) -> str:
     return shown(message.id.decode("utf-8", "replace"))
 
 
@@ -141,7 +141,7 @@ class WindowPatience(Patience):
         self._end_budget, self._last = min(END_BUDGET, end.grace / 3), end.grace - min(FOR_EXIT, end.grace / 5)
         self._until: float | None = None
         self._first_pause: float | None = None
-        self._emit, self._missed_since, self._has_told = emit, 0.0, False
+        self._emit, self._missed_since, self._has_reported = emit, 0.0, False
         self.waited = 0.0
         """Seconds from the first wait for the store to the end of the last one."""
 
@@ -170,8 +170,8 @@ class WindowPatience(Patience):
     def missed(self, address: str, reason: str, *, first: bool) -> None:
         now = self._clocks.monotonic()
         self._missed_since = now if first else self._missed_since
-        if now - self._missed_since >= LONG_WAIT and not self._has_told:  # GUARD a launch that waits in silence
-            self._has_told = True
+        if now - self._missed_since >= LONG_WAIT and not self._has_reported:  # GUARD a launch that waits in silence
+            self._has_reported = True
             self._emit(StoreAwaited(address, reason, now - self._missed_since, self.left()))
 
     def for_one_answer(self, blocking: float = 0.0) -> float:

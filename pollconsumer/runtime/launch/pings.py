@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pollconsumer.core.choices import Dialect
-from pollconsumer.core.news.events import Event, LaunchEnded, PingFailed
-from pollconsumer.core.news.pings import Ping, RunEnd, dialect_of, ending_of, first, last
+from pollconsumer.core.events.events import Event, LaunchEnded, PingFailed
+from pollconsumer.core.events.pings import Ping, RunEnd, dialect_of, ending_of, first, last
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.runtime.system.own_threads import NO_THREAD, Started, start_thread
 from pollconsumer.store.records.reservations import Reservation
@@ -50,7 +50,7 @@ class Sender:
         self._waiting: SimpleQueue[Ping | None] = SimpleQueue()
         self._thread: Started | None = None
         self._problems: dict[str, str] = {}
-        self._in_hand: Ping | None = None
+        self._in_flight: Ping | None = None
         self._latest: Ping | None = None
 
     def start(self) -> None:
@@ -78,13 +78,13 @@ class Sender:
             while not self._waiting.empty():
                 if (unsent := self._waiting.get()) is not None:
                     self.refuse(unsent, NO_THREAD)
-        elif not self._thread.join(seconds) and (ping := self._in_hand or self._latest) is not None:
+        elif not self._thread.join(seconds) and (ping := self._in_flight or self._latest) is not None:
             self.refuse(ping, NO_ANSWER)
         return dict(self._problems)
 
     def _send_all(self) -> None:
         while (ping := self._waiting.get()) is not None:
-            self._in_hand = ping
+            self._in_flight = ping
             failed = self._deliver(ping)
             if failed is not None and failed.again:
                 failed = self._deliver(ping)
@@ -153,10 +153,10 @@ class Monitors:
             emit(PingFailed(host, problem))
 
     def _send(self, url: str, ping: Ping) -> None:
-        place = hash(url) % AT_A_TIME
-        sender = self._senders.get(place)
+        position = hash(url) % AT_A_TIME
+        sender = self._senders.get(position)
         if sender is None:
-            sender = self._senders[place] = Sender(self._deliver)
+            sender = self._senders[position] = Sender(self._deliver)
             sender.start()
         sender.send(ping)
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from pollconsumer.core.messages import sequel as sequels
+from pollconsumer.core.events.events import DescriptorsUsedUp
+from pollconsumer.core.messages import continuation as continuations
 from pollconsumer.core.messages.message import decoded_options
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
-from pollconsumer.core.news.events import DescriptorsUsedUp
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.retry import (
     MOST_CRASHES,
@@ -27,7 +27,7 @@ from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors import Attempt, Executor, Handled
 from pollconsumer.runtime.handling.handler import Crashed, Handler
 from pollconsumer.runtime.handling.outcome import CallOutcomes, Outcome
-from pollconsumer.runtime.handling.slot_waits import InHand
+from pollconsumer.runtime.handling.slot_waits import InFlight
 from pollconsumer.runtime.launch.board import Stops
 from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.launch.launch_end import KILLED
@@ -62,7 +62,7 @@ class Attempts:
         self._context_of = context_of
         self.calls = BulkCalls(self._stops, self._pace)
         self.stopping = MessageStopper(launch, executor, exchange, options.queues, self.calls)
-        self._tails: Collection[InHand] = ()
+        self._tails: Collection[InFlight] = ()
         """The messages that have logged or printed anything."""
         if (lines := options.kept_lines) is not None:
             self._lines = LineReports(lines, self._flight, handlers, exchange.reporter, self.calls.of)
@@ -75,21 +75,21 @@ class Attempts:
         """The attempt at a message that is to be handled. None for a message that is to stop, has expired or is
         malformed, whose handler is unknown or paused, which a newer version wrote, or whose process died too often:
         that one is settled."""
-        handler, lot = self._handlers.get(reservation.handler), reservation.lot
+        handler, common = self._handlers.get(reservation.handler), reservation.common
         if (self._stops.paused or self._stops.any()) and self._turns_away(reservation):
             return None
-        if lot.expires and reservation.has_expired(self._launch.clock()) and not self._took_steps(reservation):
+        if common.expires and reservation.has_expired(self._launch.clock()) and not self._took_steps(reservation):
             self._settling.expire(reservation, reservation.server_ms(self._launch.clock()))
         elif handler is None:
             self._settling.park(reservation)
         else:
             try:
                 own: Handler | None = handler
-                if lot.options or lot.sequel:
+                if common.options or common.continuation:
                     own = self._with_options(handler, reservation)
                 if own is not None:
                     return self._opened(reservation, own)
-                self._settling.set_aside(reservation)
+                self._settling.postpone_newer(reservation)
             except NotBegun as error:
                 self._settling.postpone(reservation, error)
             except (Crashed, Malformed) as error:
@@ -146,11 +146,11 @@ class Attempts:
         return handler.with_timeout(limit)._replace(limited=True)
 
     def _with_options(self, handler: Handler, reservation: Reservation) -> Handler | None:
-        """``handler`` with the message's options; None if a newer version wrote any of them, or its sequel. NotBegun if
-        its payload is encoded, and there is no codec. Malformed if options or sequel are corrupt."""
-        options, newer = decoded_options(reservation.lot.options)
-        if sequel := reservation.lot.sequel:
-            newer = sequels.decoded(sequel)[1] or newer
+        """``handler`` with the message's options; None if a newer version wrote any of them, or its continuation.
+        NotBegun if its payload is encoded, and there is no codec. Malformed if options or continuation are corrupt."""
+        options, newer = decoded_options(reservation.common.options)
+        if continuation := reservation.common.continuation:
+            newer = continuations.decoded(continuation)[1] or newer
         if newer:
             return None
         if options.encoded and handler.codec is None:  # GUARD an encoded payload needs a codec
@@ -201,7 +201,7 @@ class Attempts:
             self.await_quiet()
 
     def await_quiet(self) -> None:
-        """Wait until no message is in hand."""
+        """Wait until no message is in flight."""
         while self._executor.busy:
             self.await_end()
 
@@ -280,25 +280,25 @@ class MessageStopper:
         self._executor, self._exchange, self._queues, self._calls = executor, exchange, queues, calls
         self._interrupted: set[tuple[str, bytes]] = set()
         self._clock, self.timed_out = launch.clock, set[Reservation]()
-        """``timed_out``: messages in hand whose limits have passed."""
+        """``timed_out``: messages in flight whose limits have passed."""
 
     def interrupt(self) -> None:
-        """Interrupt handlers in hand, at their limits, and after a grace where a stop is asked for. From a signal
+        """Interrupt handlers in flight, at their limits, and after a grace where a stop is asked for. From a signal
         handler, too, if they run in the main thread."""
         for reservation in self._flight.overdue(self._clock()):
             if reservation not in self.timed_out:
                 self.timed_out.add(reservation)
                 if (known := self._calls.known(reservation)) is not None:
-                    self._executor.stop(known, AT_ONCE, partial(self._is_in_hand, reservation))
-        standing = self._stops.standing() - self._interrupted
-        for reservation in self._flight.in_hand() if standing else ():
+                    self._executor.stop(known, AT_ONCE, partial(self._is_in_flight, reservation))
+        pending = self._stops.pending() - self._interrupted
+        for reservation in self._flight.in_flight() if pending else ():
             named = reservation.queue, reservation.id
-            if named in standing and (known := self._calls.stoppable(reservation)) is not None:
+            if named in pending and (known := self._calls.stoppable(reservation)) is not None:
                 self._interrupted.add(named)
-                self._executor.stop(known, STOP_GRACE, partial(self._is_in_hand, reservation))
+                self._executor.stop(known, STOP_GRACE, partial(self._is_in_flight, reservation))
 
-    def _is_in_hand(self, reservation: Reservation) -> bool:
-        return reservation in self._flight.in_hand()
+    def _is_in_flight(self, reservation: Reservation) -> bool:
+        return reservation in self._flight.in_flight()
 
     def attend(self) -> None:
         """Interrupt handlers where a stop is asked for, and forget requests about messages that are not here, or no
@@ -307,7 +307,7 @@ class MessageStopper:
         if not self._stops.any():
             return
         here = {(queue, message_id) for queue in self._queues for message_id in self._exchange.held(queue)}
-        for named in self._stops.standing() - here:
+        for named in self._stops.pending() - here:
             self._stops.forget(*named)
             self._interrupted.discard(named)
 
@@ -319,24 +319,25 @@ class BulkAttempt(Attempt):
 
 
 class BulkCalls:
-    """The calls of bulk handlers in hand. ``measure`` is told of each the handler's name, the size and the seconds."""
+    """The calls of bulk handlers in flight. ``measure`` is told of each the handler's name, the size and the
+    seconds."""
 
     def __init__(self, stops: Stops, pace: Pace) -> None:
         self._stops, self._pace = stops, pace
         self.measure: Callable[[str, int, float], None] = lambda *_: None
-        self._in_hand: dict[Reservation, BulkAttempt] = {}
-        """The call in hand of each message that is not called alone."""
+        self._in_flight: dict[Reservation, BulkAttempt] = {}
+        """The call in flight of each message that is not called alone."""
 
     def add(self, call: BulkAttempt) -> None:
         """Add a call that begins with several messages."""
-        self._in_hand |= dict.fromkeys((each.reservation for each in call.attempts), call)
+        self._in_flight |= dict.fromkeys((each.reservation for each in call.attempts), call)
 
     def each_of(self, handled: Handled) -> Iterable[Handled]:
         """What became of each message of a call that has ended."""
         call, outcome = handled.attempt, handled.outcome
         assert isinstance(call, BulkAttempt)
         for each in call.attempts:
-            self._in_hand.pop(each.reservation, None)
+            self._in_flight.pop(each.reservation, None)
         if not isinstance(outcome.error, Yield | NotBegun | ProcessDied):
             self.measure(call.handler.name, len(call.attempts), handled.ended - handled.started)
         died = isinstance(outcome.error, ProcessDied | HandlerTimeout) and len(call.attempts) > 1
@@ -350,18 +351,18 @@ class BulkCalls:
 
     def known(self, reservation: Reservation) -> Reservation | None:
         """``reservation``, if the executor knows a call by it; None for the other messages of the call."""
-        call = self._in_hand.get(reservation)
+        call = self._in_flight.get(reservation)
         return reservation if call is None or call.reservation is reservation else None
 
     def of(self, reservation: Reservation) -> Sequence[Reservation]:
         """The messages of the call that the executor knows by ``reservation``."""
-        call = self._in_hand.get(reservation)
+        call = self._in_flight.get(reservation)
         return [reservation] if call is None else [each.reservation for each in call.attempts]
 
     def stoppable(self, reservation: Reservation) -> Reservation | None:
         """The message by which the executor knows the call of ``reservation``; None while the call has messages that
         are not to stop."""
-        call = self._in_hand.get(reservation)
+        call = self._in_flight.get(reservation)
         if call is None:
             return reservation
         # GUARD a call with others goes on

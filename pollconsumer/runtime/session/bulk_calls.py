@@ -47,20 +47,20 @@ class BulkPace:
 
     def add(self, handler: str, size: int, seconds: float) -> None:
         """Add the duration of a call with ``size`` messages."""
-        of_size = self._measured.setdefault((handler, size.bit_length()), Durations({}))
-        of_size.add(handler, seconds)
+        size_durations = self._measured.setdefault((handler, size.bit_length()), Durations({}))
+        size_durations.add(handler, seconds)
 
     def margin(self, handler: str, size: int) -> float:
         """Seconds that must remain for a call with ``size`` messages to begin."""
-        of_size = self._measured.get((handler, size.bit_length()))
-        if of_size is None:
+        size_durations = self._measured.get((handler, size.bit_length()))
+        if size_durations is None:
             expected = self._expected(handler, size.bit_length())
             learned: dict[str, Histogram] = {}
             if expected is not None:
                 learned[handler] = Histogram()
                 learned[handler].add(expected)
-            of_size = Durations(learned)
-        return margin_in(self._window, of_size, self._rule, self._slots)
+            size_durations = Durations(learned)
+        return margin_in(self._window, size_durations, self._rule, self._slots)
 
     def fitting(self, handler: str, most: int, left: float) -> int:
         """How many messages a call may have, ``most`` at most, that is to end within ``left`` seconds. At least 1: a
@@ -70,7 +70,7 @@ class BulkPace:
             size //= 2
         return size
 
-    def _expected(self, handler: str, of_size: int) -> float | None:
+    def _expected(self, handler: str, wanted: int) -> float | None:
         """Seconds of a call of a size that this launch has not measured: in proportion to the next smaller size that it
         has, else to the next larger one, else to the longest call of earlier launches, as if that was a full one."""
         means = {size: each.own_mean or 0.0 for (name, size), each in self._measured.items() if name == handler}
@@ -79,8 +79,8 @@ class BulkPace:
             if longest is None:
                 return None
             means = {self._most[handler].bit_length(): longest}
-        known = max((size for size in means if size < of_size), default=min(means))
-        return means[known] * 2.0 ** (of_size - known)
+        known = max((size for size in means if size < wanted), default=min(means))
+        return means[known] * 2.0 ** (wanted - known)
 
 
 class BulkCaller:
@@ -111,7 +111,7 @@ class BulkCaller:
         return self.due_in() == 0
 
     def due_in(self) -> float:
-        """Seconds until a call is to begin; infinity if no messages are gathered, or none more may be in hand."""
+        """Seconds until a call is to begin; infinity if no messages are gathered, or none more may be in flight."""
         gathered = {_kind_of(each) for each in self._gathered()}
         self._due = {kind: at for kind, at in self._due.items() if kind in gathered}
         if not self._due or self._room() <= 0:
@@ -134,7 +134,7 @@ class BulkCaller:
             self._attempts.settle_before(kind[0])
             self._begin(self._take(kind))
             return True
-        with self._exchange.passing:
+        with self._exchange.lock:
             first = self._exchange.reserved[0] if self._exchange.reserved else None
         if first is None or first.handler not in self._bulks:
             return False
@@ -170,7 +170,7 @@ class BulkCaller:
         def joins(each: Reservation, moved: int) -> bool:
             return moved < wanted and _kind_of(each) == kind and self._joins(each)
 
-        with self._exchange.passing:
+        with self._exchange.lock:
             moved = self._taken_from(self._exchange.reserved, joins)
             self._exchange.gathered.extend(moved)
         return len(moved)
@@ -187,7 +187,7 @@ class BulkCaller:
     def _joins(self, reservation: Reservation) -> bool:
         """Whether a message may share a call."""
         # GUARD a suspect is called alone; options of its own
-        return not reservation.crashes and _shares_call(reservation.lot.options)
+        return not reservation.crashes and _shares_call(reservation.common.options)
 
     def _most(self, bulk: Bulk) -> int:
         limit = self._options.max_messages
@@ -225,7 +225,7 @@ class BulkCaller:
             # GUARD as many as have time; most bytes of a call
             return taken < size and (length <= MOST_BYTES or not taken)
 
-        with self._exchange.passing:
+        with self._exchange.lock:
             messages = self._taken_from(self._exchange.gathered, fits)
         if not self._count(kind):
             del self._due[kind]

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable, UsageError
-from pollconsumer.core.messages import sequel as sequels
+from pollconsumer.core.messages import continuation as continuations
 from pollconsumer.core.messages.message import NewMessage, decoded_options
 from pollconsumer.core.messages.message_steps import Progress, StepEntry
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
@@ -26,7 +26,7 @@ from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.occurrences import PreviousOccurrence
-from pollconsumer.store.records.reservations import Lot, Reservation
+from pollconsumer.store.records.reservations import CommonFields, Reservation
 
 if TYPE_CHECKING:
     from pollconsumer.store.records.steps import LogEntry, Reports
@@ -168,12 +168,12 @@ class Deliveries:
         self._own_store: RedisStore | None = None
         self._namespace = launch.store.keys.namespace
         self._shared: _Shared | None = None
-        """What the last context had in common with others of its lot."""
+        """What the last context has in common with others whose messages were reserved in one reply."""
 
     def context_of(self, reservation: Reservation) -> LaunchContext:
         shared = self._shared
-        if shared is None or shared.lot is not reservation.lot:
-            shared = self._shared = self._shared_by(reservation.lot)
+        if shared is None or shared.common is not reservation.common:
+            shared = self._shared = self._shared_by(reservation.common)
         delivery = shared.delivery_of(reservation)
         if reservation.has_checkpoint:
             stored, recorded = self._store.recorded(reservation)
@@ -189,18 +189,20 @@ class Deliveries:
 
     def context_of_call(self, reservations: Sequence[Reservation]) -> tuple[LaunchContext, list[Delivery]]:
         """The context of a bulk call, and the deliveries of its messages, without checkpoints or predecessors."""
-        lots = {each.lot: self._shared_by(each.lot) for each in reservations}
-        deliveries = [lots[each.lot].delivery_of(each) for each in reservations]
+        by_fields = {each.common: self._shared_by(each.common) for each in reservations}
+        deliveries = [by_fields[each.common].delivery_of(each) for each in reservations]
         asked = self._launch.progress.stops.asked
-        situation = lots[reservations[0].lot].situation._replace(stop_asked=lambda _: all(map(asked, reservations)))
+        situation = by_fields[reservations[0].common].situation._replace(
+            stop_asked=lambda _: all(map(asked, reservations))
+        )
         return LaunchContext(deliveries[0], situation), deliveries
 
-    def _shared_by(self, lot: Lot) -> _Shared:
+    def _shared_by(self, common: CommonFields) -> _Shared:
         headers = None
-        if lot.options:
+        if common.options:
             with suppress(Malformed):
-                headers = dict(decoded_options(lot.options)[0].headers)
-        launch, handler = self._launch, self._handlers.get(lot.handler)
+                headers = dict(decoded_options(common.options)[0].headers)
+        launch, handler = self._launch, self._handlers.get(common.handler)
         situation = Situation(
             partial(launch.end.ends_by, limit=None if handler is None else handler.timeout),
             self._cancelled,
@@ -212,23 +214,23 @@ class Deliveries:
             hooks_before_enqueue(handler),
             launch.progress.stops.asked,
             None if handler is not None and handler.at_most_once else self._record,
-            partial(self._ask_batch, lot.sequel),
+            partial(self._ask_batch, common.continuation),
             None if handler is None else handler.codec,
             launch.progress.flight.extend,
         )
-        numbers = rows.attempts(lot.row), rows.generation(lot.row), rows.fence(lot.row)
-        shown = lot.reserved_at, lot.shown_at
-        delivery = Delivery(self._namespace, lot.queue, "", lot.handler, *numbers, headers=headers, shown=shown)
-        return _Shared(lot, delivery, situation)
+        numbers = rows.attempts(common.row), rows.generation(common.row), rows.fence(common.row)
+        shown = common.reserved_at, common.shown_at
+        delivery = Delivery(self._namespace, common.queue, "", common.handler, *numbers, headers=headers, shown=shown)
+        return _Shared(common, delivery, situation)
 
-    def _ask_batch(self, sequel: bytes, what: str, *of_batch: Any) -> Any:
-        from pollconsumer.runtime.handling.batch_in_hand import answer_about, first_number  # few handlers ask
+    def _ask_batch(self, continuation: bytes, what: str, *question: Any) -> Any:
+        from pollconsumer.runtime.handling.handler_batches import answer_about, first_number  # few handlers ask
         from pollconsumer.store.store import Store
 
         with self._store_of_handlers() as store:
             if what == "number":
-                return first_number(store.producer, sequel, *of_batch)
-            return answer_about(Store(store.wire, store.keys.namespace), what, *of_batch)
+                return first_number(store.producer, continuation, *question)
+            return answer_about(Store(store.wire, store.keys.namespace), what, *question)
 
     def _save(self, reservation: Reservation, state: bytes) -> None:
         with self._store_of_handlers() as store, self._reporting.carried() as reports:
@@ -271,9 +273,9 @@ def _refuse_own_order_key(reservation: Reservation, called: Iterable[NewMessage]
 
 
 class _Shared(NamedTuple):
-    """What the contexts of a lot share. ``delivery`` has no id."""
+    """What contexts share whose messages have common fields. ``delivery`` has no id."""
 
-    lot: Lot
+    common: CommonFields
     delivery: Delivery
     situation: Situation
 
@@ -281,19 +283,19 @@ class _Shared(NamedTuple):
         """The delivery of a message, without what the store is to be asked for: a checkpoint, the last occurrence."""
         delivery = self.delivery._replace(id=reservation.name)
         with suppress(Malformed, KeyError):  # corrupt
-            return _brought_about(delivery, self.lot.sequel) if self.lot.sequel else delivery
+            return _with_continuation(delivery, self.common.continuation) if self.common.continuation else delivery
         return delivery
 
 
-def _brought_about(delivery: Delivery, stored: bytes) -> Delivery:
-    """The delivery with what the message's sequel says of its batch, or of the message before."""
-    sequel, _ = sequels.decoded(stored)
+def _with_continuation(delivery: Delivery, stored: bytes) -> Delivery:
+    """The delivery with what the message's continuation says of its batch, or of the message before."""
+    continuation, _ = continuations.decoded(stored)
     batch: tuple[str, str, int | None] | None = None
     previous = None
-    if sequel.called_by:
-        batch = sequel.called_by, delivery.id.rpartition(":")[0], None
-    elif sequel.batch and (member := sequels.member_of(delivery.id)):
-        batch = sequel.batch, *member
-    if before := sequel.previous:
+    if continuation.called_by:
+        batch = continuation.called_by, delivery.id.rpartition(":")[0], None
+    elif continuation.batch and (member := continuations.member_of(delivery.id)):
+        batch = continuation.batch, *member
+    if before := continuation.previous:
         previous = before["at"], before["at"], before["result"], before["id"], before["state"]
     return delivery._replace(batch=batch, previous=previous)

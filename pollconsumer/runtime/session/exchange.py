@@ -15,12 +15,12 @@ from math import inf
 from threading import Lock
 
 from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PollConsumerError, StoreUnreachable
-from pollconsumer.core.news.events import NewerMessagesFound, QueueLeftOut, ReservationsLost
+from pollconsumer.core.events.events import NewerMessagesFound, QueueLeftOut, ReservationsLost
 from pollconsumer.runtime.handling.executors import Executor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.board import Counts
 from pollconsumer.runtime.launch.launch import Launch
-from pollconsumer.runtime.launch_upkeep import EVERY, announce, repair, send_on, tick
+from pollconsumer.runtime.launch_maintenance import EVERY, announce, repair, send_on, tick
 from pollconsumer.runtime.session.contexts import ProgressReporter
 from pollconsumer.runtime.session.pace import ConsumerOptions, Pace
 from pollconsumer.runtime.session.settlements import Settlements
@@ -30,14 +30,14 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.rows import id_text
-from pollconsumer.store.records.steps import Promoted, Retention, Settlement, Share, Stepped
+from pollconsumer.store.records.steps import Promoted, QueueStep, Retention, Settlement, Stepped
 from pollconsumer.store.server import unreachable
 
 TRIM_EVERY = 150
 """Messages that are completed between two trims, at least."""
 PROMOTE_EVERY = 0.01
 """Seconds for which an earlier due time, scheduled while the launch is busy, may stay unknown to it."""
-UNUSUAL_FOR = 10.0
+FULL_STEP_FOR = 10.0
 """Seconds for which a queue's messages are expected not to be plain, after one that was not: to learn it costs a round
 trip."""
 SKIPPED_FOR = 1.0
@@ -47,7 +47,7 @@ LOOK_EVERY = 0.02
 BLOCK = 5.0
 """Seconds for which the server blocks: that is how long the connection of a vanished client can swallow a marker."""
 Seen = tuple["Sequence[Reservation]", "Reservation"]
-"""The messages in hand, and the first one reserved behind them."""
+"""The messages in flight, and the first one reserved behind them."""
 
 
 class Turns:
@@ -59,18 +59,18 @@ class Turns:
     def __init__(self, queues: Sequence[str], weights: Mapping[str, int] | None = None) -> None:
         self.queues = tuple(queues)
         self._strides = {queue: 1 / weights.get(queue, 1) for queue in queues} if weights else {}
-        self._passed = dict.fromkeys(queues, 0.0)
+        self._virtual_times = dict.fromkeys(queues, 0.0)
         self._now = 0.0
 
     def order(self) -> Sequence[str]:
         """Queues, in the order in which to poll them."""
-        return sorted(self.queues, key=self._passed.__getitem__) if self._strides else self.queues
+        return sorted(self.queues, key=self._virtual_times.__getitem__) if self._strides else self.queues
 
     def served(self, queue: str, messages: int) -> None:
         """Record that ``queue`` handed out ``messages``. A queue gains no credit while it is empty."""
         if self._strides:
-            self._now = max(self._passed[queue], self._now)
-            self._passed[queue] = self._now + messages * self._strides[queue]
+            self._now = max(self._virtual_times[queue], self._now)
+            self._virtual_times[queue] = self._now + messages * self._strides[queue]
 
 
 class Exchange:
@@ -93,7 +93,7 @@ class Exchange:
         self.reporter, self.reserved, self.gathered = reporter, reserved, deque[Reservation]()
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._limits = {queue: limits.packed() for queue, limits in options.limits.items()}
-        self.passing = Lock()
+        self.lock = Lock()
         """A lock that is held while reserved messages are taken or returned: another thread returns some."""
         self.returned, self.is_stuck = 0, False
         """How many messages were returned to their queues, and whether no handler has ended since: see
@@ -105,8 +105,8 @@ class Exchange:
         self._untrimmed = 0
         self._to_trim: set[str] = set()
         """Queues to trim with their next step."""
-        self._unusual_until: dict[str, float] = {}
-        """When messages of a queue may be plain again, by queue, on the launch's clock: see UNUSUAL_FOR."""
+        self._full_step_until: dict[str, float] = {}
+        """When one message of a queue may be reserved alone again, on the launch's clock: see FULL_STEP_FOR."""
         self.called = inf
         """When the next launch was first heard to call for the lease, on the launch's clock; infinity until then, and
         without the baton."""
@@ -114,7 +114,7 @@ class Exchange:
         """Seconds from the last reserving until limits allow more; None if unknown."""
         self.held_back = False
         """Whether a queue had ready messages of which the last reserving got none."""
-        self.brought = 0
+        self.added = 0
         """Messages that repairs, outboxes and recurrences have made ready."""
         self._due_at = inf
         """When a message or a recurrence of our queues is due, as far as the last promotion found."""
@@ -129,7 +129,7 @@ class Exchange:
 
     def next(self) -> Reservation | None:
         """The next reserved message."""
-        with self.passing:
+        with self.lock:
             return self.reserved.popleft() if self.reserved else None
 
     def queues(self) -> Sequence[str]:
@@ -156,16 +156,16 @@ class Exchange:
             self._look()
         if self.to_repair and self._promoted - self._repaired >= EVERY:
             self.repair()
-        shares, self.more_in, self.held_back = self.settling.take(), None, False
+        steps, self.more_in, self.held_back = self.settling.take(), None, False
         promotes = self._launch.clock() >= min(self._due_at, self._promoted + PROMOTE_EVERY)
         for queue in self._turns.order() if only is None else [only]:
             if queue in self.lost:
                 continue
-            share = shares.pop(queue, None) or Share(queue)
-            share.wanted = self.pace.page_size(len(self.reserved), wanted)
-            stepped = self._send([share, *shares.values()], promoting=self._turns.queues if promotes else ())
+            step = steps.pop(queue, None) or QueueStep(queue)
+            step.wanted = self.pace.page_size(len(self.reserved), wanted)
+            stepped = self._send([step, *steps.values()], promoting=self._turns.queues if promotes else ())
             self._flight.settled()
-            shares, promotes = {}, False
+            steps, promotes = {}, False
             if stepped.reserved:
                 self._turns.served(queue, len(stepped.reserved))
                 self.pace.measure(stepped.reserved)
@@ -181,27 +181,27 @@ class Exchange:
             self._look()
         self.settle()  # outcomes must not wait
         self.more_in, self.held_back = None, False
-        shares = [Share(queue) for queue in self.queues()]
+        steps = [QueueStep(queue) for queue in self.queues()]
         now = self._launch.clock()
-        for share in shares:
-            share.wanted = self.pace.page_size(len(self.reserved))
-            share.plain = share.queue not in self._limits and now >= self._unusual_until.get(share.queue, -inf)
-        stepped = self._send(shares, wait)
-        if stepped.unusual:
-            shares = [share for share in shares if share.queue in stepped.unusual]
-            for share in shares:
-                share.plain = False
-                self._unusual_until[share.queue] = self._launch.clock() + UNUSUAL_FOR
-            self._send(shares)
+        for step in steps:
+            step.wanted = self.pace.page_size(len(self.reserved))
+            step.single = step.queue not in self._limits and now >= self._full_step_until.get(step.queue, -inf)
+        stepped = self._send(steps, wait)
+        if stepped.needs_full_step:
+            steps = [step for step in steps if step.queue in stepped.needs_full_step]
+            for step in steps:
+                step.single = False
+                self._full_step_until[step.queue] = self._launch.clock() + FULL_STEP_FOR
+            self._send(steps)
         for reservation in self.reserved:
-            self._turns.served(reservation.lot.queue, 1)
+            self._turns.served(reservation.common.queue, 1)
         if not self.reserved:
             self._send([], promoting=self._turns.queues)
 
     def settle(self) -> None:
         """Settle outcomes without reserving."""
-        if shares := self.settling.take():
-            self._send([*shares.values()])
+        if steps := self.settling.take():
+            self._send([*steps.values()])
             self._flight.settled()
 
     def report(self) -> None:
@@ -219,7 +219,7 @@ class Exchange:
         while queue not in self.lost:
             try:
                 if stale := self._store.begin(self._launch.claim, reservations):
-                    self._tell_stale(stale)
+                    self._report_stale(stale)
             except NodeLost:
                 self._skip_lost()
                 continue
@@ -235,7 +235,7 @@ class Exchange:
         live = launch.leases.live_fences()
         for queue in queues:
             with self._leaving_out():
-                self.brought += repair(launch, queue, live, self.settling.add_dead_letter)
+                self.added += repair(launch, queue, live, self.settling.add_dead_letter)
 
     def clear(self) -> None:
         """Release reservations that were not started; settle these releases, and outcomes."""
@@ -259,12 +259,12 @@ class Exchange:
         self.report()
         for queue in self.queues():
             with self._leaving_out():
-                self._store.upkeep.trim(queue, self._keeping.get(queue, Retention()))
+                self._store.maintenance.trim(queue, self._keeping.get(queue, Retention()))
         if self.lost:
             raise unreachable(self.lost)
 
     def _release_reserved(self) -> None:
-        with self.passing:
+        with self.lock:
             # the last first, since each goes to the head
             released = [*reversed(self.reserved), *reversed(self.gathered)]
             self.reserved.clear()
@@ -272,20 +272,20 @@ class Exchange:
         for reservation in released:
             self.settling.release(reservation)
 
-    def _send(self, shares: list[Share], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
-        """Take a step for ``shares``. With ``wait``, for `reserve_when_woken`, the step settles nothing: whatever else
+    def _send(self, steps: list[QueueStep], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
+        """Take a step for ``steps``. With ``wait``, for `reserve_when_woken`, the step settles nothing: whatever else
         comes after the wait delays a handler's start."""
         self.report()
         if self.lost or self._left_out:
-            shares, served = self._served(shares), self.queues()
+            steps, served = self._served(steps), self.queues()
             promoting = [queue for queue in promoting if queue in served]
-            if not shares and not promoting:
+            if not steps and not promoting:
                 return Stepped()
-        for share in shares:
-            share.limits = self._limits.get(share.queue, "")  # where none is wanted, too: what is settled makes room
-            if share.queue in self._to_trim and not wait:
-                self._to_trim.remove(share.queue)
-                share.trims = self._keeping.get(share.queue, Retention())
+        for step in steps:
+            step.limits = self._limits.get(step.queue, "")  # where none is wanted, too: what is settled makes room
+            if step.queue in self._to_trim and not wait:
+                self._to_trim.remove(step.queue)
+                step.trims = self._keeping.get(step.queue, Retention())
         launch = self._launch
         sent = launch.clock()
         # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
@@ -294,7 +294,7 @@ class Exchange:
             with self.reporter.carried(self.lost | self._left_out) if carries else nullcontext() as reports:
                 stepped = self._store.step(
                     launch.claim,
-                    shares,
+                    steps,
                     lasts_ms=int((max(sent, launch.end.farthest()) - sent + launch.end.grace) * 1000),
                     now=launch.clock,
                     wait=wait,
@@ -303,10 +303,10 @@ class Exchange:
                     keep=self.held,
                 )
         except PollConsumerError as error:
-            return self._send_without(error, shares, promoting)
+            return self._send_without(error, steps, promoting)
         self._heed(stepped)
         if not wait:
-            self._settled(shares)
+            self._settled(steps)
         if promoting:
             self._look_after(promoting, stepped.promoted, sent)
         return stepped
@@ -324,19 +324,19 @@ class Exchange:
         for dead_letter in stepped.dead_letters:
             self.settling.add_dead_letter(dead_letter)
         if stepped.stale:
-            self._tell_stale(stepped.stale)
+            self._report_stale(stepped.stale)
 
-    def _settled(self, shares: list[Share]) -> None:
-        for share in shares:
-            self._untrimmed += share.completed
-            if (share.left or share.tells_ends) and share.has_outgoing():
+    def _settled(self, steps: list[QueueStep]) -> None:
+        for step in steps:
+            self._untrimmed += step.completed
+            if (step.group_effects or step.reports_ends) and step.has_outgoing():
                 with self._leaving_out():
-                    self.brought += send_on(self._launch, share.queue)
+                    self.added += send_on(self._launch, step.queue)
         if self._untrimmed >= TRIM_EVERY:
             self._untrimmed = 0
-            self._to_trim.update(share.queue for share in shares)
+            self._to_trim.update(step.queue for step in steps)
 
-    def _tell_stale(self, stale: list[bytes]) -> None:
+    def _report_stale(self, stale: list[bytes]) -> None:
         self.settling.watched = [each for each in self.settling.watched if each[0] not in stale]  # no hook of theirs
         self._emit(ReservationsLost(tuple(map(id_text, stale))))
 
@@ -352,7 +352,7 @@ class Exchange:
                 self.to_repair.append(queue)
             if each.recurring:
                 with self._leaving_out():
-                    self.brought += tick(self._launch, queue)
+                    self.added += tick(self._launch, queue)
         if self.to_repair and not self.reserved and self._promoted - self._repaired >= EVERY:
             self.repair()
 
@@ -377,30 +377,30 @@ class Exchange:
             return
         self._left_out.add(queue)
         self._turns.queues = tuple(each for each in self._turns.queues if each != queue)
-        with self.passing:
+        with self.lock:
             for waiting in (self.reserved, self.gathered, self.settling.held_over):
                 kept = [each for each in waiting if each.queue != queue]
                 waiting.clear()
                 waiting.extend(kept)
         self._emit(QueueLeftOut(queue, str(error)))
 
-    def _send_without(self, error: PollConsumerError, shares: Sequence[Share], promoting: Sequence[str]) -> Stepped:
+    def _send_without(self, error: PollConsumerError, steps: Sequence[QueueStep], promoting: Sequence[str]) -> Stepped:
         """Send what the store refused, or did not answer, again, but for the queues that this is due to."""
         self._leave_out(error)
-        shares, claim = self._served(shares), self._launch.claim
+        steps, claim = self._served(steps), self._launch.claim
         try:
-            self._store.release_unanswered(claim, shares, self.held)  # GUARD what was reserved beside a refusal
+            self._store.release_unanswered(claim, steps, self.held)  # GUARD what was reserved beside a refusal
         except NodeLost as lost:
-            return self._send_without(lost, shares, promoting)
-        return self._send(shares, promoting=promoting)
+            return self._send_without(lost, steps, promoting)
+        return self._send(steps, promoting=promoting)
 
-    def _served(self, shares: Sequence[Share]) -> list[Share]:
-        """The ``shares`` of queues that can be served now. What is to be settled in lost queues waits."""
-        for share in shares:
-            if share.queue in self.lost:
-                self.settling.keep(share)
+    def _served(self, steps: Sequence[QueueStep]) -> list[QueueStep]:
+        """The ``steps`` of queues that can be served now. What is to be settled in lost queues waits."""
+        for step in steps:
+            if step.queue in self.lost:
+                self.settling.keep(step)
         served = self.queues()
-        return [share for share in shares if share.queue in served]
+        return [step for step in steps if step.queue in served]
 
     def _skip_lost(self) -> None:
         """Skip the queues whose node is lost, unless that is so of all: then the next call waits for them, as for a
@@ -425,13 +425,13 @@ class Exchange:
         announce(self._launch, queue, self.settling.add_dead_letter)
         self._store.unreserve(self._launch.claim, queue, self.held(queue))
         self.lost.discard(queue)
-        with self.passing:
+        with self.lock:
             self.reserved += [each for each in self._unbegun if each.queue == queue]
             self._unbegun = [each for each in self._unbegun if each.queue != queue]
 
     def held(self, queue: str) -> set[bytes]:
-        """Ids of what is reserved, in hand or not settled."""
-        with self.passing:
+        """Ids of what is reserved, in flight or not settled."""
+        with self.lock:
             unstarted = *self.gathered, *self.reserved, *self.settling.held_over, *self._unbegun
             held = {reservation.id for reservation in unstarted if reservation.queue == queue}
             return held.union(self._flight.ids(queue), self.settling.ids(queue))
@@ -450,7 +450,7 @@ class ReservedReturner:
         self._once = {name for name, handler in handlers.items() if handler.at_most_once}
         self._ended = threading.Event()
         self._seen: Seen | None = None
-        self._shares: dict[str, Share] = {}
+        self._steps: dict[str, QueueStep] = {}
         """What is to be settled, by queue."""
         self._store: RedisStore | None = None
 
@@ -466,13 +466,13 @@ class ReservedReturner:
             self.look()
 
     def look(self) -> None:
-        """Return what is reserved, if the last look saw the same messages in hand, and the same one behind them."""
+        """Return what is reserved, if the last look saw the same messages in flight, and the same one behind them."""
         exchange = self._exchange
-        with exchange.passing:
-            in_hand, before = self._launch.progress.flight.in_hand(), self._seen
-            overdue = self._overdue() if in_hand else ()
+        with exchange.lock:
+            in_flight, before = self._launch.progress.flight.in_flight(), self._seen
+            overdue = self._overdue() if in_flight else ()
             behind = [*overdue[:1], *[*exchange.reserved][:1]]
-            self._seen = (in_hand, behind[0]) if in_hand and behind else None
+            self._seen = (in_flight, behind[0]) if in_flight and behind else None
             if self._seen is not None and self._seen == before:
                 # The last one first, since each goes to the head of its queue. A message that is handled at most once
                 # may be recorded as begun at this moment: it stays, and so do those before it.
@@ -482,21 +482,21 @@ class ReservedReturner:
                     exchange.gathered.remove(each)  # one by one: the launch's thread may count the others meanwhile
                     self._release(each)
                 exchange.is_stuck = True
-        if not self._shares:
+        if not self._steps:
             return
         if self._store is None:
             self._store = RedisStore(self._launch.bare_wire(), self._launch.store.keys.namespace)
         try:
             # A row that has changed since stays as it is.
-            if self._store.release(self._launch.claim, [*self._shares.values()]):
+            if self._store.release(self._launch.claim, [*self._steps.values()]):
                 exchange.hear_call()
-            self._shares.clear()
+            self._steps.clear()
         except PollConsumerError:  # the store is away: again with the next look
             self._store.wire.close()
 
     def _release(self, reservation: Reservation) -> None:
-        share = self._shares.setdefault(reservation.queue, Share(reservation.queue))
-        share.settlements.append(Settlement.released(reservation))
+        step = self._steps.setdefault(reservation.queue, QueueStep(reservation.queue))
+        step.settlements.append(Settlement.released(reservation))
         self._exchange.returned += 1
 
 

@@ -54,10 +54,10 @@ class LineReports:
 
     def look(self) -> None:
         """Report new lines of handlers that run. Forget those of threads that have outlived their attempts."""
-        in_hand = set(self._flight.in_hand())
+        in_flight = set(self._flight.in_flight())
         for message in [*self._lines.tails]:
             with self._lock:
-                if not isinstance(message, Reservation) or message not in in_hand:
+                if not isinstance(message, Reservation) or message not in in_flight:
                     self._lines.tails.pop(message, None)
                 elif (text := self._lines.news(message)) is not None:
                     self._report(message, text, soon=True)

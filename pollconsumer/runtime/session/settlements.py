@@ -7,12 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages import sequel as sequels
-from pollconsumer.core.messages.codec import encoded_json
-from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.messages.payloads import Malformed, quick
-from pollconsumer.core.news.events import (
+from pollconsumer.core.events.events import (
     AttemptFailed,
     HandlerPaused,
     MessageCompleted,
@@ -25,6 +20,11 @@ from pollconsumer.core.news.events import (
     RetryPolicyFailed,
     StepsUnasked,
 )
+from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages import continuation as continuations
+from pollconsumer.core.messages.codec import encoded_json
+from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.payloads import Malformed, quick
 from pollconsumer.core.notation.timespan import YEAR, format_duration
 from pollconsumer.core.retry import (
     LONGEST_DEFERRAL,
@@ -39,12 +39,12 @@ from pollconsumer.core.users_code import TimeIsUp, described, text_of
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors import Attempt, Handled
 from pollconsumer.runtime.handling.handler import Crashed, Handler, Hooks, aliases_among
-from pollconsumer.runtime.handling.outcome import describe, described_with_place, place, trace, why_dropped
+from pollconsumer.runtime.handling.outcome import describe, described_with_location, location, trace, why_dropped
 from pollconsumer.runtime.launch.launch import Launch
-from pollconsumer.store.queues.outbox import Answer, pack, told_of_member
+from pollconsumer.store.queues.outbox import Answer, member_end_entry, pack
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
-from pollconsumer.store.records.steps import Done, Extra, Settlement, Share
+from pollconsumer.store.records.steps import Completion, CompletionEffects, QueueStep, Settlement
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.launch.pings import Monitors
@@ -65,31 +65,31 @@ RESISTED_BEFORE = "; limited to one window: it resisted before"
 LONGEST_RETRY_DELAY = 10 * YEAR
 
 
-def full_extra(
+def effects_beyond_result(
     reservation: Reservation, context: LaunchContext | None, result: bytes, at: int, kept_for_ms: int
-) -> Extra | None:
+) -> CompletionEffects | None:
     """What the completion leaves, ``at`` an instant of the server, in epoch ms, of a message that may bring about
     others: its encoded ``result``, what is enqueued next, and what its batch is told."""
     following: list[NewMessage] = []
     answers: list[Answer] = []
     opened: list[NewBatch] = []
-    added, told = 0, b""
+    added, member_end = 0, b""
     if context is not None:
         following, opened, added = [*context.enqueued], context.batches(), context.added
-    if stored := reservation.lot.sequel:
-        sequel, _ = sequels.decoded(stored)
-        told_next = json.loads(result) if result else None
-        following += sequel.following(reservation.name, reservation.queue, State.COMPLETED, at, told_next)
-        if sequel.answers is not None:
-            answers.append(Answer.completed(sequel.answers, reservation.name, result))
-        if sequel.ends_member(State.COMPLETED):
-            told = told_of_member(sequel.batch, added)
+    if stored := reservation.common.continuation:
+        continuation, _ = continuations.decoded(stored)
+        result_value = json.loads(result) if result else None
+        following += continuation.following(reservation.name, reservation.queue, State.COMPLETED, at, result_value)
+        if continuation.answers is not None:
+            answers.append(Answer.completed(continuation.answers, reservation.name, result))
+        if continuation.ends_member(State.COMPLETED):
+            member_end = member_end_entry(continuation.batch, added)
             kept_for_ms = kept_for_ms and max(kept_for_ms, RESULTS_KEPT_MS)  # GUARD results of members are kept
-        elif sequel.batch:  # its id is the member's: its result would be taken for that of the chain
+        elif continuation.batch:  # its id is the member's: its result would be taken for that of the chain
             kept_for_ms = 0
     outgoing = pack(following, at, opened, answers) if following or opened or answers else b""
     kept = result if kept_for_ms else b""
-    return (kept_for_ms, kept, outgoing, told) if kept or outgoing or told else None
+    return (kept_for_ms, kept, outgoing, member_end) if kept or outgoing or member_end else None
 
 
 class Settlements:
@@ -105,8 +105,8 @@ class Settlements:
         self._stops, self._reports_completed = launch.progress.stops, launch.plan.reports_completed
         self._aliases = aliases_among(handlers)
         self._codecs = {name: each.codec for name, each in handlers.items() if each.codec is not None}
-        self._shares: dict[str, Share] = {}
-        self._done: dict[str, list[Done]] = {}
+        self._steps: dict[str, QueueStep] = {}
+        self._completions: dict[str, list[Completion]] = {}
         """Messages that returned and are not in a share yet, by queue, in the order in which they ended."""
         self.since: float | None = None
         """When the oldest unsettled attempt ended, on the monotonic clock; None if there is none."""
@@ -126,15 +126,15 @@ class Settlements:
         """``reserved``, with the handler's own name where a message has an alias. The store keeps the alias."""
         if self._aliases:
             for each in reserved:
-                each.handler = each.lot.handler = self._aliases.get(each.handler, each.handler)
+                each.handler = each.common.handler = self._aliases.get(each.handler, each.handler)
         return reserved
 
     def settle(self, handled: Handled) -> None:
         (reservation, handler, _, context), started, ended, outcome = handled
         error = outcome.error
         if error is None:
-            extra = self.extra_of(reservation, int(handler.result_ttl * 1000), context, outcome.result, ended)
-            self.complete((reservation, started, ended, extra))
+            effects = self.effects_of(reservation, int(handler.result_ttl * 1000), context, outcome.result, ended)
+            self.complete((reservation, started, ended, effects))
             if context is not None and context.unasked:
                 self._emit(StepsUnasked(reservation.name, reservation.handler, tuple(context.unasked)))
         else:
@@ -143,12 +143,12 @@ class Settlements:
             self._fail(handled, error, reservation.server_ms(started), reservation.server_ms(ended))
         self.urgent = self.urgent or reservation.attempt >= handler.max_attempts or handler.at_most_once
 
-    def extra_of(
+    def effects_of(
         self, reservation: Reservation, kept_for_ms: int, context: LaunchContext | None, result: Any, ended: float
-    ) -> Extra | None:
+    ) -> CompletionEffects | None:
         """What the message's completion leaves, if anything."""
-        encoded, sequel = b"", reservation.lot.sequel
-        if result is not None and (kept_for_ms > 0 or sequel):
+        encoded, continuation = b"", reservation.common.continuation
+        if result is not None and (kept_for_ms > 0 or continuation):
             try:
                 scalar = _SCALARS.get(type(result))
                 encoded = (scalar(result) if scalar else "".join(quick(result, 0))).encode()
@@ -163,8 +163,8 @@ class Settlements:
                 except Exception as error:
                     self._drop(reservation, f"the codec raised {described(error)}")
                     encoded = b""  # in plain text it must not be stored
-        if sequel or (context is not None and context.leaves):
-            return full_extra(reservation, context, encoded, reservation.server_ms(ended), kept_for_ms)
+        if continuation or (context is not None and context.leaves):
+            return effects_beyond_result(reservation, context, encoded, reservation.server_ms(ended), kept_for_ms)
         return (kept_for_ms, encoded, b"", b"") if encoded else None
 
     def _drop(self, reservation: Reservation, reason: str) -> None:
@@ -187,18 +187,18 @@ class Settlements:
             return False
         return True
 
-    def complete(self, done: Done) -> None:
+    def complete(self, completion: Completion) -> None:
         """Settle a message that returned. Those of a step are put into its shares together: what they have in common is
         computed once."""
-        reservation, started, ended, _ = done
+        reservation, started, ended, _ = completion
         if self.since is None:
             self.since = ended
         self.handled += 1
-        queue = reservation.lot.queue
-        if queue in self._done:
-            self._done[queue].append(done)
+        queue = reservation.common.queue
+        if queue in self._completions:
+            self._completions[queue].append(completion)
         else:
-            self._done[queue] = [done]
+            self._completions[queue] = [completion]
         if self.monitors is not None:
             self.monitors.end(reservation, 0, "completed")
         if self._reports_completed:
@@ -226,11 +226,11 @@ class Settlements:
             self._dead(handled.attempt, problem, started, ended, error)
             return
         if outcome.problem is not None:
-            of_policy = described_with_place(outcome.problem, MAX_ERROR_CHARACTERS)
-            self._emit(RetryPolicyFailed(reservation.handler, of_policy))
+            policy_problem = described_with_location(outcome.problem, MAX_ERROR_CHARACTERS)
+            self._emit(RetryPolicyFailed(reservation.handler, policy_problem))
         delay_ms, traced = int(min(outcome.delay, LONGEST_RETRY_DELAY) * 1000), trace(error)
         about = reservation.name, reservation.handler, reservation.attempt
-        self._emit(AttemptFailed(*about, problem, outcome.delay, place(error), traced))
+        self._emit(AttemptFailed(*about, problem, outcome.delay, location(error), traced))
         if not outcome.charged:  # GUARD a deferral is settled uncharged
             self.yielded += 1
             took = ended - started
@@ -289,14 +289,14 @@ class Settlements:
             self._watch(hooks, reservation, None, "on_expired")
 
     def _watch(
-        self, hooks: Hooks, reservation: Reservation, context: LaunchContext | None, kind: str, *told: object
+        self, hooks: Hooks, reservation: Reservation, context: LaunchContext | None, kind: str, *member_end: object
     ) -> None:
         """Have hooks called once the message is settled, see `Hooks.settled`. ``context``: the handler's, if any."""
 
         def context_of() -> LaunchContext:
             return (context or self._context_of(reservation)).after_settlement()
 
-        self.watched.append((reservation.id, partial(hooks.settled, kind, context_of, *told)))
+        self.watched.append((reservation.id, partial(hooks.settled, kind, context_of, *member_end)))
 
     def _dead(
         self,
@@ -313,7 +313,7 @@ class Settlements:
         self.failed += 1
         reservation, handler, _, context = attempt
         problem = problem[:MAX_ERROR_CHARACTERS]
-        at, traced = (place(error), trace(error)) if called else ("", "")
+        at, traced = (location(error), trace(error)) if called else ("", "")
         kept = _kept(problem, traced)
         holds = handler.holds_order
         self._add(reservation, Settlement.dead(reservation, started, ended, error=kept, counted=counted, holds=holds))
@@ -333,16 +333,16 @@ class Settlements:
         event = HandlerPaused if is_paused else MessageParked
         self._emit(event(reservation.name, handler, PARKED_FOR))
 
-    def set_aside(self, reservation: Reservation) -> None:
+    def postpone_newer(self, reservation: Reservation) -> None:
         """Leave the message, uncharged, to a newer version, which wrote it."""
-        self._add(reservation, Settlement.set_aside(reservation, offered_in_ms=int(PARKED_FOR * 1000)))
+        self._add(reservation, Settlement.postponed(reservation, offered_in_ms=int(PARKED_FOR * 1000)))
         self._emit(NewerMessagesFound(reservation.queue))
 
     def postpone(self, reservation: Reservation, error: NotBegun) -> None:
         """Offer the message again later, uncharged: the system refuses what its handler runs in."""
         problem = f"not begun: {error}"[:MAX_ERROR_CHARACTERS]
-        aside = Settlement.set_aside(reservation, offered_in_ms=int(PARKED_FOR * 1000), problem=problem)
-        self._add(reservation, aside)
+        postponed = Settlement.postponed(reservation, offered_in_ms=int(PARKED_FOR * 1000), problem=problem)
+        self._add(reservation, postponed)
         self._emit(MessageNotBegun(reservation.name, reservation.handler, str(error), PARKED_FOR))
 
     def release(self, reservation: Reservation) -> None:
@@ -369,51 +369,51 @@ class Settlements:
     def call_hooks(self) -> None:
         """Call the hooks of the messages that were settled."""
         watched, self.watched = self.watched, []
-        waiting = {each for share in self._with_done().values() for each in share.ids()}  # for a lost node
-        for message_id, tell in watched:
+        waiting = {each for step in self._with_completions().values() for each in step.ids()}  # for a lost node
+        for message_id, call_hook in watched:
             if message_id in waiting:
-                self.watched.append((message_id, tell))
+                self.watched.append((message_id, call_hook))
             else:
-                tell()
+                call_hook()
 
     def precedes(self, reservation: Reservation) -> bool:
         """Whether an occurrence of the same recurrence is completed, and not settled yet."""
         if (occurrence := reservation.occurrence) is None:
             return False
-        share = self._with_done().get(reservation.queue)
-        return share is not None and occurrence.recurrence in share.occurred
+        step = self._with_completions().get(reservation.queue)
+        return step is not None and occurrence.recurrence in step.occurred
 
-    def take(self) -> dict[str, Share]:
+    def take(self) -> dict[str, QueueStep]:
         """Take the settlements, by queue."""
-        for share in self._with_done().values():
-            if share.occurred:
+        for step in self._with_completions().values():
+            if step.occurred:
                 self._predecessors.found.clear()
-        shares, self._shares, self.since, self.urgent = self._shares, {}, None, False
-        return shares
+        steps, self._steps, self.since, self.urgent = self._steps, {}, None, False
+        return steps
 
-    def keep(self, share: Share) -> None:
+    def keep(self, step: QueueStep) -> None:
         """Have a share that was taken, and that could not be settled, be taken again."""
-        share.wanted, share.plain = 0, False
-        if share.ids():
-            self._shares[share.queue] = share
+        step.wanted, step.single = 0, False
+        if step.ids():
+            self._steps[step.queue] = step
 
     def ids(self, queue: str) -> Sequence[bytes]:
         """Ids of the messages of ``queue`` that are to be settled."""
-        share = self._with_done().get(queue)
-        return () if share is None else share.ids()
+        step = self._with_completions().get(queue)
+        return () if step is None else step.ids()
 
-    def _with_done(self) -> dict[str, Share]:
+    def _with_completions(self) -> dict[str, QueueStep]:
         """The shares, with all messages that returned."""
-        for queue, done in self._done.items():
-            self._shares.setdefault(queue, Share(queue)).complete(done)
-        self._done.clear()
-        return self._shares
+        for queue, completion in self._completions.items():
+            self._steps.setdefault(queue, QueueStep(queue)).complete(completion)
+        self._completions.clear()
+        return self._steps
 
     def _add(self, reservation: Reservation, settlement: Settlement) -> None:
-        share = self._shares.setdefault(reservation.queue, Share(reservation.queue))
-        share.settlements.append(settlement)
-        if reservation.lot.sequel and settlement.kind in ("dead", "expire", "cancel"):
-            share.tells_ends = True
+        step = self._steps.setdefault(reservation.queue, QueueStep(reservation.queue))
+        step.settlements.append(settlement)
+        if reservation.common.continuation and settlement.kind in ("dead", "expire", "cancel"):
+            step.reports_ends = True
 
 
 def death_of(dead_letter: DeadLetter) -> AttemptFailed:

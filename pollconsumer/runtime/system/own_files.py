@@ -45,8 +45,8 @@ def data_directory() -> Path:
 def state_directories() -> list[Path]:
     """``$XDG_STATE_HOME/pollconsumer``, else ``~/.local/state/pollconsumer``; then those for data and for the cache, in
     case it is not writable."""
-    places = [("XDG_STATE_HOME", ".local/state"), ("XDG_DATA_HOME", ".local/share"), ("XDG_CACHE_HOME", ".cache")]
-    return [directory for variable, below in places if (directory := _directory(variable, below))]
+    paths = [("XDG_STATE_HOME", ".local/state"), ("XDG_DATA_HOME", ".local/share"), ("XDG_CACHE_HOME", ".cache")]
+    return [directory for variable, below in paths if (directory := _directory(variable, below))]
 
 
 def spare_directory() -> Path | None:
@@ -161,7 +161,7 @@ class OwnFiles:
             with suppress(OSError):
                 (directory / name).unlink()
 
-    def place(self) -> Path | None:
+    def writable_directory(self) -> Path | None:
         """The first directory that is writable or can be created, or None."""
         return next((directory for directory in self.directories if _can_be_written(directory)), None)
 
@@ -169,16 +169,16 @@ class OwnFiles:
 def _can_be_written(directory: Path) -> bool:
     if os.path.isdir(directory):  # noqa: PTH112  it never raises
         return os.access(directory, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids)
-    place = directory
-    while not os.path.lexists(place):
-        place = place.parent
-    probe = place / f".{NAME}-{os.urandom(8).hex()}"  # a mode does not prove that a directory can be created there
+    existing = directory
+    while not os.path.lexists(existing):
+        existing = existing.parent
+    probe = existing / f".{NAME}-{os.urandom(8).hex()}"  # a mode does not prove that a directory can be created there
     try:
         probe.mkdir(0o700)
         probe.rmdir()
     except OSError:
         return False
-    return place != directory
+    return existing != directory
 
 
 def is_ours(directory: Path) -> bool:

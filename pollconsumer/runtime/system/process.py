@@ -98,9 +98,9 @@ def _executable(pid: int, command: tuple[str, ...]) -> str:
         path = Path(f"/proc/{pid}/exe").readlink()
     except OSError:
         called = command[0].lstrip("-") if command else ""
-        places = (os.path.join(directory, called) for directory in SYSTEM_PATH)  # noqa: PTH118  for those of os.path
+        paths = (os.path.join(directory, called) for directory in SYSTEM_PATH)  # noqa: PTH118  for those of os.path
         # Those of os.path do not raise for a place into which this user may not look.
-        found = next(filter(os.path.exists, places), None)
+        found = next(filter(os.path.exists, paths), None)
         path = Path(called if found is None else os.path.realpath(found))
     return path.name.removesuffix(" (deleted)")
 

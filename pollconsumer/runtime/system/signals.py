@@ -1,4 +1,4 @@
-"""Signals: the first asks the launch to finish what is in hand, a second one ends it immediately.
+"""Signals: the first asks the launch to finish what is in flight, a second one ends it immediately.
 
 A process that the user's code forks ends at signals as any Python program does.
 
@@ -22,10 +22,10 @@ from typing import NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 CALL = signal.SIGURG
-"""The signal by which the heartbeat says that a message in hand is to stop. It is ignored where it is not expected, as
-by a program that has replaced the launch."""
+"""The signal by which the heartbeat says that a message in flight is to stop. It is ignored where it is not expected,
+as by a program that has replaced the launch."""
 STDERR = 2
-STOPS = b"\npollconsumer: stops as soon as what is in hand has ended; Ctrl-C again stops at once\n"
+STOPS = b"\npollconsumer: stops as soon as what is in flight has ended; Ctrl-C again stops at once\n"
 LOOK_EVERY = 0.1
 """Seconds between looks for the file: the loop asks between any two messages."""
 
@@ -39,17 +39,17 @@ def raising_terminations() -> Iterator[None]:
     """Have SIGTERM and SIGHUP raise `Terminated` within the block, so that what was begun is cleared away, or told. A
     signal that is ignored, or has a handler, is left as it is."""
     in_main = threading.current_thread() is threading.main_thread()
-    plain = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+    by_default = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
 
     def terminate(*_: object) -> NoReturn:
         raise Terminated
 
-    for number in plain if in_main else ():
+    for number in by_default if in_main else ():
         signal.signal(number, terminate)
     try:
         yield
     finally:
-        for number in plain if in_main else ():
+        for number in by_default if in_main else ():
             signal.signal(number, signal.SIG_DFL)
 
 
@@ -99,8 +99,8 @@ def handle_signals_plainly_in_forks(numbers: Iterable[int]) -> None:
     def restore() -> None:
         for number, handler in ours.items():
             if signal.getsignal(number) == handler:
-                plain = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
-                signal.signal(number, plain)
+                by_default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+                signal.signal(number, by_default)
         if str(getattr(signal.getsignal(signal.SIGALRM), "__module__", "")).startswith("pollconsumer."):
             signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a timeout's, which is not the fork's
         unblock()

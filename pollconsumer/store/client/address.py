@@ -99,11 +99,11 @@ def asked_of(provider: CredentialProvider) -> Sequence[str]:
     return given
 
 
-def place_in(said: Any) -> tuple[str, int] | None:
+def host_and_port(answer: Any) -> tuple[str, int] | None:
     """Host and port as a server names another one, in this order; None if they are none."""
-    if not isinstance(said, list | tuple) or len(said) != 2:
+    if not isinstance(answer, list | tuple) or len(answer) != 2:
         return None
-    host, port = (each.decode("ascii", "replace") if isinstance(each, bytes) else str(each) for each in said)
+    host, port = (each.decode("ascii", "replace") if isinstance(each, bytes) else str(each) for each in answer)
     if not re.fullmatch(_HOST, host) or not re.fullmatch(_PORT, port) or not 0 < int(port) <= HIGHEST_PORT:
         return None
     return host, int(port)
@@ -216,13 +216,13 @@ def service_of(url: str) -> SentinelService:
     if rule := rule_of_certificate(options):
         raise ValueError(rule)
     tls = options if sentinels_encrypted else None
-    sentinels = tuple(Address(*_sentinel_place(each), "", *asked, 0, tls) for each in hosts)
+    sentinels = tuple(Address(*_sentinel_host(each), "", *asked, 0, tls) for each in hosts)
     return SentinelService(
         name, sentinels, Address("", 0, "", user, password, int(database or 0), options if encrypted else None)
     )
 
 
-def _sentinel_place(text: str) -> tuple[str, int]:
+def _sentinel_host(text: str) -> tuple[str, int]:
     """Host and port of a Sentinel."""
     found = re.fullmatch(_SENTINEL, text)
     if found is None or not 1 <= (port := int(found[2] or SENTINEL_PORT)) <= HIGHEST_PORT:
@@ -285,25 +285,25 @@ class ClusterAddress:
     def url_of(self, node: Node) -> str:
         """The URL of one node, with the cluster's login and options."""
         scheme, _, rest = self._urls[0].partition("://")
-        authority, mark, query = rest.partition("?")
+        authority, question, query = rest.partition("?")
         login, at, _ = authority.rpartition("@")
         host = f"[{node.host}]" if ":" in node.host else node.host
-        return f"{scheme}://{login}{at}{host}:{node.port}{mark}{query}"
+        return f"{scheme}://{login}{at}{host}:{node.port}{question}{query}"
 
     def options_of(self, node: Node) -> dict[str, Any]:  # noqa: ARG002  the protocol has it
         return {"credentials": self.credentials}
 
 
-def doubts(url: str, *, logs_in: bool = False) -> Iterator[str]:
+def url_warnings(url: str, *, logs_in: bool = False) -> Iterator[str]:
     """Warnings about insecure options of ``url``. ``logs_in``: a password is sent that the URL does not have."""
     if not url.startswith("redis+cluster:"):
-        return _doubts(url, "use rediss://", logs_in)
+        return _url_warnings(url, "use rediss://", logs_in)
 
-    of_nodes = [doubt for each in server_urls(url) for doubt in _doubts(each, "add ssl=true", logs_in)]
-    return iter(dict.fromkeys(of_nodes))
+    node_warnings = [warning for each in server_urls(url) for warning in _url_warnings(each, "add ssl=true", logs_in)]
+    return iter(dict.fromkeys(node_warnings))
 
 
-def _doubts(url: str, encrypt: str, logs_in: bool) -> Iterator[str]:
+def _url_warnings(url: str, encrypt: str, logs_in: bool) -> Iterator[str]:
     """Warnings about the URL of one server, or of servers behind Sentinels. ``encrypt`` says how to have TLS."""
     login, _, _, asked = several_hosts(url)
     if asked.get("ssl_cert_reqs", "").lower() in ("none", "optional"):

@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.store.client.address import Node, NodeAddresses, place_in
+from pollconsumer.store.client.address import Node, NodeAddresses, host_and_port
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import Budget, Patience
 from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, not_understood, raise_if_error
@@ -40,10 +40,10 @@ def slot_of(key: str | bytes) -> int:
     return crc_hqx(tag if opened and closed and tag else name, 0) % SLOTS
 
 
-def key_of(command: tuple[Any, ...], home: str) -> str | bytes:
-    """The first key of a command, ``home`` if it has none: its other keys are in the same slot."""
+def key_of(command: tuple[Any, ...], clock_key: str) -> str | bytes:
+    """The first key of a command, ``clock_key`` if it has none: its other keys are in the same slot."""
     at = 3 if command[0] == "EVALSHA" else 1
-    return home if command[0] in KEYLESS else command[at]
+    return clock_key if command[0] in KEYLESS else command[at]
 
 
 class Topology:
@@ -54,7 +54,7 @@ class Topology:
         self._owners: list[Node | None] = [None] * SLOTS
         self._asked = [*address.seeds]
         """Nodes, in the order in which they are asked next."""
-        self.doubtful = True
+        self.suspect = True
         """Whether a node was lost, or had no answer, since the nodes were asked."""
 
     def owner(self, slot: int) -> Node:
@@ -113,13 +113,13 @@ class Topology:
         for first, last, *nodes in answer:
             if not 0 <= first <= last < SLOTS:
                 raise ValueError("no slots of a cluster")
-            of_range = [_node(each, asked) for each in nodes]
-            known |= dict.fromkeys(of_range)
-            owners[first : last + 1] = of_range[:1] * (last + 1 - first)
+            range_nodes = [_node(each, asked) for each in nodes]
+            known |= dict.fromkeys(range_nodes)
+            owners[first : last + 1] = range_nodes[:1] * (last + 1 - first)
         self._owners = owners
-        standing = [each for each in self._asked if each in known or each in self.address.seeds]
-        self._asked = [*dict.fromkeys([*standing, *known])]
-        self.doubtful = False
+        still_known = [each for each in self._asked if each in known or each in self.address.seeds]
+        self._asked = [*dict.fromkeys([*still_known, *known])]
+        self.suspect = False
 
 
 def _node(described: Sequence[Any], asked: Node) -> Node:
@@ -128,7 +128,7 @@ def _node(described: Sequence[Any], asked: Node) -> Node:
     host, port, *_ = described
     if not host or host in _UNKNOWN_HOSTS:
         host = asked.host
-    if (place := place_in([host, port])) is None:
+    if (place := host_and_port([host, port])) is None:
         raise not_understood(described)
     return Node(*place)
 
@@ -189,7 +189,7 @@ class Liveness:
 
     def _refresh(self) -> None:
         """Ask for the nodes again while some are silent: replicas may take their places."""
-        if self._topology.doubtful or self._silent_until:
+        if self._topology.suspect or self._silent_until:
             with suppress(Unanswered):  # the nodes known before are then asked
                 self._topology.refresh(lambda node: slots_by(self._connect(node)))
 

@@ -34,26 +34,26 @@ class ClusterWire(Wire):
     serves no slots for now, makes the whole call Unanswered, as the loss of a single server does.
     """
 
-    of_cluster, look_every = True, LOOK_EVERY
+    is_cluster, look_every = True, LOOK_EVERY
 
     def __init__(
         self,
         url: str,
         topology: Topology,
-        home: str,
+        clock_key: str,
         patience: Callable[[], Patience],
         *,
         greet: Callable[[Wire], int | None] | None = None,
         scripts: Scripts | None = None,
         strict: Strict | None = None,
     ) -> None:
-        """``greet`` checks each new connection to a node; the node with the key ``home`` tells the time."""
+        """``greet`` checks each new connection to a node; the node with the key ``clock_key`` tells the time."""
         super().__init__(url, patience, greet=greet, scripts=scripts, strict=strict)
-        self._topology, self._home = topology, home
-        self._liveness = Liveness(topology, self._bearing)
+        self._topology, self._clock_key = topology, clock_key
+        self._liveness = Liveness(topology, self._patience_source)
         self._nodes: dict[Node, NodeWire] = {}
-        self._apart: Sequence[str] = ()
-        """Keys that are kept apart: see `keep_apart`."""
+        self._isolated_keys: Sequence[str] = ()
+        """Keys that are kept apart: see `isolate_keys`."""
         self._commands: list[Command] = []
         self._sent: list[Part] = []
         """Parts whose answers have not been received."""
@@ -71,8 +71,10 @@ class ClusterWire(Wire):
     def send(self, commands: Sequence[Command]) -> None:
         first: Command = commands[0] if commands else ("",)
         try:
-            if self._topology.doubtful:
-                self._topology.refresh(lambda node: slots_by(node_wire(self._topology.address, node, self._bearing)))
+            if self._topology.suspect:
+                self._topology.refresh(
+                    lambda node: slots_by(node_wire(self._topology.address, node, self._patience_source))
+                )
             if first[0] == "BLPOP" and len({slot_of(marker) for marker in first[1:-1]}) > 1:
                 self._markers, self._taken = first[1:-1], None
                 self._look_at = monotonic()
@@ -80,7 +82,7 @@ class ClusterWire(Wire):
             else:
                 self._send(list(commands))
         except BaseException as error:
-            self._give_up(error)
+            self._note_lost(error)
             raise
 
     def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
@@ -93,7 +95,7 @@ class ClusterWire(Wire):
             self._send([*commands[1:]])
             return [self._taken, *self._receive(0.0)]
         except BaseException as error:
-            self._give_up(error)
+            self._note_lost(error)
             raise
 
     def at_rest(self) -> bool:
@@ -124,7 +126,7 @@ class ClusterWire(Wire):
             self._send([("LPOP", marker) for marker in self._markers])
             found = zip(self._markers, self._receive(0.0), strict=True)
         except BaseException as error:
-            self._give_up(error)
+            self._note_lost(error)
             raise
         self._taken = next(([marker.encode(), one] for marker, one in found if one is not None), None)
 
@@ -139,25 +141,25 @@ class ClusterWire(Wire):
     def servers(self) -> list[Wire]:
         """Connections to all nodes with a slot, first to that which tells the time."""
         self.command("TIME")  # after that the nodes are known
-        home = self._topology.owner(slot_of(self._home))
-        return [self._node(node) for node in sorted(self._topology.primaries(), key=lambda node: node != home)]
+        clock_key = self._topology.owner(slot_of(self._clock_key))
+        return [self._node(node) for node in sorted(self._topology.primaries(), key=lambda node: node != clock_key)]
 
     def lost_servers(self) -> list[Wire]:
         return [self._node(node) for node in self._liveness.silent_nodes()]
 
     def lost(self, keys: Collection[str]) -> set[str]:
-        silent = self._liveness.silent_keys({*keys, self._home})
-        return set() if self._home in silent else silent
+        silent = self._liveness.silent_keys({*keys, self._clock_key})
+        return set() if self._clock_key in silent else silent
 
-    def keep_apart(self, keys: Sequence[str]) -> None:
-        self._apart = keys
+    def isolate_keys(self, keys: Sequence[str]) -> None:
+        self._isolated_keys = keys
 
     def part(self, commands: Sequence[Command]) -> None:
-        if not self._apart:
+        if not self._isolated_keys:
             return
-        needed = {key for command in commands if isinstance(key := key_of(command, self._home), str)}
-        lost = self.lost({*self._apart, *needed})
-        if lost & needed and not lost.issuperset(self._apart):
+        needed = {key for command in commands if isinstance(key := key_of(command, self._clock_key), str)}
+        lost = self.lost({*self._isolated_keys, *needed})
+        if lost & needed and not lost.issuperset(self._isolated_keys):
             raise NodeLost("store unreachable", self.address, "a node of it is lost")
 
     def close(self) -> None:
@@ -165,8 +167,8 @@ class ClusterWire(Wire):
             node.close()
         self._sent, self._markers = [], ()
 
-    def _give_up(self, error: BaseException) -> None:
-        self._topology.doubtful |= isinstance(error, Unanswered)  # GUARD doubt
+    def _note_lost(self, error: BaseException) -> None:
+        self._topology.suspect |= isinstance(error, Unanswered)  # GUARD doubt
         self._abandon()
 
     def _abandon(self) -> None:
@@ -178,34 +180,34 @@ class ClusterWire(Wire):
         self._commands = commands
         self._send_to(self._owners(range(len(commands))))
 
-    def _owners(self, places: Sequence[int]) -> list[Part]:
-        """The nodes that the commands at ``places`` go to, each with its places. A WAIT at the end goes to every node
-        that is written to."""
+    def _owners(self, positions: Sequence[int]) -> list[Part]:
+        """The nodes that the commands at ``positions`` go to, each with its places. A WAIT at the end goes to every
+        node that is written to."""
         last = len(self._commands) - 1
         waits = bool(self._commands) and self._commands[last][0] in WAITING
         parts: dict[Node, list[int]] = {}
-        for at in places:
+        for at in positions:
             if not waits or at != last:
-                owner = self._topology.owner(slot_of(key_of(self._commands[at], self._home)))
+                owner = self._topology.owner(slot_of(key_of(self._commands[at], self._clock_key)))
                 parts.setdefault(owner, []).append(at)
         if waits:
-            for of_node in parts.values():
-                of_node.append(last)
+            for node_items in parts.values():
+                node_items.append(last)
         return [*parts.items()]
 
     def _send_to(self, parts: list[Part]) -> None:
-        for node, places in parts:
+        for node, positions in parts:
             try:
-                self._node(node).send([self._commands[at] for at in places])
+                self._node(node).send([self._commands[at] for at in positions])
             except OutOfTime:
                 raise
             except Unanswered as unanswered:
                 raise Unanswered(str(unanswered), sent=unanswered.sent or bool(self._sent)) from None
-            self._sent.append((node, places))
+            self._sent.append((node, positions))
         self.replicas = min((node.replicas for node in self._nodes.values()), default=0)
         if self._nodes:
-            known = max(node.marks.greatest for node in self._nodes.values())
-            self.marks = self.marks._replace(greatest=known)
+            known = max(node.watermarks.greatest for node in self._nodes.values())
+            self.watermarks = self.watermarks._replace(greatest=known)
 
     def _receive(self, blocking: float) -> list[Any]:
         answers: list[Any] = [None] * len(self._commands)
@@ -223,7 +225,7 @@ class ClusterWire(Wire):
                 except Unanswered as unanswered:
                     # GUARD what another node may have carried out
                     raise Unanswered(str(unanswered), sent=len(answers) > 1) from None
-        self.said = answers
+        self.last_answer = answers
         return answers
 
     def _receive_into(self, answers: list[Any], blocking: float) -> list[int]:
@@ -232,10 +234,10 @@ class ClusterWire(Wire):
         moved: list[int] = []
         elsewhere: list[tuple[int, Node]] = []
         while self._sent:
-            node, places = self._sent[0]
-            of_node = self._nodes[node].receive([self._commands[at] for at in places], blocking=blocking)
+            node, positions = self._sent[0]
+            node_items = self._nodes[node].receive([self._commands[at] for at in positions], blocking=blocking)
             del self._sent[0]
-            for at, kind, owner in self._note_all(node, places, of_node, answers):
+            for at, kind, owner in self._note_all(node, positions, node_items, answers):
                 if kind == "MOVED":
                     moved.append(at)
                 else:
@@ -254,12 +256,12 @@ class ClusterWire(Wire):
         return moved
 
     def _note_all(
-        self, node: Node, places: Sequence[int], of_node: Sequence[Any], answers: list[Any]
+        self, node: Node, positions: Sequence[int], node_items: Sequence[Any], answers: list[Any]
     ) -> Iterator[tuple[int, str, Node]]:
         """Put the answers of a node among all. Yields the place of each command that it redirects, how, and to which
         node."""
         served = False
-        for at, answer in zip(places, of_node, strict=True):
+        for at, answer in zip(positions, node_items, strict=True):
             redirection = self._topology.redirection(answer, node) if isinstance(answer, ErrorReply) else None
             if redirection is None:
                 is_wait = self._commands[at][0] in WAITING
@@ -286,7 +288,9 @@ class ClusterWire(Wire):
     def _node(self, node: Node) -> NodeWire:
         wire = self._nodes.get(node)
         if wire is None:
-            wire = node_wire(self._topology.address, node, self._bearing, greet=self._greet, scripts=self.scripts)
+            wire = node_wire(
+                self._topology.address, node, self._patience_source, greet=self._greet, scripts=self.scripts
+            )
             self._nodes[node] = wire
         return wire
 

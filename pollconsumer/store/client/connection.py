@@ -40,7 +40,7 @@ class Connection(Protocol):
     """
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the server is: equal for two connections to the same server."""
 
     def connect(self, timeout: float) -> None:
@@ -106,7 +106,7 @@ class SocketConnection:
             raise
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return self._address.path or f"{self._address.host}:{self._address.port}"
 
     def is_to(self, address: Address) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreRefused
 
 RESTORE = "restore its data, or accept it: pollconsumer store adopt"
-_PASSING = (
+_TRANSIENT = (
     "READONLY", "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "UNBLOCKED"
 )  # fmt: skip
 _REFUSED_IN_SCRIPT = ("ACL failure in script", "The user executing the script can't")
@@ -66,21 +66,21 @@ def raise_if_error(answer: Any, command: Sequence[Any] = ()) -> None:
 
 
 def _exception_for(text: str, command: Sequence[Any]) -> Exception:
-    of_script = command[:1] == ("EVALSHA",)
-    key = "".join(map(str, command[3:4] if of_script else command[1:2]))
+    is_script = command[:1] == ("EVALSHA",)
+    key = "".join(map(str, command[3:4] if is_script else command[1:2]))
     kind, _, rest = text.partition(" ")
     if text.startswith(LOGIN_REFUSED):
         fix = "check user and password: those of the store's URL, or what credentials or client give"
         return PermissionDenied("authentication failed", None, fix)
     if kind == "FENCED":
         return LeaseLost("lease lost", rest or None, "a newer launch holds it")
-    if kind == "NOPERM" or any(said in text for said in _REFUSED_IN_SCRIPT):
+    if kind == "NOPERM" or any(reply in text for reply in _REFUSED_IN_SCRIPT):
         if named := re.search(r"no permissions to run the '([^']+)' command", text):
             return _rights_missing([named[1].encode()])
         return PermissionDenied(
             "not permitted", text.removeprefix("NOPERM "), "extend the access rules of the store's user"
         )
-    if kind in _PASSING or text == _NO_MORE_CLIENTS:
+    if kind in _TRANSIENT or text == _NO_MORE_CLIENTS:
         return Unanswered(text, sent=False)
     for pattern, problem, shown, fix in _REFUSALS:
         if found := re.match(pattern, text):
@@ -88,7 +88,7 @@ def _exception_for(text: str, command: Sequence[Any]) -> Exception:
             if not problem.startswith("key "):
                 return StoreRefused(problem, value, fix)
             if key and kind != "FOREIGN":
-                value = f"one of {key[: key.find('}') + 1]}" if of_script else key
+                value = f"one of {key[: key.find('}') + 1]}" if is_script else key
             return _about(key, StoreRefused(problem, value, fix))
     # A bug of ours, shown whole: scripts are to bear what stands in their keys.
     return _about(key, PollConsumerError(f"the store refused a command: {text.removeprefix('ERR ')}"))
@@ -99,9 +99,9 @@ def _about(key: str, error: PollConsumerError) -> PollConsumerError:
     return error
 
 
-def not_understood(said: object) -> StoreRefused:
+def not_understood(reply: object) -> StoreRefused:
     return StoreRefused(
-        "not an answer of Redis", said, "does the store's URL name a Redis or a Valkey? If so, report what -v shows"
+        "not an answer of Redis", reply, "does the store's URL name a Redis or a Valkey? If so, report what -v shows"
     )
 
 

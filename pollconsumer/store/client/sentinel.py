@@ -9,7 +9,7 @@ from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, shown
 from pollconsumer.core.notation.text import redacted
-from pollconsumer.store.client.address import Address, CredentialProvider, place_in, service_of
+from pollconsumer.store.client.address import Address, CredentialProvider, host_and_port, service_of
 from pollconsumer.store.client.connection import Command, SocketConnection
 from pollconsumer.store.client.patience import Patience, left_until
 from pollconsumer.store.client.replies import LOGIN_REFUSED, ErrorReply, raise_if_thrown
@@ -47,18 +47,18 @@ class Sentinels:
         for sentinel in tuple(self._sentinels):
             if silent and time.monotonic() >= until:
                 break  # the others are asked first the next time
-            place = f"{sentinel.host}:{sentinel.port}"
+            location = f"{sentinel.host}:{sentinel.port}"
             try:
-                found = self._place_by(sentinel, left_until(until, ANSWER_WITHIN))
+                found = self._primary_by(sentinel, left_until(until, ANSWER_WITHIN))
             except OSError as error:
                 raise_if_thrown(error)
-                silent.append(f"{place}: {error.strerror or error}")
+                silent.append(f"{location}: {error.strerror or error}")
                 failure = error
                 self._put_last(sentinel)
             except ErrorReply as reply:
                 if not str(reply).startswith((*LOGIN_REFUSED, "NOPERM")):
-                    raise ConfigurationError("store: no Sentinel", place, f"it says: {reply}") from None
-                refused.append(place)
+                    raise ConfigurationError("store: no Sentinel", location, f"it says: {reply}") from None
+                refused.append(location)
             else:
                 if found is not None:
                     self._sentinels.remove(sentinel)
@@ -83,13 +83,13 @@ class Sentinels:
             return
         from pollconsumer.store.client.transport import speaks_tls, tls_refusal
 
-        place = f"Sentinel {sentinel.host}:{sentinel.port}"
+        location = f"Sentinel {sentinel.host}:{sentinel.port}"
         if sentinel.tls is not None:
             if refusal := tls_refusal(failure, sentinel.tls, established=False):
-                raise ConfigurationError(f"store: {place}: {str(refusal).removeprefix('store: ')}")
+                raise ConfigurationError(f"store: {location}: {str(refusal).removeprefix('store: ')}")
         elif speaks_tls(sentinel):
             fix = "give ssl=true, or sentinel_ssl=true if the servers have none"
-            raise ConfigurationError("store: TLS", f"{place} speaks it", fix)
+            raise ConfigurationError("store: TLS", f"{location} speaks it", fix)
 
     def moved_from(self, address: Address, patience: Callable[[], Patience]) -> bool:
         """Whether the primary is known to be another server by now. Mostly returns at once: it asks now and then."""
@@ -97,7 +97,7 @@ class Sentinels:
         if now < self._look_at:
             return False
         try:
-            found = self._place_by(self._sentinels[0], left_until(now + patience().left(), ANSWER_WITHIN))
+            found = self._primary_by(self._sentinels[0], left_until(now + patience().left(), ANSWER_WITHIN))
         except (OSError, ErrorReply, ConfigurationError):
             self._put_last(self._sentinels[0])
             self._look_at = time.monotonic() + LOOK_AGAIN_AFTER
@@ -109,17 +109,17 @@ class Sentinels:
         self._sentinels.remove(sentinel)
         self._sentinels.append(sentinel)
 
-    def _place_by(self, sentinel: Address, timeout: float) -> tuple[str, int] | None:
+    def _primary_by(self, sentinel: Address, timeout: float) -> tuple[str, int] | None:
         """Host and port of the primary by ``sentinel``; None if it knows none. OSError, ErrorReply; ConfigurationError
         if it is no Sentinel."""
-        said = self._ask(sentinel, timeout)
-        if said is None:
+        answer = self._ask(sentinel, timeout)
+        if answer is None:
             return None
-        if (place := place_in(said)) is None:
+        if (location := host_and_port(answer)) is None:
             raise ConfigurationError(
-                "store: no Sentinel", f"{sentinel.host}:{sentinel.port}", f"it says: {shown(said)}"
+                "store: no Sentinel", f"{sentinel.host}:{sentinel.port}", f"it says: {shown(answer)}"
             )
-        return place
+        return location
 
     def _ask(self, sentinel: Address, timeout: float) -> Any:
         until = time.monotonic() + timeout
@@ -137,7 +137,7 @@ class PrimaryConnection(SocketConnection):
 
     def __init__(self, sentinels: Sentinels, patience: Callable[[], Patience]) -> None:
         super().__init__(sentinels.login, patience)
-        self._sentinels, self._bearing = sentinels, patience
+        self._sentinels, self._patience_source = sentinels, patience
 
     def connect(self, timeout: float) -> None:
         """Connect to the primary. Also raises what `Sentinels.primary` does."""
@@ -148,13 +148,15 @@ class PrimaryConnection(SocketConnection):
             role = self.ask(("ROLE",), left_until(until))
             if not isinstance(role, list) or role[:1] != [b"master"]:  # GUARD a replica is not written to
                 found = "is a replica" if isinstance(role, list) else f"has no role, but says {shown(role)}"
-                raise ConnectionError(f"{self.place} {found}; the Sentinels still name it as the primary")
+                raise ConnectionError(f"{self.location} {found}; the Sentinels still name it as the primary")
         except BaseException:
             self.close()
             raise
 
     def send(self, commands: Sequence[Command]) -> None:
         """Send ``commands``. Also raises ConnectionError once another server is the primary."""
-        if self._sentinels.moved_from(self._address, self._bearing):  # GUARD a primary that was replaced is left
-            raise ConnectionError(f"{self.place} is not the primary any more")
+        if self._sentinels.moved_from(
+            self._address, self._patience_source
+        ):  # GUARD a primary that was replaced is left
+            raise ConnectionError(f"{self.location} is not the primary any more")
         super().send(commands)

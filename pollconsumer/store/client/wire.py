@@ -105,14 +105,14 @@ class ByKeepers(ByPeople):
 
 MISREAD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error)
 """What reading an answer of another form than the one that was asked for ends with."""
-Witness = tuple[str, str | bytes, bool, float]
+LastAcknowledged = tuple[str, str | bytes, bool, float]
 """The last message that was acknowledged to a caller: queue and id, whether it was completed, or else accepted, and
 when, on the monotonic clock."""
 
 
-class Marks(NamedTuple):
-    """What is known of a store's mark. ``seen``: the mark that the store must have reached; ``greatest``: above every
-    fence that is known."""
+class Watermarks(NamedTuple):
+    """What is known of a store's watermark. ``seen``: the watermark that the store must have reached; ``greatest``:
+    above every fence that is known."""
 
     seen: int
     greatest: int
@@ -135,7 +135,7 @@ class CallPatienceSource:
 class Wire(ABC):
     """Connections to one server, or to the nodes of a cluster."""
 
-    of_cluster = False
+    is_cluster = False
     look_every = inf
     """Seconds after which whoever waits on `fileno` looks whether it is `readable`."""
 
@@ -156,21 +156,21 @@ class Wire(ABC):
         self.patience = patience
         self.scripts = Scripts() if scripts is None else scripts
         self._greet, self.strict = greet, strict
-        self.said: Any = None
+        self.last_answer: Any = None
         """The last answers to a call; None before there are any."""
-        self.place = ""
+        self.location = ""
         """Where the last server is that was connected to: host and port, or a path."""
-        self._bearing = CallPatienceSource(patience)
+        self._patience_source = CallPatienceSource(patience)
         self.repeated = False
         """Whether the last call was sent more than once."""
         self._problem = "no time is left to connect"
         """Why the last call had no answer."""
         self.replicas = 0
         """The number of the server's replicas when it was greeted."""
-        self.marks = Marks(0, 0)
-        self.witness: Witness | None = None
-        """The last message that was acknowledged. By it and the marks the connection's holder notices that the store
-        went back: see ``suitability.py``."""
+        self.watermarks = Watermarks(0, 0)
+        self.last_acknowledged: LastAcknowledged | None = None
+        """The last message that was acknowledged. By it and the watermarks the connection's holder notices that the
+        store went back: see ``suitability.py``."""
         self.skips_lost = False
         """Whether `readable_queues` leaves out queues whose node of a cluster is lost; these are then ``unread``."""
         self.unread: set[str] = set()
@@ -186,12 +186,12 @@ class Wire(ABC):
 
     def run(self, name: str, keys: Keys, queue: str, args: Sequence[Any]) -> Any:
         """`call` for the script ``name`` and its keys of ``queue``."""
-        return self.all([self.of_queue(name, keys, queue, args)])[0]
+        return self.all([self.queue_command(name, keys, queue, args)])[0]
 
-    def of_queue(self, name: str, keys: Keys, queue: str, args: Sequence[Any]) -> Command:
+    def queue_command(self, name: str, keys: Keys, queue: str, args: Sequence[Any]) -> Command:
         """`script` for the script ``name`` and its keys of ``queue``."""
         script = self.scripts[name]
-        return self.script(script, keys.of_script(script, queue), args)
+        return self.script(script, keys.names_for(script, queue), args)
 
     def command(self, *arguments: str | bytes | float) -> Any:
         """Run one idempotent command, and repeat it after a lost answer."""
@@ -210,25 +210,25 @@ class Wire(ABC):
         self,
         commands: Sequence[Command],
         *,
-        mend: Callable[[], object] | None = None,
+        on_repeat: Callable[[], object] | None = None,
         blocking: float = 0.0,
         parting: bool = True,
     ) -> list[Any]:
         """The answers to commands sent in one write, repeated until patience ends; then StoreUnreachable.
 
-        One of them may block for ``blocking`` seconds. ``mend`` is called before each repetition, to undo what the last
-        call may have done. ``parting``: raise NodeLost where `part` does; otherwise wait for a lost node of a cluster.
-        """
-        bearing = self._bearing
-        outer = bearing.call
-        patience = bearing.call = outer or self.patience()
+        One of them may block for ``blocking`` seconds. ``on_repeat`` is called before each repetition, to undo what the
+        last call may have done. ``parting``: raise NodeLost where `part` does; otherwise wait for a lost node of a
+        cluster."""
+        source = self._patience_source
+        outer = source.call
+        patience = source.call = outer or self.patience()
         pause = 0.02
         sent = self.repeated = False
         try:
             while True:
                 try:
-                    if mend and self.repeated:
-                        mend()
+                    if on_repeat and self.repeated:
+                        on_repeat()
                         self.repeated = True
                     return self.once(commands, blocking=blocking)
                 except Unanswered as unanswered:
@@ -248,7 +248,7 @@ class Wire(ABC):
                 patience.pause(pause)
                 pause = min(1.0, pause * 2)
         finally:
-            bearing.call = outer
+            source.call = outer
 
     def once(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
         """The answers to commands sent in one write, one of which may block for ``blocking`` seconds.
@@ -278,21 +278,21 @@ class Wire(ABC):
     def misread(self, error: BaseException) -> StoreRefused | None:
         """The error to raise in place of ``error``, which reading an answer may have ended with, if the server does not
         tell the time as Redis does. None for any other error, which is a bug of ours."""
-        if not isinstance(error, MISREAD) or isinstance(error, PollConsumerError) or self.said is None:
+        if not isinstance(error, MISREAD) or isinstance(error, PollConsumerError) or self.last_answer is None:
             return None
-        said = self.said
+        replied = self.last_answer
         try:
             (time,) = self.once([("TIME",)])
         except (Unanswered, StoreUnreachable, PermissionDenied):  # the server is a Redis, or cannot be asked
             return None
         except PollConsumerError:
-            return not_understood(said)
+            return not_understood(replied)
         finally:
             self.close()
-        tells = (
+        is_error_of_redis = (
             isinstance(time, list) and len(time) == 2 and all(type(each) is bytes and each.isdigit() for each in time)
         )
-        return None if tells else not_understood(said)  # GUARD whose word it is
+        return None if is_error_of_redis else not_understood(replied)  # GUARD whose word it is
 
     def _refuse(self, reply: ErrorReply, command: Command) -> None:
         """Raise for an error reply to ``command``. If a key is of another type, the store may have been closed since
@@ -350,7 +350,7 @@ class Wire(ABC):
         """Which of ``keys`` are on a node of a cluster that does not answer, while the one with the leases does."""
         return set()
 
-    def keep_apart(self, keys: Sequence[str]) -> None:  # noqa: B027  there is nothing to do on one server
+    def isolate_keys(self, keys: Sequence[str]) -> None:  # noqa: B027  there is nothing to do on one server
         """Have `part` raise where only some of ``keys``, one of each queue, are on lost nodes: the other queues are not
         to wait for these."""
 
@@ -400,10 +400,10 @@ class ServerWire(Wire):
             from pollconsumer.store.client.sentinel import PrimaryConnection, Sentinels  # few stores have Sentinels
 
             sentinels = Sentinels(url, credentials)
-            self._tls, connect = sentinels.login.tls, partial(PrimaryConnection, sentinels, self._bearing)
+            self._tls, connect = sentinels.login.tls, partial(PrimaryConnection, sentinels, self._patience_source)
         elif connect is None:
             address = address_of(url)._replace(credentials=credentials)
-            self._tls, connect = address.tls, partial(SocketConnection, address, self._bearing)
+            self._tls, connect = address.tls, partial(SocketConnection, address, self._patience_source)
         self._make = connect
         self._connection: Connection | None = None
         self._client: int | None = None
@@ -428,7 +428,7 @@ class ServerWire(Wire):
             raise Unanswered(str(error), sent=True) from None
 
     def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
-        patience = self._bearing.call or self.patience()
+        patience = self._patience_source.call or self.patience()
         answers = self._answers(len(commands), patience.for_one_answer(blocking))
         for answer in answers:
             if isinstance(answer, ErrorReply):
@@ -444,11 +444,11 @@ class ServerWire(Wire):
                 loading = True
                 script = self.scripts.unknown(commands[at][1])
                 self.send([("SCRIPT", "LOAD", script.code), ("EVALSHA", script.sha, *commands[at][2:])])
-                loaded, answers[at] = self._answers(2, self._bearing().for_one_answer(blocking))
+                loaded, answers[at] = self._answers(2, self._patience_source().for_one_answer(blocking))
                 raise_if_error(loaded)
         if loading and commands[-1][0] in ("WAIT", "WAITAOF"):
             self.send(commands[-1:])
-            answers[-1:] = self._answers(1, self._bearing().for_one_answer(blocking))
+            answers[-1:] = self._answers(1, self._patience_source().for_one_answer(blocking))
         refusals = [at for at, answer in enumerate(answers) if isinstance(answer, ErrorReply)]
         try:
             for at in refusals:
@@ -501,13 +501,13 @@ class ServerWire(Wire):
             if self._revive is None:
                 raise
             try:
-                self._revive(self._bearing().left())
+                self._revive(self._patience_source().left())
             except StoreUnreachable as error:
                 raise Unanswered(str(error), sent=False) from None
             return self._connect()
 
     def _connect(self) -> Connection:
-        timeout = self._bearing().to_connect()
+        timeout = self._patience_source().to_connect()
         if timeout <= 0:
             raise OutOfTime
         connection = self._make()
@@ -520,7 +520,7 @@ class ServerWire(Wire):
             raise_if_thrown(error)
             self._raise_if_refused(error, established=False)
             raise Unanswered(error.strerror or str(error), sent=False) from None
-        self._connection, self._pid, self.place = connection, os.getpid(), connection.place
+        self._connection, self._pid, self.location = connection, os.getpid(), connection.location
         try:
             if self.over_network:
                 self._close_abandoned()
@@ -532,26 +532,26 @@ class ServerWire(Wire):
             if refusal is not None:
                 raise refusal from error
             raise
-        self._greeted, self.said = True, None
+        self._greeted, self.last_answer = True, None
         return connection
 
     def _close_abandoned(self) -> None:
         """Close abandoned connections on the server, too: TCP may deliver a command minutes after we gave it up, and
         after it was repeated. A server that refuses this is used all the same."""
-        abandoned = self._abandoned.get(self.place, ())  # GUARD clients of another server are left alone
+        abandoned = self._abandoned.get(self.location, ())  # GUARD clients of another server are left alone
         commands = [("CLIENT", "ID"), *(("CLIENT", "KILL", "ID", client) for client in abandoned)]
         self.send(commands)
-        timeout = self._bearing().for_one_answer()
+        timeout = self._patience_source().for_one_answer()
         client, *_ = answers = self._answers(len(commands), timeout)
         for answer in answers:
             if isinstance(answer, ErrorReply) and str(answer).startswith(("NOAUTH", "LOADING")):
                 raise_if_error(answer)
         self._client = client if isinstance(client, int) else None
-        self._abandoned.pop(self.place, None)
+        self._abandoned.pop(self.location, None)
 
     def _abandon(self) -> None:
         if self._client is not None:
-            self._abandoned.setdefault(self.place, []).append(self._client)
+            self._abandoned.setdefault(self.location, []).append(self._client)
         self.close()
 
     def _answers(self, count: int, timeout: float) -> list[Any]:
@@ -566,9 +566,9 @@ class ServerWire(Wire):
             while len(answers) < count:
                 within = timeout
                 if monotonic() - began > timeout:
-                    within = left_until(began + max(timeout, self._bearing().left()), timeout)
+                    within = left_until(began + max(timeout, self._patience_source().left()), timeout)
                 answers.append(connection.read(within))
-            self.said, self._awaits = answers, False
+            self.last_answer, self._awaits = answers, False
             return answers
         except OSError as error:
             raise_if_thrown(error)

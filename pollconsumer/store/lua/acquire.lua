@@ -1,16 +1,16 @@
 -- Take a free slot of a lease, or become the one that waits for it.
 -- KEYS fences next baton leases launches ledger closing
 --   (and each slot of the lease)
--- NEEDS marks
--- ARGV launch, ttl in ms, ms that a successor's claim lasts (0: the launch does not wait), lineage without its slot number,
---   launches to remember at least and at most, holder and ledger entry as JSON, the greatest mark that the caller knows of, 'fence:seq' of each
+-- NEEDS watermarks
+-- ARGV launch, ttl in ms, ms that a successor's claim lasts (0: the launch does not wait), lease name without its slot number,
+--   launches to remember at least and at most, holder and ledger entry as JSON, the greatest watermark that the caller knows of, 'fence:seq' of each
 --   holder whose renewal is overdue by the caller's clock
 -- Returns {1, slot, fence, now, recent ledger entries} when taken; {0, ms until the first lease may lapse, 'fence:seq' of
 --   each slot, holder of each slot} for the successor, and for who does not wait; {-1, holder of each slot} when another is
 --   waiting already, or without holders when the store is about to close
 -- Refusals: FOREIGN with a corrupt key
 -- Idempotent: the same launch gets the same fence.
--- A fence is above every earlier one, above every mark and fence that the caller has seen, and not below the server's clock,
+-- A fence is above every earlier one, above every watermark and fence that the caller has seen, and not below the server's clock,
 -- so that a restored backup or a promoted replica repeats none.
 
 local KEPT_FOR = 172800000
@@ -22,8 +22,8 @@ redis.call('SISMEMBER', leases, '')
 
 local slots, now = {unpack(KEYS, 8)}, now_ms()
 local last = redis.call('HGET', fences, 'last') or '0'
-local mark = redis.call('HGET', fences, 'mark') or '0'
-if not (whole(last) and whole(mark)) or not whole(decimal(math.max(tonumber(last), tonumber(mark)) + 1)) then
+local watermark = redis.call('HGET', fences, 'mark') or '0'
+if not (whole(last) and whole(watermark)) or not whole(decimal(math.max(tonumber(last), tonumber(watermark)) + 1)) then
   return redis.error_reply('FOREIGN ' .. fences)
 end
 
@@ -58,13 +58,13 @@ for i = 1, #slots do
   if not sign or dead[sign] then  -- GUARD held by another
     local entries = recent()
     -- GUARD fence above all earlier ones; fence above all that the launch has seen
-    local _, fence = raise_mark(math.max(tonumber(last), tonumber(ARGV[9])))
-    local lineage = ARGV[4] .. (i - 1)
-    redis.call('HSET', fences, 'last', fence, lineage, fence)
+    local _, fence = raise_watermark(math.max(tonumber(last), tonumber(ARGV[9])))
+    local lease_name = ARGV[4] .. (i - 1)
+    redis.call('HSET', fences, 'last', fence, lease_name, fence)
     redis.call('DEL', slots[i])
     redis.call('HSET', slots[i], 'fence', fence, 'seq', 0, 'since', now, 'launch', ARGV[1], 'holder', ARGV[7])
     redis.call('PEXPIRE', slots[i], ARGV[2])
-    redis.call('SADD', leases, lineage)
+    redis.call('SADD', leases, lease_name)
     if redis.call('GET', next) == ARGV[1] then redis.call('DEL', next) end
     redis.call('DEL', baton)
     -- Listed already: it had the lease, its reply was lost, and the lease was broken before the repetition.

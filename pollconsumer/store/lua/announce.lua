@@ -1,8 +1,8 @@
--- Make a queue refuse every earlier holder of a lease from now on, and return recurrences that were set aside as unreadable
+-- Make a queue refuse every earlier holder of a lease from now on, and return recurrences that were quarantined as unreadable
 -- to their due instants: this launch may be able to read them.
 -- KEYS announced successor_waits served schedule next_instants recurrences_unreadable
 -- NEEDS numbers
--- ARGV lineage, fence, ms for which the queue counts as served from now on ('0' if it does not), most due times to convert
+-- ARGV lease name, fence, ms for which the queue counts as served from now on ('0' if it does not), most due times to convert
 -- Returns due times converted to microseconds: a version before wrote milliseconds
 -- Refusals: FENCED when a newer holder was here first; FOREIGN with a corrupt key
 
@@ -20,9 +20,9 @@ redis.call('HSET', announced, ARGV[1], ARGV[2])
 local called = tonumber(redis.call('GET', successor_waits) or 0)
 if not called or called < tonumber(ARGV[2]) then redis.call('DEL', successor_waits) end
 if ARGV[3] ~= '0' then redis.call('SET', served, 1, 'PX', ARGV[3]) end
-local aside = redis.call('ZRANGE', recurrences_unreadable, 0, -1, 'WITHSCORES')
-for i = 1, #aside, 2 do redis.call('ZADD', next_instants, aside[i + 1], aside[i]) end  -- GUARD looked at again
-if aside[1] then redis.call('DEL', recurrences_unreadable) end
+local unreadable = redis.call('ZRANGE', recurrences_unreadable, 0, -1, 'WITHSCORES')
+for i = 1, #unreadable, 2 do redis.call('ZADD', next_instants, unreadable[i + 1], unreadable[i]) end  -- GUARD looked at again
+if unreadable[1] then redis.call('DEL', recurrences_unreadable) end
 local in_ms = redis.call('ZRANGEBYSCORE', schedule, IN_MS, '(' .. IN_US, 'WITHSCORES', 'LIMIT', 0, ARGV[4])
 for i = 1, #in_ms, 2 do redis.call('ZADD', schedule, due_score(in_ms[i + 1]), in_ms[i]) end
 return #in_ms / 2

@@ -1,4 +1,4 @@
--- Take in that members of batches have ended, at the home of the batches.
+-- Take in that members of batches have ended, at the queue of the batches.
 -- KEYS batches batch_members batch_callbacks batch_instants outbox counters schedule_marker
 -- NEEDS batches
 -- ARGV for each end: batch, the members' ending as in a row, how many members they have added, their numbers, with spaces
@@ -20,14 +20,14 @@ for at = 1, #ARGV, 4 do
   -- GUARD a batch that is forgotten
   for number in string.gmatch(state and ARGV[at + 3] or '', '%d+') do
     number = tonumber(number)
-    local chunk, place = floor(number / PER_CHUNK), number % PER_CHUNK
+    local chunk, position = floor(number / PER_CHUNK), number % PER_CHUNK
     local bytes = chunks[chunk]
     if not bytes then
       local held = redis.call('HGET', batch_members, batch .. '\n' .. chunk)
       bytes = {byte(held or string.rep('\0', PER_CHUNK / 4), 1, -1)}
       chunks[chunk] = bytes
     end
-    local index, weight = floor(place / 4) + 1, 4 ^ (place % 4)
+    local index, weight = floor(position / 4) + 1, 4 ^ (position % 4)
     local held = floor(bytes[index] / weight) % 4
     if held == 0 or held == DEAD_CODE and code ~= DEAD_CODE then  -- GUARD a member counts once
       bytes[index] = bytes[index] + (code - held) * weight

@@ -1,7 +1,7 @@
 -- Record that messages are begun that are handled at most once.
 -- KEYS rows announced
 -- NEEDS fences
--- ARGV lineage, fence; id, row as reserved and new row of each
+-- ARGV lease name, fence; id, row as reserved and new row of each
 -- Returns ids whose reservation was no longer the caller's (unchanged)
 -- Refusals: FENCED when a newer launch has announced itself, FORGOTTEN when the store was emptied
 -- Idempotent: a row that already has its new value has begun.

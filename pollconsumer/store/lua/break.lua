@@ -1,7 +1,7 @@
 -- Revoke a lease. Its holder learns of it at the next renewal and cannot revive it.
 -- KEYS lease baton fences answered
 -- NEEDS once
--- ARGV lineage, fence of the holder
+-- ARGV lease name, fence of the holder
 -- Returns 1; 0 when another holds the lease by now
 
 if redis.call('HGET', lease, 'fence') ~= ARGV[2] then return 0 end  -- GUARD owner compare

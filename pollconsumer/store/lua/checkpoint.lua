@@ -1,7 +1,7 @@
 -- Store a message's checkpoint, or one of its steps, for its next attempt.
 -- KEYS rows announced checkpoints
 -- NEEDS fences
--- ARGV lineage, fence, id, row as reserved, new row; fields of checkpoints, and their values
+-- ARGV lease name, fence, id, row as reserved, new row; fields of checkpoints, and their values
 -- Returns 1; 0 when the reservation is no longer the caller's
 -- Refusals: FENCED, FORGOTTEN
 

@@ -7,7 +7,7 @@
 --   number of the call; or for an outbox: its queue, the number of the entry, the position in it of the first message; else '';
 --   for each: id, record without its instant; for each that has options: its position, when ('' now, '+n' in n ms, '=n' at
 --   epoch ms n, both with a fraction or without), unique key's lifetime in ms (0 for none), a colon and the key ('' for none),
---   priority; before the colon an 's' if a holder in hand is none; or an 'r' and how many ms, from its enqueueing (0 for no
+--   priority; before the colon an 's' if a holder in flight is none; or an 'r' and how many ms, from its enqueueing (0 for no
 --   end), the one that waits may wait if this one replaces it: its payload, its due time; then this one is alone
 -- Returns for each '' if it is new, else the id of the existing message: its own, or that of its unique key's holder, replaced or not. Or,
 --   with no message accepted: the position of one whose id has another digest, which counts as received from its outbox
@@ -54,9 +54,9 @@ if sender then
   if number > (now + 86400000) * 1000 then  -- GUARD a number a day ahead
     sender = nil
   else
-    local entry, place = string.match(redis.call('HGET', received, sender) or '', '^(%d+) (%d+)$')
+    local entry, position = string.match(redis.call('HGET', received, sender) or '', '^(%d+) (%d+)$')
     if entry then
-      known = number < tonumber(entry) and count or number > tonumber(entry) and 0 or tonumber(place) + 1 - first
+      known = number < tonumber(entry) and count or number > tonumber(entry) and 0 or tonumber(position) + 1 - first
     end
   end
 end

@@ -6,8 +6,8 @@
 -- Returns messages offered
 -- If there are more keys, a random run of them is examined.
 
-local standing = redis.call('ZCARD', waiting_for_place)
-if standing == 0 then return 0 end
+local line_length = redis.call('ZCARD', waiting_for_place)
+if line_length == 0 then return 0 end
 -- EXPECT ready ready_marker counters places_taken ready_by_priority
 if redis.call('ZCARD', in_flight) <= tonumber(ARGV[1]) then
   local counts = {}
@@ -25,15 +25,15 @@ if redis.call('ZCARD', in_flight) <= tonumber(ARGV[1]) then
   for key, count in pairs(counts) do redis.call('HSET', places_taken, key, count) end
 end
 local keys, from, offered = tonumber(ARGV[2]), '-', 0
-if standing > keys then
-  local any = redis.call('ZRANGE', waiting_for_place, now_ms() % standing, now_ms() % standing)[1]
+if line_length > keys then
+  local any = redis.call('ZRANGE', waiting_for_place, now_ms() % line_length, now_ms() % line_length)[1]
   from = any and '[' .. sub(any, 1, (find(any, '\0', 1, true) or 1) - 1) or from
 end
 for _ = 1, keys do
   local entry = redis.call('ZRANGEBYLEX', waiting_for_place, from, '+', 'LIMIT', 0, 1)[1]
   if not entry then
-    if from == '-' or standing <= keys then break end
-    standing, from = 0, '-'
+    if from == '-' or line_length <= keys then break end
+    line_length, from = 0, '-'
   else
     local key = sub(entry, 1, (find(entry, '\0', 1, true) or #entry + 1) - 1)
     offered = offered + offer_places(key)

@@ -1,7 +1,7 @@
--- Store how far messages have come that a launch has in hand, or has settled, and what their handlers have logged.
+-- Store how far messages have come that a launch has in flight, or has settled, and what their handlers have logged.
 -- KEYS rows announced progress logs
 -- NEEDS fences rows
--- ARGV lineage, fence, fence in 6 bytes; for each: id, its progress as JSON, '', 0; or id, what an attempt has logged, on one
+-- ARGV lease name, fence, fence in 6 bytes; for each: id, its progress as JSON, '', 0; or id, what an attempt has logged, on one
 --   line, how that begins, as no other attempt's, and how many bytes may stay of earlier attempts, with these
 -- Returns how many messages no other launch has reserved since: those of others stay as they are
 -- Refusals: FENCED, FORGOTTEN

@@ -2,7 +2,7 @@
 -- KEYS rows ready ready_by_priority schedule counters announced ready_marker next_instants in_flight waiting_for_place
 -- KEYS outbox
 -- NEEDS fences ready markers
--- ARGV lineage, fence, most messages to move
+-- ARGV lease name, fence, most messages to move
 -- Returns messages moved, µs until the next due time (-1 when there is none), 1 when a recurrence is due, 1 when there is
 -- anything that a repair looks at
 -- Refusals: FENCED, FORGOTTEN

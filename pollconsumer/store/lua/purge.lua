@@ -14,7 +14,7 @@ end
 age_ids(now_ms(), tonumber(ARGV[1]), tonumber(ARGV[2]))
 if #forgotten > 0 then
   remember(forgotten)  -- GUARD ids remembered
-  give_up_order(forgotten)  -- GUARD a purged head passes on
+  leave_order(forgotten)  -- GUARD a purged head passes on
   redis.call('ZREM', dead_letters, unpack(forgotten))
   for _, key in ipairs({records, rows, errors, progress, logs}) do redis.call('HDEL', key, unpack(forgotten)) end
   drop_checkpoints(forgotten)  -- GUARD steps of the purged

@@ -2,7 +2,7 @@
 -- KEYS records rows ready ready_by_priority counters recurrences next_instants recurrence_counters announced
 -- KEYS ready_marker id_memory id_memory_before recurrences_unreadable recurrences_ended results totals
 -- NEEDS fences occurrences recurrences totals
--- ARGV lineage, fence, name, instant that was due, next instant ('' for none), occurrences skipped,
+-- ARGV lease name, fence, name, instant that was due, next instant ('' for none), occurrences skipped,
 --   1 when none may be enqueued while the one before is unfinished, 2 when none while that one waits, most that it yields in all ('' for no limit), the
 --   definition that they follow from; for each: id, instant, record less scheduled
 -- Returns occurrences enqueued; -1 when another instant is due by now, or it is defined otherwise

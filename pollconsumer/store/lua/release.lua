@@ -1,8 +1,8 @@
 -- Release a lease, wake the successor, close the launch's ledger entry.
 -- KEYS lease baton fences seen ledger totals
--- NEEDS marks
--- ARGV lineage, role, fence, launch, ledger entry as JSON
--- Returns the store's new mark, and 1; 0 when another held the lease already (the ledger is still written)
+-- NEEDS watermarks
+-- ARGV lease name, role, fence, launch, ledger entry as JSON
+-- Returns the store's new watermark, and 1; 0 when another held the lease already (the ledger is still written)
 -- Without its fence, a concurrent renewal cannot revive the lease.
 -- The launch is counted when its entry first has a stop reason: quotes within a JSON text are escaped.
 
@@ -15,10 +15,10 @@ end
 redis.call('HSET', ledger, ARGV[4], ARGV[5])
 -- GUARD fence taken back; fence taken back by its owner alone
 if redis.call('HGET', fences, ARGV[1]) == ARGV[3] then redis.call('HDEL', fences, ARGV[1]) end
-local _, mark = raise_mark(0)
-if redis.call('HGET', lease, 'fence') ~= ARGV[3] then return {mark, 0} end  -- GUARD owner compare
+local _, watermark = raise_watermark(0)
+if redis.call('HGET', lease, 'fence') ~= ARGV[3] then return {watermark, 0} end  -- GUARD owner compare
 redis.call('DEL', lease, baton)
 redis.call('LPUSH', baton, 1)
 redis.call('PEXPIRE', baton, 1000)
 redis.call('HSET', seen, ARGV[2], now_ms())
-return {mark, 1}
+return {watermark, 1}

@@ -54,7 +54,7 @@ for key in pairs(keys) do
   if offer_places(key) > 0 then wake(ready_marker) end
 end
 
-local function places()
+local function entry_count()
   return redis.call('LLEN', ready) - tonumber(redis.call('HGET', counters, DUPLICATES) or 0)
     + redis.call('ZCARD', ready_by_priority) + redis.call('ZCARD', waiting_for_place) + redis.call('ZCARD', schedule)
     + redis.call('ZCARD', in_flight) + redis.call('LLEN', completed) + redis.call('LLEN', cancelled)
@@ -62,7 +62,7 @@ local function places()
 end
 
 local record_count = redis.call('HLEN', records)
-local doubtful = record_count > places()
+local suspect = record_count > entry_count()
 
 -- When the head of the list became ready: all others became ready later.
 local head = length > 0 and redis.call('LINDEX', ready, 0)
@@ -71,7 +71,7 @@ local head_record = head and readable(redis.call('HGET', records, head))
 local head_since = head_row and number6(head_row, ENQUEUED) or head_record and number6(head_record, RECORD_SCHEDULED) or 0
 
 local function is_ready_somewhere(id, row, record)
-  if redis.call('ZSCORE', schedule, id) then return true end  -- set aside by an earlier version
+  if redis.call('ZSCORE', schedule, id) then return true end  -- deferred by an earlier version
   local _, key = concurrency(record)
   if key and row and in_line(row) and redis.call('ZSCORE', waiting_for_place, line_entry(id, row, key)) then return true end
   local ordered = row and in_line(row) and order_key(record)
@@ -79,7 +79,7 @@ local function is_ready_somewhere(id, row, record)
   if row and has_flag(byte(row, FLAGS), WAITING) then return false end
   if record and priority_of(row or record) ~= 0 then return redis.call('ZSCORE', ready_by_priority, id) end
   local since = row and number6(row, ENQUEUED) or record and number6(record, RECORD_SCHEDULED) or 0
-  if doubtful and length <= EXACTLY_UP_TO or since < head_since and length <= AT_ALL_UP_TO then
+  if suspect and length <= EXACTLY_UP_TO or since < head_since and length <= AT_ALL_UP_TO then
     return redis.call('LPOS', ready, id)
   end
   return length > 0
@@ -88,7 +88,7 @@ end
 local indexes = {scheduled = schedule, reserved = in_flight, dead = dead_letters}
 
 -- Returns whether the message was in no list.
-local function put_in_place(id, row, record)
+local function restore(id, row, record)
   local state = row and state_of(row) or 'ready'
   local index = indexes[state]
   if state == 'ready' then
@@ -119,9 +119,9 @@ local to, entries, placed = tostring(page[1]), page[2], 0
 for i = 1, #entries, 2 do
   local id, record = entries[i], entries[i + 1]
   -- GUARD records of a newer version
-  if not newer(record) and put_in_place(id, well_formed(redis.call('HGET', rows, id)), readable(record)) then
+  if not newer(record) and restore(id, well_formed(redis.call('HGET', rows, id)), readable(record)) then
     placed = placed + 1
   end
 end
 if to ~= from then redis.call('HSET', counters, 'audited to', to) end
-return {placed, record_count > places() and 1 or 0, from == '0' and to == '0' and 1 or 0}
+return {placed, record_count > entry_count() and 1 or 0, from == '0' and to == '0' and 1 or 0}

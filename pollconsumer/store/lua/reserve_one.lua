@@ -2,7 +2,7 @@
 -- priority 0, and neither its keys nor the queue's limits can hold it back. Hot path of `step.lua`.
 -- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker paused waiting_for_place successor_waits
 -- NEEDS fences markers records
--- ARGV lineage, fence, fence in 6 bytes, ms that the reservation lasts at most
+-- ARGV lease name, fence, fence in 6 bytes, ms that the reservation lasts at most
 -- Returns its id, record and row; '' if none is ready; 0, with nothing changed, if the next message is not plain, or may be
 --   held back, or if a successor waits
 -- Refusals: those of `step.lua`

@@ -1,6 +1,6 @@
 -- Revoke a dead holder's announcement in a queue: its reservations there become orphans.
 -- KEYS announced
--- ARGV lineage, fence
+-- ARGV lease name, fence
 -- '0' is below every fence; with the field removed, the queue would look emptied once the next announcement is lost.
 
 -- GUARD owner compare

@@ -3,7 +3,7 @@
 -- KEYS ready_marker schedule_marker parked paused places_taken waiting_for_place order_heads handed_out outbox results result_runs
 -- KEYS checkpoints recurrence_counters expired stops cancelled rates totals successor_waits
 -- NEEDS fences stops place_counts schedule outbox message_steps
--- ARGV lineage, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
+-- ARGV lease name, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
 --   or five optional numbers: most in flight, most handed out in a period, its ms, a rate: most with a rate key handed out in
 --   a period, its ms), messages completed, how many arguments these have, how many say what they leave;
 --   their ids; for each run: its messages, their row as reserved, their new row, their unique keys and their concurrency
@@ -70,31 +70,31 @@ local count, reserved_ids, reserved_records, reserved_rows = 0, {}, {}, {}
 local malformed, newer_ones = {}, 0  -- malformed: new dead letters, as id, row, problem
 local awake, more_in, held_back = false, -1, 0
 local ranked = redis.call('ZCARD', ready_by_priority)
-local standing = redis.call('LLEN', ready) + ranked
-local more = wanted > 0 and standing > 0 and redis.call('EXISTS', paused) == 0  -- GUARD pause
+local available = redis.call('LLEN', ready) + ranked
+local more = wanted > 0 and available > 0 and redis.call('EXISTS', paused) == 0  -- GUARD pause
 if more then
 -- PART reserve
 end
-if #counted + #given_up > 0 then
+if #counted + #returned_keys > 0 then
   count_places()
   write_places()
-  for i = 1, #given_up do standing = standing + offer_places(given_up[i]) end  -- GUARD a place given up
+  for i = 1, #returned_keys do available = available + offer_places(returned_keys[i]) end  -- GUARD a place returned
 end
 if claim > 0 then
   -- Without ids there are no duplicates: a count is corrupt, or 0, and would keep `reserve_one.lua` from its way.
   local duplicates = count == 0 and redis.call('HGET', counters, DUPLICATES)
-  if duplicates and standing == 0 then
+  if duplicates and available == 0 then
     redis.call('HDEL', counters, DUPLICATES)
     duplicates = nil
   end
   awake = count > 0 or more
   more_in = left - count <= 0 and left_in or more and count == 0 and 0 or -1
   -- None could be reserved: is nothing ready, or does a limit, a pause or a concurrency key hold messages back?
-  if count == 0 and standing + redis.call('ZCARD', waiting_for_place) > (tonumber(duplicates or 0) or 0) then held_back = 1 end
+  if count == 0 and available + redis.call('ZCARD', waiting_for_place) > (tonumber(duplicates or 0) or 0) then held_back = 1 end
 end
 
 write_totals()
 -- One marker wakes one consumer, which wakes the next if there is more to do within the limits.
-if (pushed > 0 or awake or settled and limits ~= '') and room > count and standing > 0 then wake(ready_marker) end
+if (pushed > 0 or awake or settled and limits ~= '') and room > count and available > 0 then wake(ready_marker) end
 return {now, stale, redis.call('DEL', successor_waits), reserved_ids, reserved_records, reserved_rows, more_in, held_back,
   newer_ones, malformed}

@@ -1,8 +1,8 @@
--- Ask for the end of a message in hand, and wake the process that tells its launch.
+-- Ask for the end of a message in flight, and wake the process that tells its launch.
 -- KEYS records rows stops stop_marker answered
 -- NEEDS rows markers once
 -- ARGV id, fence under which it was reserved when this was asked for, which `stop_marker` ends with
--- Returns '' when it is asked for; its state when it is not in hand, or under another fence; 'newer' when its record is of a newer version; nil
+-- Returns '' when it is asked for; its state when it is not in flight, or under another fence; 'newer' when its record is of a newer version; nil
 --   when there is no such message
 
 local LISTENED_FOR_MS = 60000  -- a launch whose heartbeat does not look for so long has lost its lease

@@ -57,7 +57,7 @@ if number or ms then
     ids[i] = entries[2 * i - 1]
   end
   if #ids > 0 then
-    give_up_order(ids)  -- GUARD a forgotten head passes on
+    leave_order(ids)  -- GUARD a forgotten head passes on
     forget(ids)
     redis.call('ZREM', dead_letters, unpack(ids))
   end
@@ -76,17 +76,17 @@ repeat
   if #taken > 0 then redis.call('ZREM', result_runs, unpack(taken)) end
 until #taken < PAGE  -- GUARD runs beyond a page
 if #lapsed > 0 then
-  local marks, left, gone = {}, {}, {}
-  for i = 1, #lapsed do marks[i] = lapsed[i] .. '\n' end
-  local found = redis.call('HMGET', results, unpack(marks))
+  local count_fields, left, gone = {}, {}, {}
+  for i = 1, #lapsed do count_fields[i] = lapsed[i] .. '\n' end
+  local found = redis.call('HMGET', results, unpack(count_fields))
   for i = 1, #lapsed do
-    local id, mark = lapsed[i], marks[i]
+    local id, count_field = lapsed[i], count_fields[i]
     local count = left[id] or tonumber(found[i] or 0) or 0
     if count == 0 then  -- GUARD the result of a later one
       gone[#gone + 1] = id
     else  -- its result was dropped before, or is a later one
       left[id] = count - 1  -- GUARD results of one id at once
-      if count == 1 then redis.call('HDEL', results, mark) else redis.call('HSET', results, mark, count - 1) end
+      if count == 1 then redis.call('HDEL', results, count_field) else redis.call('HSET', results, count_field, count - 1) end
     end
   end
   if #gone > 0 then redis.call('HDEL', results, unpack(gone)) end
@@ -139,7 +139,7 @@ if #batches_due > 0 then
     else
       state = with_batch_flag(state, has_batch_flag(state, BATCH_CLOSED) and BATCH_EXPIRED or BATCH_ABANDONED)
       -- GUARD failed once, when it is shut
-      if not has_batch_flag(state, TOLD_FAILED) then state = call_back(batch, state, 'failed', TOLD_FAILED, now) end
+      if not has_batch_flag(state, CALLED_FAILED) then state = call_back(batch, state, 'failed', CALLED_FAILED, now) end
       redis.call('HSET', batches, batch, end_batch(batch, state, now))
     end
   end

@@ -2,7 +2,7 @@
 -- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker places_taken waiting_for_place order_heads
 -- KEYS unique_keys stops cancelled rates totals outbox
 -- NEEDS fences stops
--- ARGV lineage, fence, fence in 6 bytes; and, each list but the last after its length, ids whose handler has ended, those
+-- ARGV lease name, fence, fence in 6 bytes; and, each list but the last after its length, ids whose handler has ended, those
 --   whose last attempt this was, ids to keep reserved
 -- Returns messages released
 -- Refusals: FENCED, FORGOTTEN

@@ -1,10 +1,10 @@
-"""Batches: what is written at their home, the queue of their first callback."""
+"""Batches: what is written in their queue, which is that of their first callback."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from pollconsumer.core.messages.sequel import FIRST, INNER, REQUIRED, Packed
+from pollconsumer.core.messages.continuation import FIRST, INNER, REQUIRED, Packed
 from pollconsumer.store.queues.producer import Producer
 
 OPEN_FOR_MS = 3600 * 1000
@@ -17,15 +17,15 @@ NOTED: Packed = dict.fromkeys(FIRST) | dict.fromkeys(REQUIRED, "")
 """A note among the messages of an entry of an outbox, without what it says. Versions before leave it: it looks like a
 message with a field that they do not know."""
 MOST_BATCHES = 10_000
-"""Batches of a home that have not ended, beyond which producers may open no more."""
+"""Batches of a queue that have not ended, beyond which producers may open no more."""
 
 
 class NewBatch(NamedTuple):
     """A batch to be opened. ``expires`` in ms, 0 for never; ``callbacks`` by name; ``total`` if it is closed at
     once; ``spares_cancelled``: cancelled members count as completed; ``is_inner``: it is a member of another batch with
-    the same home, by its id, and its end is told there."""
+    the same queue, by its id, and its end is told there."""
 
-    home: str
+    queue: str
     id: str
     callbacks: Mapping[str, Packed]
     expires: int = 0
@@ -34,11 +34,15 @@ class NewBatch(NamedTuple):
     is_inner: bool = False
 
 
+BATCH_FIELDS = {"home" if name == "queue" else name: name for name in NewBatch._fields}
+"""Stored name → field of a new batch: entries of outboxes have the first, which never changes."""
+
+
 class Ends(NamedTuple):
     """Members of a batch that have ended: their ending as in a row, their numbers, and how many members they have
     added."""
 
-    home: str
+    queue: str
     batch: str
     ending: str
     numbers: Iterable[int]
@@ -52,35 +56,39 @@ class Batches:
 
     def open(self, batch: NewBatch) -> str:
         """Open a batch, or say that its producer lives. Returns how it was: "" if it is new, else ``open``, or why it
-        takes no more members; ``full`` if its home has MOST_BATCHES."""
+        takes no more members; ``full`` if its queue has MOST_BATCHES."""
         return str(self._wire.all([self._opening(batch, MOST_BATCHES)])[0].decode())
 
-    def close(self, home: str, batch: str, members: int, check: Callable[[], object] | None = None) -> str:
+    def close(self, batch_queue: str, batch: str, members: int, check: Callable[[], object] | None = None) -> str:
         """Close a batch to which its producer has added so many members. Returns how it was, if it took no more; else
         "". ``check`` is called before each repetition."""
-        (shut,) = self._wire.all([self._wire.of_queue("close_batch", self._keys, home, [batch, members])], mend=check)
+        (shut,) = self._wire.all(
+            [self._wire.queue_command("close_batch", self._keys, batch_queue, [batch, members])], on_repeat=check
+        )
         return "gone" if shut is None else str(shut.decode())
 
-    def number_members(self, home: str, batch: str, count: int) -> int | None:
+    def number_members(self, batch_queue: str, batch: str, count: int) -> int | None:
         """Reserve ``count`` numbers for members that a member adds. Returns the first; None if there is no such
         batch."""
-        number: int | None = self._wire.run("number_members", self._keys, home, [batch, count])
+        number: int | None = self._wire.run("number_members", self._keys, batch_queue, [batch, count])
         return number
 
     def take_in(self, opened: Iterable[NewBatch], ends: Iterable[Ends]) -> list[str]:
-        """Open batches, and count members that have ended. Returns the homes whose outbox has got something."""
+        """Open batches, and count members that have ended. Returns the queues whose outbox has got something."""
         for batch in opened:
-            self._register(batch.home)
-        by_home = dict[str, list[Any]]()
+            self._register(batch.queue)
+        by_queue = dict[str, list[Any]]()
         for each in ends:
-            self._register(each.home)
-            arguments = by_home.setdefault(each.home, [])
+            self._register(each.queue)
+            arguments = by_queue.setdefault(each.queue, [])
             arguments += (each.batch, each.ending, each.added, " ".join(map(str, each.numbers)))
         openings = [self._opening(batch) for batch in opened]
-        arrivals = [self._wire.of_queue("arrive", self._keys, home, args) for home, args in by_home.items()]
+        arrivals = [
+            self._wire.queue_command("arrive", self._keys, batch_queue, args) for batch_queue, args in by_queue.items()
+        ]
         answers = self._wire.all([*openings, *arrivals])[len(openings) :] if openings or arrivals else []
-        homes = [home for home, sent_on in zip(by_home, answers, strict=True) if sent_on]
-        return [*homes, *(batch.home for batch in opened if batch.total == 0)]
+        batch_queues = [batch_queue for batch_queue, sent_on in zip(by_queue, answers, strict=True) if sent_on]
+        return [*batch_queues, *(batch.queue for batch in opened if batch.total == 0)]
 
     def _opening(self, batch: NewBatch, most: int | str = "") -> tuple[Any, ...]:
         total = "" if batch.total is None else batch.total
@@ -89,7 +97,7 @@ class Batches:
             entry = [batch.callbacks[name]] if name in batch.callbacks else []
             if batch.is_inner and name in _ENDS:
                 member = batch.id.removesuffix(INNER)
-                entry.append(NOTED | {"ended": {"as": _ENDS[name], "ids": member, "home": batch.home, "added": 0}})
+                entry.append(NOTED | {"ended": {"as": _ENDS[name], "ids": member, "home": batch.queue, "added": 0}})
             if entry:
                 arguments += (name, json.dumps(entry))
-        return self._wire.of_queue("open_batch", self._keys, batch.home, arguments)
+        return self._wire.queue_command("open_batch", self._keys, batch.queue, arguments)

@@ -39,7 +39,7 @@ class LaunchDemand:
         queues = dict.fromkeys(each.queue for each in messages if each.due is None and each.delay is None)
         return [("EXISTS", *(self._keys.queue(queue, name) for name in ("presence", "paused"))) for queue in queues]
 
-    def heed(self, wire: Wire, answers: Sequence[int]) -> None:
+    def ensure_launch(self, wire: Wire, answers: Sequence[int]) -> None:
         """Have a launch started if nobody serves one of the queues, unless that is paused, or a launch was wanted.
         Errors of the store are ignored: the messages are there."""
         with suppress(PollConsumerError):
@@ -48,7 +48,7 @@ class LaunchDemand:
                 self._start_launch()
 
 
-class Presence:
+class ServingMarker:
     """A launch's word that it serves its queues."""
 
     def __init__(self, wire: Wire, keys: Keys, queues: Sequence[str], configured: Sequence[str]) -> None:
@@ -58,8 +58,8 @@ class Presence:
     def begin(self, seconds: float) -> None:
         """Say so, for ``seconds`` at most."""
         lasts_ms = int(seconds * 1000)
-        said = [("SET", self._keys.queue(queue, "presence"), 1, "PX", lasts_ms) for queue in self._queues]
-        self._wire.all([*said, ("DEL", self._wanted)])
+        markers = [("SET", self._keys.queue(queue, "presence"), 1, "PX", lasts_ms) for queue in self._queues]
+        self._wire.all([*markers, ("DEL", self._wanted)])
 
     def end(self) -> None:
         """Say no longer so."""

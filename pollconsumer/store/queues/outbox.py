@@ -2,9 +2,8 @@
 
 A queue's keys share one slot of a cluster, and no script touches two: so the script that completes a message writes
 what its handler enqueued through its context to the outbox of the same queue; and a script that ends a message with a
-sequel tells of that there. The script numbers entries, they are sent in order, and each queue knows the last one that
-it received: so sending is idempotent, however late. If a launch dies in between, the mover sends them.
-"""
+continuation tells of that there. The script numbers entries, they are sent in order, and each queue knows the last one
+that it received: so sending is idempotent, however late. If a launch dies in between, the mover sends them."""
 
 import json
 import re
@@ -13,18 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pollconsumer.core.errors import Conflict
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages import sequel as sequels
+from pollconsumer.core.messages import continuation as continuations
 from pollconsumer.core.messages.message import NewMessage, check_id, check_queue
 from pollconsumer.core.messages.message_steps import MOST_BYTES
 from pollconsumer.store.client.connection import Command
-from pollconsumer.store.queues.batches import CALLBACKS, NOTED, Batches, Ends, NewBatch
+from pollconsumer.store.queues.batches import BATCH_FIELDS, CALLBACKS, NOTED, Batches, Ends, NewBatch
 from pollconsumer.store.queues.producer import Origin, Producer
 from pollconsumer.store.server import TIME, to_ms
 
 if TYPE_CHECKING:
     from pollconsumer.store.queues.redis_store import RedisStore
 
-MOST_SAID = 160
+MOST_PROBLEM = 160
 """Characters of what is said of a corrupt entry."""
 _NUMBERED = rb"(\d{1,16})\n"
 _STATES = {"c": State.COMPLETED, "d": State.DEAD, "x": State.CANCELLED, "e": State.EXPIRED}
@@ -36,9 +35,9 @@ MOST_QUARANTINED = 1000
 """Entries of a queue that cannot be read and are kept."""
 PAGE_MESSAGES = 300
 """Messages after which those of several entries are sent."""
-TOLD_AGAIN_AFTER_MS, TOLD_KEPT_MS = 60_000, 3_600_000
-"""How old an end is that is told again: older than a failover takes; and for how long that is kept, after the last
-one."""
+REPORTED_AGAIN_AFTER_MS, REPORTS_KEPT_MS = 60_000, 3_600_000
+"""How old an end is that is reported again: older than a failover takes. And for how long reports are kept after the
+last one."""
 Others = Callable[[str, str, Sequence[tuple[str, str]]], Sequence[str]]
 _Outgoing = tuple[Origin | None, Sequence[NewMessage]]
 """Messages of an entry, and where it comes from: None if it must not count as received."""
@@ -51,14 +50,14 @@ class Answer(NamedTuple):
     queue: str
     id: str
     name: str
-    value: sequels.Packed
+    value: continuations.Packed
 
     @classmethod
-    def of(cls, target: sequels.Packed, value: sequels.Packed) -> Self:
+    def of(cls, target: continuations.Packed, value: continuations.Packed) -> Self:
         return cls(check_queue(target["queue"]), target["id"], target["as"], value)
 
     @classmethod
-    def completed(cls, target: sequels.Packed, message_id: str, result: bytes) -> Self:
+    def completed(cls, target: continuations.Packed, message_id: str, result: bytes) -> Self:
         """The answer of a completed message. ``result``: encoded, empty for none."""
         kept = json.loads(result) if result else None
         return cls.of(target, {"id": message_id, "state": str(State.COMPLETED), "result": kept})
@@ -86,18 +85,19 @@ def pack(
     entries += [NOTED | {"answers": answer._asdict()} for answer in answers]
     for message in messages:
         due = message.due if message.delay is None else now_ms + message.delay
-        entries.append(sequels.packed(message._replace(due=due, delay=None)))
+        entries.append(continuations.packed(message._replace(due=due, delay=None)))
     return json.dumps(entries).encode()
 
 
-def opens_of(batch: NewBatch) -> sequels.Packed:
+def opens_of(batch: NewBatch) -> continuations.Packed:
     """The fields of a batch that is opened, without one that versions before do not know, unless it says something."""
-    return {name: value for name, value in batch._asdict().items() if name != "is_inner" or value}
+    given = {name: getattr(batch, field) for name, field in BATCH_FIELDS.items()}
+    return {name: value for name, value in given.items() if name != "is_inner" or value}
 
 
-def told_of_member(home: str, added: int = 0) -> bytes:
+def member_end_entry(batch_queue: str, added: int = 0) -> bytes:
     """What a step tells of the completion of members of a batch, before their ids."""
-    return b'"home":"%b","added":%d,' % (home.encode(), added)
+    return b'"home":"%b","added":%d,' % (batch_queue.encode(), added)
 
 
 def read_entry(queue: str, entry: bytes) -> Entry | None:
@@ -124,64 +124,68 @@ def read_entry(queue: str, entry: bytes) -> Entry | None:
             else:
                 messages.append(_message(each, number))
         return Entry(queue, number, messages, ends, opened, answers)
-    except sequels.UNPACKABLE as error:
-        return Entry(queue, number, problem=f"{type(error).__name__}: {error}"[:MOST_SAID])
+    except continuations.UNPACKABLE as error:
+        return Entry(queue, number, problem=f"{type(error).__name__}: {error}"[:MOST_PROBLEM])
 
 
-def _is_newer(given: list[sequels.Packed]) -> bool:
+def _is_newer(given: list[continuations.Packed]) -> bool:
     """Whether anything in an entry is not known to this version."""
-    if not all(each.keys() >= set(sequels.REQUIRED) for each in given):
+    if not all(each.keys() >= set(continuations.REQUIRED) for each in given):
         return False
-    known = {*NewMessage._fields, "ended", "opens", "answers"}
+    known = {*continuations.FIELDS, "ended", "opens", "answers"}
     return any(
         each.keys() - known
         or each.get("ended", {}).keys() - _ENDED
-        or each.get("opens", {}).keys() - set(NewBatch._fields)
+        or each.get("opens", {}).keys() - BATCH_FIELDS.keys()
         or each.get("answers", {}).keys() - set(Answer._fields)
-        or sequels.sequel_of(each.get("ended", {}).get("sequel", {}))[1]
+        or continuations.continuation_of(each.get("ended", {}).get("sequel", {}))[1]
         for each in given
     )
 
 
-def _ended(queue: str, number: int, told: sequels.Packed) -> tuple[list[NewMessage], list[Ends], list[Answer]]:
+def _ended(queue: str, number: int, note: continuations.Packed) -> tuple[list[NewMessage], list[Ends], list[Answer]]:
     """The messages to enqueue for messages that have ended, what their batches are told, and whoever has called
     them."""
-    letter, ids = told["as"], told["ids"].split(" ")
+    letter, ids = note["as"], note["ids"].split(" ")
     state = _STATES[letter]
-    if "sequel" not in told:
-        return [], _ends(told["home"], letter, ids, sequels.whole(told["added"])), []
-    sequel = sequels.sequel_of(told["sequel"])[0]
-    messages = sequel.following(ids[0], queue, state, number // 1000)
-    answers = [] if sequel.answers is None else [Answer.of(sequel.answers, {"id": ids[0], "state": str(state)})]
-    return messages, _ends(sequel.batch, letter, ids) if sequel.ends_member(state) else [], answers
+    if "sequel" not in note:
+        return [], _ends(note["home"], letter, ids, continuations.whole(note["added"])), []
+    continuation = continuations.continuation_of(note["sequel"])[0]
+    messages = continuation.following(ids[0], queue, state, number // 1000)
+    answers = (
+        [] if continuation.answers is None else [Answer.of(continuation.answers, {"id": ids[0], "state": str(state)})]
+    )
+    return messages, _ends(continuation.batch, letter, ids) if continuation.ends_member(state) else [], answers
 
 
-def _ends(home: str, letter: str, ids: Sequence[str], added: int = 0) -> list[Ends]:
+def _ends(batch_queue: str, letter: str, ids: Sequence[str], added: int = 0) -> list[Ends]:
     """What each batch is told of the members with these ids."""
     numbers = dict[str, list[int]]()
-    for batch, number in filter(None, map(sequels.member_of, ids)):
+    for batch, number in filter(None, map(continuations.member_of, ids)):
         numbers.setdefault(batch, []).append(number)
-    return [Ends(check_queue(home), batch, letter, of_batch, added) for batch, of_batch in numbers.items()]
+    return [
+        Ends(check_queue(batch_queue), batch, letter, batch_numbers, added) for batch, batch_numbers in numbers.items()
+    ]
 
 
-def _opened(given: sequels.Packed) -> NewBatch:
+def _opened(given: continuations.Packed) -> NewBatch:
     """A batch that a completion opens."""
-    batch = NewBatch(**given)
-    check_queue(batch.home)
+    batch = NewBatch(**{BATCH_FIELDS[name]: value for name, value in given.items()})
+    check_queue(batch.queue)
     check_id(batch.id)
     for name, message in batch.callbacks.items():
         if name not in CALLBACKS:
             raise ValueError(name)
-        sequels.sound(message)
+        continuations.sound(message)
     for number in (batch.expires, 0 if batch.total is None else batch.total):
-        sequels.whole(number)
+        continuations.whole(number)
     for name in ("spares_cancelled", "is_inner"):
         if type(getattr(batch, name)) is not bool:
             raise TypeError(f"{name} is {getattr(batch, name)!r}")
     return batch
 
 
-def _answer_in(given: sequels.Packed) -> Answer:
+def _answer_in(given: continuations.Packed) -> Answer:
     answer = Answer(**given)
     check_queue(answer.queue)
     for text in (answer.id, answer.name, answer.value["id"], answer.value["state"]):
@@ -192,7 +196,7 @@ def _answer_in(given: sequels.Packed) -> Answer:
 
 def _message(given: dict[str, Any], number: int) -> NewMessage:
     """A message that `enqueue` accepts. The delay of one that was written before the entry counts from that."""
-    message = sequels.sound(given)
+    message = continuations.sound(given)
     if message.delay is None:
         return message
     if not number:
@@ -214,7 +218,7 @@ def send(
     A message whose id belongs to another handler or payload is dropped; ``conflicting`` is called with id and queue.
     Entries of a newer version stay: they have fields that this one would drop. ``leaving`` is called if there are any.
     One that cannot be read is quarantined; ``refusing`` is called with its queue, and why. ``others`` says which
-    members of a batch, given its home, its id, and their queues and ids, are other messages.
+    members of a batch, given its queue, its id, and their queues and ids, are other messages.
     """
     queues, sent = [queue], 0
     for sender in queues:  # the list grows meanwhile
@@ -258,33 +262,33 @@ def _quarantining(store: "RedisStore", queue: str, entries: Sequence[bytes]) -> 
 
 
 def _keeping(store: "RedisStore", queue: str, page: Sequence[Entry], stored: Sequence[bytes]) -> list[Command]:
-    """The commands that keep what homes of batches were told by ``page``, where they have another node than ``queue``:
-    see `tell_again`."""
+    """The commands that keep what queues of batches were told by ``page``, where they have another node than ``queue``:
+    see `report_again`."""
     kept = [
         each
         for entry, each in zip(page, stored, strict=True)
-        if any(end.home != queue for end in entry.ends) or any(answer.queue != queue for answer in entry.answers)
+        if any(end.queue != queue for end in entry.ends) or any(answer.queue != queue for answer in entry.answers)
     ]
-    if not kept or not store.wire.of_cluster:
+    if not kept or not store.wire.is_cluster:
         return []
-    told = store.keys.queue(queue, "told")
-    return [("RPUSH", told, *kept), ("PEXPIRE", told, TOLD_KEPT_MS)]
+    note = store.keys.queue(queue, "told")
+    return [("RPUSH", note, *kept), ("PEXPIRE", note, REPORTS_KEPT_MS)]
 
 
-def tell_again(store: "RedisStore", queue: str) -> None:
-    """Tell homes of batches again which members of ``queue`` had ended a minute ago. A home whose node failed over may
-    have forgotten it, while the node of ``queue`` remembers that it was sent; if it has not, it changes nothing."""
-    told = store.keys.queue(queue, "told")
+def report_again(store: "RedisStore", queue: str) -> None:
+    """Tell queues of batches again which members of ``queue`` had ended a minute ago. A queue whose node failed over
+    may have forgotten it, while the node of ``queue`` remembers that it was sent; if it has not, it changes nothing."""
+    note = store.keys.queue(queue, "told")
     while True:
-        stored, time = store.wire.all([("LRANGE", told, 0, PAGE_ENTRIES - 1), TIME])
-        until = (to_ms(time) - TOLD_AGAIN_AFTER_MS) * 1000
+        stored, time = store.wire.all([("LRANGE", note, 0, PAGE_ENTRIES - 1), TIME])
+        until = (to_ms(time) - REPORTED_AGAIN_AFTER_MS) * 1000
         entries = {each: entry for each in stored if (entry := read_entry(queue, each)) is not None}
         old = {each: entry for each, entry in entries.items() if entry.number <= until}  # GUARD after a failover
         if old:
             Batches(store.producer).take_in([], [end for entry in old.values() for end in entry.ends])
             for entry in old.values():
                 _answer(store, entry)
-            store.wire.all([("LREM", told, 1, each) for each in old])  # GUARD told again before it is forgotten
+            store.wire.all([("LREM", note, 1, each) for each in old])  # GUARD told again before it is forgotten
         if len(old) < PAGE_ENTRIES:
             return
 
@@ -301,7 +305,11 @@ def _send(
     opened, ends = [each for entry in page for each in entry.opened], [each for entry in page for each in entry.ends]
     if opened or ends:
         # GUARD grown before its members are there
-        queues += [home for home in Batches(store.producer).take_in(opened, ends) if home not in queues[-1:]]
+        queues += [
+            batch_queue
+            for batch_queue in Batches(store.producer).take_in(opened, ends)
+            if batch_queue not in queues[-1:]
+        ]
     for entry in page:
         _answer(store, entry)
     outgoing = [
@@ -349,16 +357,19 @@ def _end_others(
     store: "RedisStore", known: Iterable[NewMessage], conflicting: Callable[[str, str], object], others: Others
 ) -> list[str]:
     """End members whose ids belong to other messages as cancelled: their batches would wait for them for ever. A
-    producer is refused those; what a handler adds is sent when its own message has ended. Returns the homes whose
+    producer is refused those; what a handler adds is sent when its own message has ended. Returns the queues whose
     outbox has got something."""
     ends = list[Ends]()
     for message in known:
-        home, member = sequels.decoded(message.sequel.encode())[0].batch, sequels.member_of(message.id)
-        if not (home and member) or "+" in message.id:
+        batch_queue, member = (
+            continuations.decoded(message.continuation.encode())[0].batch,
+            continuations.member_of(message.id),
+        )
+        if not (batch_queue and member) or "+" in message.id:
             continue
-        if others(home, member[0], [(message.queue, message.id)]):  # GUARD a member that is another message
+        if others(batch_queue, member[0], [(message.queue, message.id)]):  # GUARD a member that is another message
             conflicting(message.id, message.queue)
-            ends.append(Ends(home, member[0], "x", [member[1]]))
+            ends.append(Ends(batch_queue, member[0], "x", [member[1]]))
     return Batches(store.producer).take_in([], ends)
 
 
@@ -369,20 +380,20 @@ def send_alone(
     conflicting: Callable[[str, str], object],
 ) -> list[NewMessage]:
     """Send the messages of one entry, but for those that conflict. Returns those that their queues had already."""
-    place, end, told, known = 0, len(messages), -1, list[NewMessage]()
-    while place < len(messages):
+    position, end, note, known = 0, len(messages), -1, list[NewMessage]()
+    while position < len(messages):
         try:
-            held = producer.enqueue(messages[place:end], origin and origin._replace(place=place))
-            known += [message for message, entry in zip(messages[place:end], held, strict=True) if entry.duplicate]
+            held = producer.enqueue(messages[position:end], origin and origin._replace(position=position))
+            known += [message for message, entry in zip(messages[position:end], held, strict=True) if entry.duplicate]
         except Conflict as error:
-            refused = place + error.at
-            if refused != told:
+            refused = position + error.at
+            if refused != note:
                 conflicting(error.id, messages[refused].queue)
-            told = refused
+            note = refused
             if error.at:  # send what is before it; then, as the first of a call, it counts as received
                 end = refused
             else:
-                place, end = place + 1, len(messages)
+                position, end = position + 1, len(messages)
         else:
-            place, end = end, len(messages)
+            position, end = end, len(messages)
     return known

@@ -22,7 +22,7 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
     UsageError,
 )
-from pollconsumer.core.messages import sequel as sequels
+from pollconsumer.core.messages import continuation as continuations
 from pollconsumer.core.messages.message import NO_OPTIONS, OPTIONS, REPLACES, NewMessage, replaces
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
@@ -55,7 +55,7 @@ _WITHOUT, _WITH_OUTBOX, _WITH_ANSWER = -6, -5, -4
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
 """How long after the first call we may repeat an enqueue: ids are remembered for longer."""
 _HELD, _REMEMBERED = ("records", "rows"), ("id_memory", "id_memory_before")
-Place = tuple[str, str]
+MessagePlace = tuple[str, str]
 """A queue, and an id there."""
 
 
@@ -98,7 +98,7 @@ class Origin(NamedTuple):
 
     queue: str
     number: int
-    place: int
+    position: int
 
 
 class Producer:
@@ -132,7 +132,7 @@ class Producer:
             return self.enqueue([message])[0]
         beginning = self._beginnings.get(queue)
         if beginning is None:
-            beginning = self._beginnings[queue] = self.wire.of_queue("enqueue_new", self.keys, queue, ())
+            beginning = self._beginnings[queue] = self.wire.queue_command("enqueue_new", self.keys, queue, ())
         trip, record = [[message]], rows.PLAIN_RECORD % (message.handler.encode(), message.payload)
         command = *beginning, record, message.id
         (held,) = self._call([command], trip, None, 0)  # of a repetition, `enqueue.lua` answers
@@ -142,11 +142,13 @@ class Producer:
         """Raise UsageError for a new message whose id a user chose, if a queue has the id of what is to follow it.
         Links and callbacks have ids made of its own, and would be taken for duplicates, and dropped."""
         for message in messages:
-            if message.sequel and message.digest:
-                sequel, _ = sequels.decoded(message.sequel.encode())
-                following = [each for each in (*sequel.links, sequel.then, sequel.failed) if each is not None]
-                places = [(each["queue"], each["id"]) for each in following]
-                refuse_taken(self.wire, self.keys, "message", (message.queue, message.id), places)
+            if message.continuation and message.digest:
+                continuation, _ = continuations.decoded(message.continuation.encode())
+                following = [
+                    each for each in (*continuation.links, continuation.then, continuation.failed) if each is not None
+                ]
+                paths = [(each["queue"], each["id"]) for each in following]
+                refuse_taken(self.wire, self.keys, "message", (message.queue, message.id), paths)
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
         """Accept messages, in order, as `enqueue_pages` does. An error has the ids ``accepted`` before it."""
@@ -230,7 +232,7 @@ class Producer:
             results = [Enqueued(holder.decode() or message.id, bool(holder)) for message, holder in pairs]
         else:
             results = list(map(_enqueued, zip(map(attrgetter("id"), page), repeat(False))))
-        self.wire.witness = page[-1].queue, results[-1].id, False, self._clocks.monotonic()
+        self.wire.last_acknowledged = page[-1].queue, results[-1].id, False, self._clocks.monotonic()
         return results
 
     def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
@@ -264,7 +266,7 @@ class Producer:
             commands[:] = [*self._commands(trip, origin, done, f"@{until}"), *looks, *awaiting]
 
         try:
-            answers = self.wire.all(commands, mend=bound, blocking=within)  # GUARD a repetition has an end
+            answers = self.wire.all(commands, on_repeat=bound, blocking=within)  # GUARD a repetition has an end
         except NodeLost:  # in a launch that sends what an outbox has
             raise
         except StoreUnreachable as error:
@@ -274,7 +276,7 @@ class Producer:
         finally:
             self._calls += 1  # GUARD a call has no number of another
         if looks and self.demand is not None:
-            self.demand.heed(self.wire, answers[at : at + len(looks)])
+            self.demand.ensure_launch(self.wire, answers[at : at + len(looks)])
             del answers[at : at + len(looks)]
         if self.wire.repeated:
             for page, held in zip(trip, answers, strict=False):
@@ -288,8 +290,8 @@ class Producer:
     def _commands(self, trip: Trip, origin: Origin | None, done: int, bound: str) -> list[tuple[Any, ...]]:
         script, commands = self.wire.scripts["enqueue"], []
         for number, page in enumerate(trip):
-            source = f"{origin.queue} {origin.number} {origin.place + done}" if origin else bound
-            names = self.keys.of_script(script, page[0].queue)
+            source = f"{origin.queue} {origin.number} {origin.position + done}" if origin else bound
+            names = self.keys.names_for(script, page[0].queue)
             arguments, options = _as_arguments(page)
             keeps_answer = options and not origin and any(map(_may_be_of_another, page))
             if keeps_answer:
@@ -327,20 +329,20 @@ def _may_be_of_another(message: NewMessage) -> bool:
     """Whether the queue may have the id of ``message`` from another call, or may have replaced another message by it:
     a repetition cannot tell from what it finds. An id that we made is ours alone, but for those of members of a batch
     and of links, which are made of a user's."""
-    return bool(message.digest or message.sequel) or replaces(message)
+    return bool(message.digest or message.continuation) or replaces(message)
 
 
 def _as_arguments(page: Sequence[NewMessage]) -> tuple[list[Any], list[Any]]:
     """The messages of a page as `enqueue.lua` takes them, and their options."""
     arguments, options = list[Any](), list[Any]()
-    for place, message in enumerate(page, 1):
+    for position, message in enumerate(page, 1):
         if message[OPTIONS] == NO_OPTIONS:
             arguments += (message.id, rows.PLAIN_RECORD % (message.handler.encode(), message.payload))
             continue
         when = f"+{message.delay}" if message.delay is not None else f"={message.due}" if message.due else ""
         key = f"{message.key_lifetime}{message.key_rule}:{message.key}" if message.key else ""
         arguments += (message.id, rows.new_record(message))
-        options += (place, when, key, message.priority)
+        options += (position, when, key, message.priority)
     return arguments, options
 
 
@@ -411,7 +413,7 @@ class StrictProducer(Producer):
         return answers[: len(trip)]
 
 
-def refuse_taken(wire: Wire, keys: Keys, what: str, owner: Place, following: Sequence[Place]) -> None:
+def refuse_taken(wire: Wire, keys: Keys, what: str, owner: MessagePlace, following: Sequence[MessagePlace]) -> None:
     """Raise UsageError if the queues have any ids that are to follow ``owner``, a ``batch`` or a ``message`` that is
     not there yet. One that is there has what follows it, too."""
     if not following:
@@ -431,9 +433,9 @@ def refuse_taken(wire: Wire, keys: Keys, what: str, owner: Place, following: Seq
             )
 
 
-def _looks(keys: Keys, place: Place) -> list[tuple[str, str, str]]:
+def _looks(keys: Keys, position: MessagePlace) -> list[tuple[str, str, str]]:
     """Whether a queue keeps or remembers an id."""
-    queue, message_id = place
+    queue, message_id = position
     return [
         *(("HEXISTS", keys.queue(queue, word), message_id) for word in _HELD),
         *(("SISMEMBER", keys.queue(queue, word), message_id) for word in _REMEMBERED),

@@ -17,12 +17,12 @@ from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.queues.maintenance import Maintenance
 from pollconsumer.store.queues.producer import Enqueued, Origin, Producer
-from pollconsumer.store.queues.upkeep import Upkeep
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.occurrences import PreviousOccurrence, read_previous
 from pollconsumer.store.records.reservations import Claim, DeadLetter, Reservation, dead_letters_of, reservations_of
-from pollconsumer.store.records.steps import LogEntry, Promoted, Reports, Share, Stepped, read_recorded
+from pollconsumer.store.records.steps import LogEntry, Promoted, QueueStep, Reports, Stepped, read_recorded
 from pollconsumer.store.server import known_queues, lost_queues
 
 SHOWN_FOR = 0.001
@@ -39,7 +39,7 @@ class ServerClock:
     """
 
     def __init__(self) -> None:
-        self._way = inf
+        self._one_way = inf
         """Seconds that a reply takes at least."""
         self._ahead: dict[str, float] = {}
         """Seconds by which this machine's clock is ahead when the reply that came the soonest is read; by queue, since
@@ -48,18 +48,18 @@ class ServerClock:
     def shown_at(self, queue: str, instant: int, sent: float, read: float) -> float:
         """When, on the monotonic clock, the server of ``queue`` showed ``instant``, in epoch ms, if a step was
         ``sent``, and its reply ``read``, then. ``sent`` is minus infinity where that took several round trips."""
-        took, ahead, way = read - sent, read - instant / 1000, self._way
-        if took < way + way:
-            way = self._way = took / 2
-        elif way == inf:
-            way = 0.0
+        took, ahead, one_way = read - sent, read - instant / 1000, self._one_way
+        if took < one_way + one_way:
+            one_way = self._one_way = took / 2
+        elif one_way == inf:
+            one_way = 0.0
         late = ahead - self._ahead.get(queue, inf)
         # Otherwise this one came the soonest; or the clock was set, or has drifted: it cannot have shown that by then.
         if 0.0 < late <= took + SHOWN_FOR and late <= MOST_DELAYED:
-            way += late
-            return read - way if way < took + SHOWN_FOR else sent - SHOWN_FOR
+            one_way += late
+            return read - one_way if one_way < took + SHOWN_FOR else sent - SHOWN_FOR
         self._ahead[queue] = ahead
-        return read - way
+        return read - one_way
 
 
 PROMOTE_PAGE = 250
@@ -67,22 +67,22 @@ PROMOTE_PAGE = 250
 
 
 class RedisStore:
-    """The store, as launches write to it. ``producer`` enqueues follow-ups, and what waits in outboxes; ``upkeep`` is
-    what a launch does for queues besides handling."""
+    """The store, as launches write to it. ``producer`` enqueues follow-ups, and what waits in outboxes; ``maintenance``
+    is what a launch does for queues besides handling."""
 
     def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         self.wire, self._clocks = wire, clocks
         self.producer = Producer(wire, namespace, clocks)
-        self.keys, self.upkeep = self.producer.keys, Upkeep(self.producer)
+        self.keys, self.maintenance = self.producer.keys, Maintenance(self.producer)
         self._server_clock = ServerClock()
         self._beginnings: dict[tuple[str, str, str, str], Command] = {}
         """What `_beginning` has made, by script, queue and claim."""
 
-    def give_up(
+    def requeue(
         self,
         claim: Claim,
         queue: str,
-        in_hand: Iterable[bytes],
+        in_flight: Iterable[bytes],
         ended: Sequence[bytes] = (),
         spent: Sequence[bytes] = (),
         *,
@@ -91,19 +91,18 @@ class RedisStore:
     ) -> None:
         """Release, uncharged, what a holder that died had not started, and recover the rest.
 
-        Messages ``in_hand`` are charged an attempt and a death; messages whose handler had ``ended``, an attempt.
-        ``spent``: messages in hand or ended in their last attempt. They are charged that, and become dead letters when
-        they are reserved next. What is recorded as begun at most once becomes a dead letter at once.
-        ``known``: see `Upkeep.recover`.
-        """
-        self.unreserve(claim, queue, in_hand, ended, spent)
-        self.wire.call("retire", [self.keys.queue(queue, "announced")], [claim.lineage, claim.fence])
-        self.upkeep.recover(queue, on_dead_letter=on_dead_letter, known=known)
+        Messages ``in_flight`` are charged an attempt and a death; messages whose handler had ``ended``, an attempt.
+        ``spent``: messages in flight or ended in their last attempt. They are charged that, and become dead letters
+        when they are reserved next. What is recorded as begun at most once becomes a dead letter at once. ``known``:
+        see `Maintenance.recover`."""
+        self.unreserve(claim, queue, in_flight, ended, spent)
+        self.wire.call("retire", [self.keys.queue(queue, "announced")], [claim.lease_name, claim.fence])
+        self.maintenance.recover(queue, on_dead_letter=on_dead_letter, known=known)
 
     def step(
         self,
         claim: Claim,
-        shares: Sequence[Share],
+        steps: Sequence[QueueStep],
         *,
         lasts_ms: int,
         now: Callable[[], float],
@@ -122,19 +121,19 @@ class RedisStore:
         itself. After NodeLost each share may have been carried out: call `release_unanswered` before sending it again.
         """
         commands = self._reporting(claim, reports) if reports else []
-        for share in shares:
-            if share.trims:
-                commands.append(self.wire.script(*self.upkeep.trimming(share.queue, share.trims)))
+        for step in steps:
+            if step.trims:
+                commands.append(self.wire.script(*self.maintenance.trimming(step.queue, step.trims)))
         before, loads = len(commands), self.wire.scripts.loads
         for queue in promoting:
             commands.append((*self._beginning("promote", claim, queue), b"%d" % PROMOTE_PAGE))
-        for share in shares:
-            commands.append(self._step_of(claim, share, lasts_ms))
+        for step in steps:
+            commands.append(self._step_of(claim, step, lasts_ms))
         sent = now()
         try:
             if wait > 0:
                 names = ("ready_marker", "schedule_marker")
-                markers = [self.keys.queue(share.queue, name) for name in names for share in shares]
+                markers = [self.keys.queue(step.queue, name) for name in names for step in steps]
                 blocking = ("BLPOP", *markers, f"{max(0.001, wait):.3f}")
                 answers = self.wire.once([blocking, *commands], blocking=wait)[1:]
             else:
@@ -142,44 +141,44 @@ class RedisStore:
         except Unanswered:
             self.wire.close()
             self.wire.part(commands)
-            release = partial(self.release_unanswered, claim, shares, keep)
-            release()  # GUARD what a lost reply reserved is given back
-            answers = self.wire.all(commands, mend=release)  # GUARD what the next lost reply reserved is given back
+            release = partial(self.release_unanswered, claim, steps, keep)
+            release()  # GUARD what a lost reply reserved is released
+            answers = self.wire.all(commands, on_repeat=release)  # GUARD what the next lost reply reserved is released
             sent = -inf
         if self.wire.scripts.loads != loads:
             sent = -inf
         read, stepped, at = now(), Stepped(), before + len(promoting)
         for answer in answers[before:at]:
             stepped.promoted.append(Promoted.of(answer))
-        for share, answer in zip(shares, answers[at:], strict=True):
-            if share.plain:
-                self._add_one(stepped, share.queue, answer, sent, read)
+        for step, answer in zip(steps, answers[at:], strict=True):
+            if step.single:
+                self._add_one(stepped, step.queue, answer, sent, read)
             else:
-                self._add_step(stepped, share, answer, sent, read)
+                self._add_step(stepped, step, answer, sent, read)
         return stepped
 
     def _add_one(self, stepped: Stepped, queue: str, answer: Any, sent: float, read: float) -> None:
         """Add the answer of `reserve_one.lua`: 0 for an unusual message, empty for none."""
         if answer == 0:
-            stepped.unusual.append(queue)
+            stepped.needs_full_step.append(queue)
         elif answer:
             message_id, record, row = answer
             at = rows.reserved_at(row)
             shown_at = self._server_clock.shown_at(queue, at, sent, read)
             stepped.reserved += reservations_of(queue, [message_id], [record], [1, row], at, shown_at)
 
-    def _add_step(self, stepped: Stepped, share: Share, answer: Sequence[Any], sent: float, read: float) -> None:
-        """Add the answer of `step.lua` for ``share``, which was ``sent`` and ``read`` then."""
-        at, stale, waiting, ids, records, changes, wait_ms, left, set_aside, dead = answer
-        queue = share.queue
+    def _add_step(self, stepped: Stepped, step: QueueStep, answer: Sequence[Any], sent: float, read: float) -> None:
+        """Add the answer of `step.lua` for ``step``, which was ``sent`` and ``read`` then."""
+        at, stale, waiting, ids, records, changes, wait_ms, left, newer_found, dead = answer
+        queue = step.queue
         stepped.stale += stale
-        if share.runs and (last := share.runs[-1][2][-1]) not in stale:
-            self.wire.witness = queue, last, True, self._clocks.monotonic()
+        if step.groups and (last := step.groups[-1][2][-1]) not in stale:
+            self.wire.last_acknowledged = queue, last, True, self._clocks.monotonic()
         stepped.successor = stepped.successor or bool(waiting)
         stepped.held_back = stepped.held_back or bool(left)
         if wait_ms >= 0 and (stepped.more_in is None or wait_ms < stepped.more_in * 1000):
             stepped.more_in = wait_ms / 1000
-        if set_aside:
+        if newer_found:
             stepped.newer.append(queue)
         if dead:
             stepped.dead_letters += dead_letters_of(queue, dead)
@@ -187,40 +186,40 @@ class RedisStore:
         if ids:
             stepped.reserved += reservations_of(queue, ids, records, changes, at, shown_at)
 
-    def _step_of(self, claim: Claim, share: Share, lasts_ms: int) -> Command:
-        beginning = self._beginning("reserve_one" if share.plain else "step", claim, share.queue)
+    def _step_of(self, claim: Claim, step: QueueStep, lasts_ms: int) -> Command:
+        beginning = self._beginning("reserve_one" if step.single else "step", claim, step.queue)
         command = *beginning, rows.pack6(int(claim.fence)), b"%d" % lasts_ms
-        return command if share.plain else (*command, b"%d" % share.wanted, share.limits, *share.packed())
+        return command if step.single else (*command, b"%d" % step.wanted, step.limits, *step.packed())
 
     def _beginning(self, name: str, claim: Claim, queue: str) -> Command:
         """What a command begins with by which a launch changes ``queue``: script, keys, and the claim to its lease."""
-        which = name, queue, claim.lineage, claim.fence
+        which = name, queue, claim.lease_name, claim.fence
         if (known := self._beginnings.get(which)) is not None:
             return known
         script = self.wire.scripts[name]
-        keys = self.keys.of_script(script, queue)
+        keys = self.keys.names_for(script, queue)
         if script.keys[-1] == "successor_waits":
             keys[-1] += f":{claim.group}"
-        beginning = self._beginnings[which] = self.wire.script(script, keys, [claim.lineage, claim.fence])
+        beginning = self._beginnings[which] = self.wire.script(script, keys, [claim.lease_name, claim.fence])
         return beginning
 
     def release_unanswered(
-        self, claim: Claim, shares: Sequence[Share], keep: Callable[[str], Iterable[bytes]] = lambda _: ()
+        self, claim: Claim, steps: Sequence[QueueStep], keep: Callable[[str], Iterable[bytes]] = lambda _: ()
     ) -> None:
         """Release what an unanswered step may have reserved: all but what is to ``keep``, and what it settles."""
-        for share in shares:
-            if share.wanted:
-                self.unreserve(claim, share.queue, [*keep(share.queue), *share.ids()])
+        for step in steps:
+            if step.wanted:
+                self.unreserve(claim, step.queue, [*keep(step.queue), *step.ids()])
 
-    def release(self, claim: Claim, shares: Sequence[Share]) -> bool:
-        """Settle ``shares`` without reserving, as often as it takes. Returns whether the next launch waits for the
+    def release(self, claim: Claim, steps: Sequence[QueueStep]) -> bool:
+        """Settle ``steps`` without reserving, as often as it takes. Returns whether the next launch waits for the
         lease, which only one caller is told."""
-        return any(answer[2] for answer in self.wire.all([self._step_of(claim, share, 0) for share in shares]))
+        return any(answer[2] for answer in self.wire.all([self._step_of(claim, step, 0) for step in steps]))
 
     def part(self, queues: Iterable[str]) -> None:
         """Raise NodeLost, from now on, where some of ``queues``, and not the leases, have lost their node of a cluster:
         the caller goes on with the others."""
-        self.wire.keep_apart([self.keys.queue(queue, "ready") for queue in queues])
+        self.wire.isolate_keys([self.keys.queue(queue, "ready") for queue in queues])
 
     def lost(self, queues: Iterable[str]) -> set[str]:
         """Which of ``queues`` have lost their node of a cluster, while the node with the leases is there."""
@@ -231,7 +230,7 @@ class RedisStore:
     ) -> int:
         """Release this holder's reservations in ``queue``, but for what is to ``keep``, and for messages recorded as
         begun at most once. They are not charged an attempt, unless they are ``ended`` or ``spent``."""
-        args: list[Any] = [claim.lineage, claim.fence, rows.pack6(int(claim.fence))]
+        args: list[Any] = [claim.lease_name, claim.fence, rows.pack6(int(claim.fence))]
         for listed in (ended, spent):
             args += [len(listed), *listed]
         args += keep
@@ -240,7 +239,7 @@ class RedisStore:
     def begin(self, claim: Claim, reservations: Sequence[Reservation]) -> list[bytes]:
         """Record, before they are handled, that ``reservations``, all of one queue, are handled at most once. Returns
         ids of stale reservations. LeaseLost if a newer launch has announced itself."""
-        args: list[Any] = [claim.lineage, claim.fence]
+        args: list[Any] = [claim.lease_name, claim.fence]
         for each in reservations:
             args += (each.id, each.row, rows.begun(each.row))
         stale: list[bytes] = self.wire.run("begin", self.keys, reservations[0].queue, args)
@@ -275,9 +274,9 @@ class RedisStore:
         """The commands that store ``reports``. A message that another launch has reserved since, or that is forgotten,
         keeps what it has."""
         commands, fence = list[Command](), rows.pack6(int(claim.fence))
-        for queue, of_queue in reports.items():
-            said = chain.from_iterable(starmap(_told, of_queue.items()))
-            commands.append((*self._beginning("progress", claim, queue), fence, *said))
+        for queue, its_reports in reports.items():
+            progress = chain.from_iterable(starmap(_told, its_reports.items()))
+            commands.append((*self._beginning("progress", claim, queue), fence, *progress))
         return commands
 
     def recorded(self, reservation: Reservation) -> tuple[bytes | None, Recorded | None]:
@@ -292,7 +291,7 @@ class RedisStore:
 
     def promote(self, claim: Claim, queue: str, most: int) -> Promoted:
         """Move at most ``most`` due messages to ``queue``."""
-        return Promoted.of(self.wire.run("promote", self.keys, queue, [claim.lineage, claim.fence, most]))
+        return Promoted.of(self.wire.run("promote", self.keys, queue, [claim.lease_name, claim.fence, most]))
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
         """Enqueue messages: see `Producer.enqueue`."""

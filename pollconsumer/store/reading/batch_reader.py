@@ -12,8 +12,8 @@ from typing import NamedTuple, TypeGuard
 from pollconsumer.core import json_values
 from pollconsumer.core.errors import NotFound
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.continuation import INNER
 from pollconsumer.core.messages.message import check_handler, check_id, check_queue
-from pollconsumer.core.messages.sequel import INNER
 from pollconsumer.core.notation.instants import datetime_of, moment_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -72,10 +72,10 @@ class BatchCallback(NamedTuple):
 class BatchStatus(NamedTuple):
     """A batch. ``state``: open, closed, ended, abandoned, expired, or malformed: nobody can read its state, and all
     numbers are 0. An instant is None for none. Of an open batch, ``total`` counts what its members have added;
-    of an abandoned one, what has ended at least. ``home``: the queue that counts its members."""
+    of an abandoned one, what has ended at least. ``queue``: that which counts its members."""
 
     id: str
-    home: str
+    queue: str
     state: str
     total: int
     completed: int
@@ -97,16 +97,16 @@ class BatchReader:
     def __init__(self, wire: Wire, namespace: str) -> None:
         self._wire, self._keys = wire, Keys(namespace)
 
-    def batch(self, batch_id: str, home: str | None = None) -> BatchStatus:
-        """The batch of that id, at ``home``, or wherever it is. NotFound if there is none."""
-        for queue in readable_queues(self._wire, self._keys) if home is None else [home]:
+    def batch(self, batch_id: str, batch_queue: str | None = None) -> BatchStatus:
+        """The batch of that id, at ``batch_queue``, or wherever it is. NotFound if there is none."""
+        for queue in readable_queues(self._wire, self._keys) if batch_queue is None else [batch_queue]:
             if (found := self._read(queue, [batch_id])) and found[0] is not None:
                 return found[0]
         raise NotFound("no such batch", batch_id, "an ended batch is kept for two days")
 
-    def status(self, batch_id: str, home: str | None = None) -> BatchStatus:
+    def status(self, batch_id: str, batch_queue: str | None = None) -> BatchStatus:
         """`batch`, as `with_redriven` tells it."""
-        return self.with_redriven(self.batch(batch_id, home))
+        return self.with_redriven(self.batch(batch_id, batch_queue))
 
     def with_redriven(self, batch: BatchStatus) -> BatchStatus:
         """A batch that has ended is closed again while dead members that were redriven are outstanding. Looks at the
@@ -116,7 +116,7 @@ class BatchReader:
                 return batch
             dead = islice(self._dead(batch), MOST_DEAD)
             again = sum(state != State.DEAD for state in dead)
-            before, batch = batch, self.batch(batch.id, batch.home)
+            before, batch = batch, self.batch(batch.id, batch.queue)
             if batch == before:
                 break
             again = max(again, 1)  # the batch was told of an end between the two looks: its members go on to end
@@ -138,45 +138,51 @@ class BatchReader:
 
     def inner(self, batch: BatchStatus, which: str, chunk: int) -> list[BatchStatus]:
         """The members of a chunk that are batches themselves."""
-        ids = [f"{batch.id}.{number}{INNER}" for number in self._numbers(batch.home, batch.id, which, chunk)]
-        return [each for each in self._read(batch.home, ids) if each is not None]
+        ids = [f"{batch.id}.{number}{INNER}" for number in self._numbers(batch.queue, batch.id, which, chunk)]
+        return [each for each in self._read(batch.queue, ids) if each is not None]
 
     def batches(self) -> Iterator[BatchStatus]:
-        """All batches, by their homes."""
+        """All batches, by their queues."""
         for queue in readable_queues(self._wire, self._keys):
             stored = self._wire.command("ZRANGE", self._keys.queue(queue, "batch_instants"), 0, -1)
             for at in range(0, len(stored), 100):
                 found = self._read(queue, [id_text(each) for each in stored[at : at + 100]])
                 yield from (each for each in found if each is not None)
 
-    def part(self, home: str, first: int, last: int) -> list[tuple[float, BatchStatus]]:
-        """The batches of ``home`` from one position to another, negative ones from the end, by the instant at which
-        each is abandoned, expires or is forgotten: in epoch ms, infinite for none."""
-        stored = self._wire.command("ZRANGE", self._keys.queue(home, "batch_instants"), first, last, "WITHSCORES")
-        found = self._read(home, [id_text(each) for each in stored[::2]])
+    def part(self, batch_queue: str, first: int, last: int) -> list[tuple[float, BatchStatus]]:
+        """The batches of ``batch_queue`` from one position to another, negative ones from the end, by the instant at
+        which each is abandoned, expires or is forgotten: in epoch ms, infinite for none."""
+        stored = self._wire.command(
+            "ZRANGE", self._keys.queue(batch_queue, "batch_instants"), first, last, "WITHSCORES"
+        )
+        found = self._read(batch_queue, [id_text(each) for each in stored[::2]])
         return [(float(at), each) for at, each in zip(stored[1::2], found, strict=True) if each is not None]
 
-    def counts(self, homes: Sequence[str]) -> list[int]:
-        """How many batches each of ``homes`` keeps."""
-        keys = [self._keys.queue(home, "batch_instants") for home in homes]
+    def counts(self, batch_queues: Sequence[str]) -> list[int]:
+        """How many batches each of ``batch_queues`` keeps."""
+        keys = [self._keys.queue(batch_queue, "batch_instants") for batch_queue in batch_queues]
         return [int(each) for each in self._wire.all([("ZCARD", key) for key in keys])] if keys else []
 
-    def states(self, homes: Sequence[str]) -> dict[str, Counter[str]]:
-        """How many batches are in each state, by home, of COUNTED at most from either end of their order; without homes
-        that have none."""
-        return {home: self._states(home) for home, count in zip(homes, self.counts(homes), strict=True) if count}
+    def states(self, batch_queues: Sequence[str]) -> dict[str, Counter[str]]:
+        """How many batches are in each state, by queue, of COUNTED at most from either end of their order; without
+        queues that have none."""
+        return {
+            batch_queue: self._states(batch_queue)
+            for batch_queue, count in zip(batch_queues, self.counts(batch_queues), strict=True)
+            if count
+        }
 
-    def _states(self, home: str) -> Counter[str]:
-        instants = self._keys.queue(home, "batch_instants")
+    def _states(self, batch_queue: str) -> Counter[str]:
+        instants = self._keys.queue(batch_queue, "batch_instants")
         first, last = self._wire.all([("ZRANGE", instants, 0, COUNTED - 1), ("ZRANGE", instants, -COUNTED, -1)])
         ids = {*first, *last}
-        stored = self._wire.command("HMGET", self._keys.queue(home, "batches"), *ids) if ids else []
+        stored = self._wire.command("HMGET", self._keys.queue(batch_queue, "batches"), *ids) if ids else []
         return Counter(_state_of(each[0]) if _is_sound(each) else MALFORMED for each in stored if each is not None)
 
     def queues_ahead(self, batch: BatchStatus, most: int) -> list[str]:
         """The queues of ``most`` outstanding members at most, of those that were added first and last."""
         last = min(max(0, batch.total - 1), FIRST_ADDED - 1) // PER_CHUNK
-        chunks = [self._numbers(batch.home, batch.id, "outstanding", chunk) for chunk in sorted({0, last})]
+        chunks = [self._numbers(batch.queue, batch.id, "outstanding", chunk) for chunk in sorted({0, last})]
         numbers = [number for chunk in chunks for number in chunk[: most // len(chunks)]]
         return [*dict.fromkeys(message.queue for message in self._find([f"{batch.id}.{each}" for each in numbers]))]
 
@@ -192,10 +198,10 @@ class BatchReader:
 
     def page(self, batch: BatchStatus, which: str | None, chunk: int) -> tuple[list[Message], int | None]:
         """The members of a chunk, and the number of the next chunk; None if there is none."""
-        numbers = self._numbers(batch.home, batch.id, which, chunk)
+        numbers = self._numbers(batch.queue, batch.id, which, chunk)
         found = self._find([f"{batch.id}.{number}" for number in numbers], results=which == "results")
         # How far the producer of one that was not closed has come is not known: past what is there, or has ended.
-        is_past = batch.state in UNCLOSED and bool(found or self.ended(batch.home, batch.id, chunk))
+        is_past = batch.state in UNCLOSED and bool(found or self.ended(batch.queue, batch.id, chunk))
         is_open = is_past or (batch.state == "open" and which not in (None, "unended"))
         return found, self._next_chunk(batch, chunk, is_open=is_open)
 
@@ -204,7 +210,7 @@ class BatchReader:
         and the number to go on from, None if there are no more."""
         numbers, chunk, after = list[int](), first // PER_CHUNK, None
         for _ in range(LOOKED_THROUGH):
-            numbers += [number for number in self._numbers(batch.home, batch.id, which, chunk) if number >= first]
+            numbers += [number for number in self._numbers(batch.queue, batch.id, which, chunk) if number >= first]
             is_open = batch.state == "open" or (batch.state == "abandoned" and bool(numbers))
             following = self._next_chunk(batch, chunk, is_open=is_open)
             if len(numbers) > count or following is None:
@@ -213,14 +219,14 @@ class BatchReader:
             chunk, after = following, following * PER_CHUNK
         return self._find([f"{batch.id}.{number}" for number in numbers[:count]]), after
 
-    def ended(self, home: str, batch: str, chunk: int) -> frozenset[int]:
+    def ended(self, batch_queue: str, batch: str, chunk: int) -> frozenset[int]:
         """The numbers of a chunk whose members have ended."""
-        return frozenset(self._numbers(home, batch, "ended", chunk))
+        return frozenset(self._numbers(batch_queue, batch, "ended", chunk))
 
-    def others(self, home: str, batch_id: str, sent: Sequence[tuple[str, str]]) -> list[str]:
+    def others(self, batch_queue: str, batch_id: str, sent: Sequence[tuple[str, str]]) -> list[str]:
         """Ids of messages ``sent``, each given with its queue, that are no members of the batch. Their queues knew the
         ids: from messages before it was opened, kept or remembered."""
-        batch = self._counted(home, batch_id)
+        batch = self._counted(batch_queue, batch_id)
         if batch is None:
             return []
         members = {
@@ -228,7 +234,7 @@ class BatchReader:
             for queue, ids in by_queue(sent).items()
             for message in self._sent_to(queue, ids)
         }
-        ended = cache(partial(self.ended, home, batch_id))
+        ended = cache(partial(self.ended, batch_queue, batch_id))
 
         def has_ended(message_id: str) -> bool:
             number = int(message_id.rpartition(".")[2])
@@ -236,16 +242,16 @@ class BatchReader:
 
         return [each for _, each in sent if not (members[each] if each in members else has_ended(each))]
 
-    def at_least(self, home: str, batch_id: str, count: int) -> int:
+    def at_least(self, batch_queue: str, batch_id: str, count: int) -> int:
         """How many members a producer that has added ``count`` must have added for all that have ended, and for the
         next one, if that has ended or is kept; ``count`` if there are no more."""
-        batch = self._counted(home, batch_id)
+        batch = self._counted(batch_queue, batch_id)
         if batch is None:
             return count
         queues, following = readable_queues(self._wire, self._keys), [f"{batch_id}.{count}"]
         is_kept = any(_may_be_of(batch, each) for queue in queues for each in self._sent_to(queue, following))
-        is_kept = is_kept or self._counted(home, f"{batch_id}.{count}{INNER}") is not None
-        has_next = is_kept or count in self.ended(home, batch_id, count // PER_CHUNK)
+        is_kept = is_kept or self._counted(batch_queue, f"{batch_id}.{count}{INNER}") is not None
+        has_next = is_kept or count in self.ended(batch_queue, batch_id, count // PER_CHUNK)
         return max(_ended(batch) - batch.total, count + has_next)
 
     def _next_chunk(self, batch: BatchStatus, chunk: int, *, is_open: bool) -> int | None:
@@ -253,14 +259,14 @@ class BatchReader:
         if chunk < first_added and (is_open or (chunk + 1) * PER_CHUNK < batch.total):
             return chunk + 1
         after = max(chunk + 1, first_added)
-        state = self._wire.command("HGET", self._keys.queue(batch.home, "batches"), batch.id)
+        state = self._wire.command("HGET", self._keys.queue(batch.queue, "batches"), batch.id)
         return after if _is_sound(state) and after * PER_CHUNK < _numbers_of(state)[-1] else None
 
-    def _numbers(self, home: str, batch: str, which: str | None, chunk: int) -> list[int]:
+    def _numbers(self, batch_queue: str, batch: str, which: str | None, chunk: int) -> list[int]:
         first = chunk * PER_CHUNK
         if which is None:
             return [*range(first, first + PER_CHUNK)]
-        held = self._wire.command("HGET", self._keys.queue(home, "batch_members"), f"{batch}\n{chunk}") or b""
+        held = self._wire.command("HGET", self._keys.queue(batch_queue, "batch_members"), f"{batch}\n{chunk}") or b""
         codes = held.ljust(PER_CHUNK // 4, b"\0")
         return [first + n for n in range(PER_CHUNK) if codes[n // 4] >> 2 * (n % 4) & 3 in _WANTED[which]]
 
@@ -278,8 +284,8 @@ class BatchReader:
         if results and left:
             fields = [id_bytes(each) for each in left]
             stored = self._wire.all([("HMGET", self._keys.queue(queue, "results"), *fields) for queue in queues])
-            for queue, of_queue in zip(queues, stored, strict=True):
-                for each, result in zip(left, of_queue, strict=True):
+            for queue, its_results in zip(queues, stored, strict=True):
+                for each, result in zip(left, its_results, strict=True):
                     if result is not None:
                         found[each] = forgotten_message(queue, each, result)
         return [self._last_link(found[each]) for each in ids if each in found]
@@ -297,23 +303,23 @@ class BatchReader:
     def _sent_to(self, queue: str, ids: Sequence[str]) -> list[Message]:
         return [*read_messages(self._wire, self._keys, queue, list(map(id_bytes, ids)), for_producer=True)]
 
-    def _counted(self, home: str, batch_id: str) -> BatchStatus | None:
+    def _counted(self, batch_queue: str, batch_id: str) -> BatchStatus | None:
         """The batch without its callbacks; None if it is malformed: then no script takes it for a batch."""
-        state = self._wire.command("HGET", self._keys.queue(home, "batches"), batch_id)
-        return _status(home, batch_id, state, [None] * len(CALLED)) if _is_sound(state) else None
+        state = self._wire.command("HGET", self._keys.queue(batch_queue, "batches"), batch_id)
+        return _status(batch_queue, batch_id, state, [None] * len(CALLED)) if _is_sound(state) else None
 
-    def _read(self, home: str, ids: Sequence[str]) -> list[BatchStatus | None]:
+    def _read(self, batch_queue: str, ids: Sequence[str]) -> list[BatchStatus | None]:
         fields = [f"{each}\n{name}" for each in ids for name in CALLED]
         if not ids:
             return []
         states, stored = self._wire.all(
             [
-                ("HMGET", self._keys.queue(home, "batches"), *ids),
-                ("HMGET", self._keys.queue(home, "batch_callbacks"), *fields),
+                ("HMGET", self._keys.queue(batch_queue, "batches"), *ids),
+                ("HMGET", self._keys.queue(batch_queue, "batch_callbacks"), *fields),
             ]
         )
         found = [
-            _status(home, each, state, stored[3 * at : 3 * at + 3])
+            _status(batch_queue, each, state, stored[3 * at : 3 * at + 3])
             for at, (each, state) in enumerate(zip(ids, states, strict=True))
         ]
         flags = [state[0] if _is_sound(state) else 0 for state in states]
@@ -342,14 +348,14 @@ def _may_be_of(batch: BatchStatus, message: Message) -> bool:
     if sent is not None and sent < batch.created_at - EARLIER:
         return False
     is_dropped = message.batch is None and message.payload is None  # its record, with what it said
-    return is_dropped or message.batch == (batch.home, batch.id)
+    return is_dropped or message.batch == (batch.queue, batch.id)
 
 
 def _ended(batch: BatchStatus) -> int:
     return batch.completed + batch.dead + batch.cancelled + batch.expired
 
 
-def _status(home: str, batch_id: str, state: bytes | None, stored: Sequence[bytes | None]) -> BatchStatus | None:
+def _status(batch_queue: str, batch_id: str, state: bytes | None, stored: Sequence[bytes | None]) -> BatchStatus | None:
     """A batch; None if there is none."""
     if state is None:
         return None
@@ -366,7 +372,7 @@ def _status(home: str, batch_id: str, state: bytes | None, stored: Sequence[byte
     )
     instants = datetime_of(created), moment_of(ended or None), moment_of(expires or None)
     counts = (total, completed, dead, cancelled, expired)
-    return BatchStatus(batch_id, home, is_how, *counts, *instants, callbacks)
+    return BatchStatus(batch_id, batch_queue, is_how, *counts, *instants, callbacks)
 
 
 def _is_sound(state: bytes | None) -> TypeGuard[bytes]:

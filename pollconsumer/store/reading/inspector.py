@@ -10,15 +10,22 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State, state_of
+from pollconsumer.core.messages.continuation import not_there
 from pollconsumer.core.messages.message import DIGESTED_BYTES, SCOPED_BY, digested_key, scoped_key
 from pollconsumer.core.messages.message_steps import Recorded
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
-from pollconsumer.core.messages.sequel import not_there
 from pollconsumer.store import server
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.reading.batch_reader import BatchReader
-from pollconsumer.store.reading.ledger import InHand, Totals, in_hand_of, launches_of, totals_of, working_leases_of
+from pollconsumer.store.reading.ledger import (
+    InFlightSince,
+    Totals,
+    in_flight_of,
+    launches_of,
+    totals_of,
+    working_leases_of,
+)
 from pollconsumer.store.reading.messages import Message, read_messages
 from pollconsumer.store.records.rows import fence as fence_of
 from pollconsumer.store.records.rows import id_bytes, id_text, read_row
@@ -45,7 +52,7 @@ Chosen = Sequence[tuple[str, str]]
 
 
 class QueueCounts(NamedTuple):
-    """How many messages a queue has, by state. ``started``: how many of the reserved messages have been in hand for
+    """How many messages a queue has, by state. ``started``: how many of the reserved messages have been in flight for
     longer than half a second."""
 
     name: str
@@ -96,7 +103,7 @@ class Inspector:
     def counts(self, queue: str) -> QueueCounts:
         """What there is in ``queue``. NotFound if there is no such queue."""
         self._refuse_unknown(queue)
-        return self._count(queue, self.now(), in_hand_of(self._wire, self._keys))
+        return self._count(queue, self.now(), in_flight_of(self._wire, self._keys))
 
     def message(self, message_id: str, queue: str | None = None) -> Message:
         """The message of that id, in ``queue``, or in whichever queue has it. NotFound if none has; StoreUnreachable if
@@ -140,8 +147,8 @@ class Inspector:
     def overview(self) -> Overview:
         control = self._keys.control
         now = server.now_ms(self._wire)
-        in_hand = in_hand_of(self._wire, self._keys)
-        queues = [self._count(queue, now, in_hand) for queue in self.queues()]
+        in_flight = in_flight_of(self._wire, self._keys)
+        queues = [self._count(queue, now, in_flight) for queue in self.queues()]
         leases = self.leases()
         seen = self._wire.command("HGET", control("seen"), "mover")
         held = any(lease["role"] == "mover" for lease in leases)
@@ -184,7 +191,7 @@ class Inspector:
         return totals_of(self._wire, self._keys)
 
     def batches(self) -> dict[str, Counter[str]]:
-        """How many batches are in each state, by home, as far as `BatchReader.states` looks."""
+        """How many batches are in each state, by queue, as far as `BatchReader.states` looks."""
         return BatchReader(self._wire, self._keys.namespace).states(self.queues())
 
     def leases(self) -> list[dict[str, Any]]:
@@ -194,7 +201,7 @@ class Inspector:
         if queue not in (known := server.known_queues(self._wire, self._keys)):
             raise NotFound("no such queue", queue, f"queues are: {', '.join(known) or 'none yet'}")
 
-    def _count(self, queue: str, now: int, in_hand: InHand) -> QueueCounts:
+    def _count(self, queue: str, now: int, in_flight: InFlightSince) -> QueueCounts:
         key = self._keys.queue
         commands: dict[str, tuple[Any, ...]] = {
             "ready": ("LLEN", key(queue, "ready")),
@@ -227,7 +234,7 @@ class Inspector:
             name=queue,
             ready=max(0, found["ready"] - left_over + found["ranked"] + found["in_line"]),
             **{name: found[name] for name in as_found},
-            started=self._started(queue, in_hand),
+            started=self._started(queue, in_flight),
             paused=found["paused"] is not None,
             resumes_in_seconds=max(0, int(until) - now) / 1000 if until.isdigit() else None,
             skipped=server.count_of(found["skipped"]),
@@ -235,9 +242,9 @@ class Inspector:
             load=server.load_of(self._wire, self._keys, queue, now),
         )
 
-    def _started(self, queue: str, in_hand: InHand) -> int:
+    def _started(self, queue: str, in_flight: InFlightSince) -> int:
         """How many of the messages that heartbeats named last are still in their launch's hand."""
-        named = {id_bytes(name): fence for of, name, fence in in_hand if of == queue}
+        named = {id_bytes(name): fence for of, name, fence in in_flight if of == queue}
         found = self._wire.command("HMGET", self._keys.queue(queue, "rows"), *named) if named else []
         held = [(row, fence) for row, fence in zip(found, named.values(), strict=True) if row is not None]
         return sum(

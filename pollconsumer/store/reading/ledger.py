@@ -28,7 +28,7 @@ from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records.rows import id_text
 from pollconsumer.store.server import count_of, readable_queues
 
-InHand = dict[tuple[str, str, int], int]
+InFlightSince = dict[tuple[str, str, int], int]
 
 _COUNTS = ("handled", "failed", "released", "yielded", "longer_than_window")
 _NUMBERS = ("running_seconds", *_COUNTS, "average_seconds", "margin_seconds", "pid")
@@ -91,10 +91,10 @@ def _seconds(since_ms: int | None, until_ms: int | None) -> float | None:
     return None if since_ms is None or until_ms is None else max(0, until_ms - since_ms) / 1000
 
 
-def in_hand_of(wire: Wire, keys: Keys) -> InHand:
+def in_flight_of(wire: Wire, keys: Keys) -> InFlightSince:
     """The instants at which messages that take long were begun, in epoch ms, by queue, id, and the fence of the
     launch."""
-    begun: InHand = {}
+    begun: InFlightSince = {}
     for lease, entry in _held(wire, keys):
         with suppress(ValueError, TypeError):
             begun |= {
@@ -118,12 +118,12 @@ def _held(wire: Wire, keys: Keys) -> list[tuple[dict[str, Any], dict[str, Any]]]
 
 def leases_of(wire: Wire, keys: Keys) -> list[dict[str, Any]]:
     """Leases with holder, fence, and since when they are held (epoch ms)."""
-    lineages = sorted(map(id_text, wire.command("SMEMBERS", keys.control("leases"))))
-    if not lineages:
+    lease_names = sorted(map(id_text, wire.command("SMEMBERS", keys.control("leases"))))
+    if not lease_names:
         return []
-    answers = wire.all([("HGETALL", keys.control(f"lease:{lineage}")) for lineage in lineages])
-    held = zip(lineages, answers, strict=True)
-    return [lease for lineage, fields in held if fields and (lease := _read_lease(lineage, fields))]
+    answers = wire.all([("HGETALL", keys.control(f"lease:{lease_name}")) for lease_name in lease_names])
+    held = zip(lease_names, answers, strict=True)
+    return [lease for lease_name, fields in held if fields and (lease := _read_lease(lease_name, fields))]
 
 
 def _read_entry(stored: bytes) -> dict[str, Any] | None:
@@ -165,21 +165,21 @@ _SOUND: dict[str, Callable[[object], bool]] = {
 """Whether the value of a field, by its name, is what others take it for."""
 
 
-def _read_lease(lineage: str, fields: list[bytes]) -> dict[str, Any] | None:
+def _read_lease(lease_name: str, fields: list[bytes]) -> dict[str, Any] | None:
     """A lease; None if it is corrupt."""
     lease = dict(zip(fields[::2], fields[1::2], strict=True))
     try:
         holder = json_values.parse(lease[b"holder"])
         read = {
             "role": holder["role"],
-            "slot": int(lineage.rpartition(":")[2]),
+            "slot": int(lease_name.rpartition(":")[2]),
             "queues": holder["queues"],
             "holder": lease[b"launch"].decode(),
             "host": holder["host"],
             "pid": holder["pid"],
             "fence": int(lease[b"fence"]),
             "since_ms": int(lease[b"since"]),
-            "lineage": lineage,
+            "lineage": lease_name,
         }
     except (ValueError, KeyError, TypeError):
         return None
@@ -219,13 +219,13 @@ class Totals:
         for name, text in zip(fields[::2], fields[1::2], strict=True):
             number = max(0, count_of(text))
             match id_text(name).split("\n"):
-                case ["waiting", "", bucket] if _is_place(bucket):
+                case ["waiting", "", bucket] if _is_bucket(bucket):
                     self.waits[queue].add(bucket, number)
-                case ["lateness", "", bucket] if _is_place(bucket):
+                case ["lateness", "", bucket] if _is_bucket(bucket):
                     self.lateness[queue].add(bucket, number)
                 case ["skipped", "", ""]:
                     self.skipped[queue] = number
-                case [kind, handler, bucket] if kind in OUTCOMES and (not bucket or _is_place(bucket)):
+                case [kind, handler, bucket] if kind in OUTCOMES and (not bucket or _is_bucket(bucket)):
                     handler = renamed.get(handler, handler)
                     if bucket:
                         self.durations[handler].add(bucket, number)
@@ -233,7 +233,7 @@ class Totals:
                         self.settled[queue, handler, OUTCOMES[kind]] += number
 
 
-def _is_place(bucket: str) -> bool:
+def _is_bucket(bucket: str) -> bool:
     return bucket == "ms" or (bucket.isdecimal() and int(bucket) <= LAST_BUCKET)
 
 

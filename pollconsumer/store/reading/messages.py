@@ -10,14 +10,14 @@ from typing import Any, NamedTuple, TypeVar
 
 from pollconsumer.core import json_values
 from pollconsumer.core.lifecycle import State, Timestamps, durations_of, state_of
-from pollconsumer.core.messages import sequel as sequels
+from pollconsumer.core.messages import continuation as continuations
 from pollconsumer.core.messages.message import CREATED_BY, decoded_options
 from pollconsumer.core.messages.message_steps import AttemptLog, Progress
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
 from pollconsumer.core.notation.instants import datetime_of, moment_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.reading.ledger import InHand, in_hand_of
+from pollconsumer.store.reading.ledger import InFlightSince, in_flight_of
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.rows import id_text
 from pollconsumer.store.records.steps import read_log, read_progress
@@ -44,7 +44,7 @@ class Message(NamedTuple):
     expires_at: datetime | None = None
     """The expiry; None if the message never expires, or if its large record was dropped."""
     stop_asked_at: datetime | None = None
-    """When a person asked for the message's end while it was in hand, by the server's clock."""
+    """When a person asked for the message's end while it was in flight, by the server's clock."""
     found: State | None = None
     """The index in which the message was found, if its row does not say it: the row is of a newer version, or there is
     none."""
@@ -55,7 +55,7 @@ class Message(NamedTuple):
     waits_for: str | None = None
     """The id of the message with the same order key that it waits for, while it is ready."""
     batch: tuple[str, str] | None = None
-    """Home and id of the batch that it is a member or a callback of; None for none, or if its record was dropped."""
+    """Queue and id of the batch that it is a member or a callback of; None for none, or if its record was dropped."""
     log: Sequence[AttemptLog] = ()
     """What its attempts have logged and printed, the earliest first; read of a single message, and not in lists."""
 
@@ -115,13 +115,13 @@ def read_messages(
 ) -> Iterator[Message]:
     """The messages of ``ids`` that the queue knows. With ``index``, the state in whose index they were found, also ids
     without row and record, except in the ready list, where the next step drops them. ``for_producer``: with its rights
-    alone, which do not reach to launches, and what they say of messages in hand. ``with_log``: and what their attempts
-    have logged."""
+    alone, which do not reach to launches, and what they say of messages in flight. ``with_log``: and what their
+    attempts have logged."""
     if not ids:
         return
     names = _Parts._fields if with_log else _Parts._fields[:-1]
     found = wire.all([("HMGET", keys.queue(queue, name), *ids) for name in names])
-    in_hand: Callable[[], InHand] = dict if for_producer else cache(partial(in_hand_of, wire, keys))
+    in_flight: Callable[[], InFlightSince] = dict if for_producer else cache(partial(in_flight_of, wire, keys))
     order_keys = sorted({rows.order_key(record) for record in found[1] if record is not None} - {b""})
     heads = dict[bytes, bytes | None]()
     if order_keys and not for_producer:
@@ -131,7 +131,7 @@ def read_messages(
         if parts.records is not None and rows.is_newer(parts.records):
             yield _newer(wire, keys, queue, stored_id, parts.rows or rows.BLANK, index)
         elif parts.records is not None or parts.rows is not None:
-            yield _message(queue, id_text(stored_id), parts, in_hand, heads)
+            yield _message(queue, id_text(stored_id), parts, in_flight, heads)
         elif index not in (None, State.READY):
             yield Message(
                 id_text(stored_id), queue, rows.read_row(rows.BLANK), None, "nothing is stored of it", found=index
@@ -168,18 +168,18 @@ def _message(
     queue: str,
     message_id: str,
     parts: _Parts,
-    in_hand: Callable[[], InHand],
+    in_flight: Callable[[], InFlightSince],
     heads: Mapping[bytes, bytes | None],
 ) -> Message:
     sent = _Sent() if parts.records is None else _sent(parts.records)
-    read = _row(queue, message_id, parts, in_hand)
+    read = _row(queue, message_id, parts, in_flight)
     stored_error = (parts.errors or b"").decode("utf-8", "replace")
     problem, _, traceback = stored_error.partition(rows.TRACE_FOLLOWS)
     problem = _problem(problem, read, newer=sent.newer)
     order_key = b"" if parts.records is None else rows.order_key(parts.records)
     head = heads.get(order_key) if state_of(read.timestamps) is State.READY else None
     head_id = None if head is None else id_text(head)
-    member = sequels.member_of(message_id) if sent.batch else None
+    member = continuations.member_of(message_id) if sent.batch else None
     batch_id = member[0] if member else message_id.rpartition(":")[0]
     return Message(
         message_id,
@@ -214,21 +214,21 @@ def _problem(stored: str, read: rows.Row, *, newer: bool) -> str:
     return stored
 
 
-def _row(queue: str, message_id: str, parts: _Parts, in_hand: Callable[[], InHand]) -> rows.Row:
-    """What happened to a message; of one in hand, a heartbeat may have told when it began."""
+def _row(queue: str, message_id: str, parts: _Parts, in_flight: Callable[[], InFlightSince]) -> rows.Row:
+    """What happened to a message; of one in flight, a heartbeat may have told when it began."""
     if parts.rows is None:
         return rows.read_record(parts.records or b"")
     read = rows.read_row(parts.rows, parts.records)
     times = read.timestamps
     if times.started_at is not None or state_of(times) is not State.RESERVED:
         return read
-    began = in_hand().get((queue, message_id, rows.fence(parts.rows)))
+    began = in_flight().get((queue, message_id, rows.fence(parts.rows)))
     return read._replace(timestamps=times._replace(started_at=began))
 
 
 class _Sent(NamedTuple):
     """What a record says. ``raw``: the bytes that are shown if it is malformed. ``newer``: it has options of a later
-    version. ``batch``: the home of its batch."""
+    version. ``batch``: the queue of its batch."""
 
     payload: Any = None
     headers: Mapping[str, str] = MappingProxyType({})
@@ -240,12 +240,12 @@ class _Sent(NamedTuple):
 
 
 def _sent(record: bytes) -> _Sent:
-    _, stored, options, expires, sequel = rows.content(record)
+    _, stored, options, expires, continuation = rows.content(record)
     sent = _Sent(expires_at=moment_of(expires or None))
     try:
         known, newer = decoded_options(options)
-        follows, newer_sequel = sequels.decoded(sequel)
-        sent = sent._replace(headers=known.headers, newer=newer or newer_sequel, links=len(follows.links))
+        follows, newer_continuation = continuations.decoded(continuation)
+        sent = sent._replace(headers=known.headers, newer=newer or newer_continuation, links=len(follows.links))
         sent = sent._replace(batch=follows.batch or follows.called_by)
         return sent._replace(payload=decode_payload(stored))
     except Malformed:
@@ -253,13 +253,13 @@ def _sent(record: bytes) -> _Sent:
 
 
 def _newer(wire: Wire, keys: Keys, queue: str, stored_id: bytes, row: bytes, index: State | None) -> Message:
-    """A message of a newer version, of which only the row is readable, if it has one. While the message is set aside,
+    """A message of a newer version, of which only the row is readable, if it has one. While the message is deferred,
     its row is out of date."""
     read = rows.read_row(row)
     found = state_of(read.timestamps)
     if found in (State.SCHEDULED, State.READY):
-        aside = wire.command("ZSCORE", keys.queue(queue, "schedule"), stored_id) is not None
-        found = index or (State.SCHEDULED if aside else State.READY)
+        is_scheduled = wire.command("ZSCORE", keys.queue(queue, "schedule"), stored_id) is not None
+        found = index or (State.SCHEDULED if is_scheduled else State.READY)
     return Message(id_text(stored_id), queue, read, None, rows.WRITTEN_BY_NEWER, found=found)
 
 

@@ -11,13 +11,13 @@ from pollconsumer.store.records.rows import id_text
 
 
 class Claim(NamedTuple):
-    """What a launch holds its lease by: the lease's lineage, the launch's fence, and the group of both.
+    """What a launch holds its lease by: the lease's name, the launch's fence, and the group of both.
 
     ``slot``: the lease's in the group; ``at``: when it was acquired, in epoch ms of the server's clock; ``launch``: the
     id of the launch; ``description``: the JSON by which `lease show` and launches that find the lease held know it.
     """
 
-    lineage: str
+    lease_name: str
     fence: str
     group: str
     slot: int = 0
@@ -30,15 +30,15 @@ class Claim(NamedTuple):
         return self.group.partition(":")[0]
 
 
-class Lot:
-    """What messages of one reply have in common: all but id and payload. ``options`` and ``sequel`` are encoded,
+class CommonFields:
+    """What messages of one reply have in common: all but id and payload. ``options`` and ``continuation`` are encoded,
     ``expires`` is in epoch ms, 0 for never.
 
     ``reserved_at`` is the server's, in epoch ms, and ``shown_at`` when its clock showed that, on the monotonic clock of
     this host; later instants are computed from these, without its wall clock.
     """
 
-    __slots__ = ("expires", "handler", "options", "queue", "reserved_at", "row", "sequel", "shown_at")
+    __slots__ = ("continuation", "expires", "handler", "options", "queue", "reserved_at", "row", "shown_at")
 
     def __init__(
         self,
@@ -49,40 +49,49 @@ class Lot:
         expires: int,
         reserved_at: int,
         shown_at: float,
-        sequel: bytes = b"",
+        continuation: bytes = b"",
     ) -> None:
         self.queue, self.row, self.handler, self.options, self.expires = queue, row, handler, options, expires
-        self.reserved_at, self.shown_at, self.sequel = reserved_at, shown_at, sequel
+        self.reserved_at, self.shown_at, self.continuation = reserved_at, shown_at, continuation
 
 
 class Reservation:
-    """A message that a launch has reserved. Its row is its lot's until it is begun or has a checkpoint. A key is empty
-    if the message has none; the order key follows the ``concurrency_key``, after a zero."""
+    """A message that a launch has reserved. Its row is the common one until it is begun or has a checkpoint. A key is
+    empty if the message has none; the order key follows the ``concurrency_key``, after a zero."""
 
-    __slots__ = ("concurrency_key", "handler", "id", "lot", "payload", "row", "unique_key")
+    __slots__ = ("common", "concurrency_key", "handler", "id", "payload", "row", "unique_key")
 
     def __init__(
-        self, lot: Lot, message_id: bytes, payload: bytes, unique_key: bytes = b"", concurrency_key: bytes = b""
+        self,
+        common: CommonFields,
+        message_id: bytes,
+        payload: bytes,
+        unique_key: bytes = b"",
+        concurrency_key: bytes = b"",
     ) -> None:
-        self.lot, self.id, self.payload = lot, message_id, payload
-        self.row, self.handler = lot.row, lot.handler
+        self.common, self.id, self.payload = common, message_id, payload
+        self.row, self.handler = common.row, common.handler
         self.unique_key, self.concurrency_key = unique_key, concurrency_key
 
     @classmethod
     def alone(
         cls, queue: str, message_id: bytes, row: bytes, record: bytes, reserved_at: int = 0, shown_at: float = 0.0
     ) -> Self:
-        """A reservation that is the only one of its lot."""
-        handler, payload, options, expires, sequel = rows.content(record)
-        return cls(Lot(queue, row, handler, options, expires, reserved_at, shown_at, sequel), message_id, payload)
+        """A reservation that has no fields in common with others."""
+        handler, payload, options, expires, continuation = rows.content(record)
+        return cls(
+            CommonFields(queue, row, handler, options, expires, reserved_at, shown_at, continuation),
+            message_id,
+            payload,
+        )
 
     @property
     def queue(self) -> str:
-        return self.lot.queue
+        return self.common.queue
 
     @property
     def reserved_at(self) -> int:
-        return self.lot.reserved_at
+        return self.common.reserved_at
 
     @property
     def name(self) -> str:
@@ -129,11 +138,11 @@ class Reservation:
     def has_expired(self, monotonic: float) -> bool:
         """Whether it is too late to begin the message. A redriven message does not expire: a person asked for it."""
         # GUARD a redriven message does not expire
-        return 0 < self.lot.expires <= self.server_ms(monotonic) and self.generation == 0
+        return 0 < self.common.expires <= self.server_ms(monotonic) and self.generation == 0
 
     def server_ms(self, monotonic: float) -> int:
-        lot = self.lot
-        return lot.reserved_at + int((monotonic - lot.shown_at) * 1000)
+        common = self.common
+        return common.reserved_at + int((monotonic - common.shown_at) * 1000)
 
 
 def reservations_of(
@@ -149,13 +158,13 @@ def reservations_of(
     reservations: list[Reservation] = []
     ends = (*changes[2::2], len(ids) + 1)  # if there are no changes, this one end is not used
     for first, row, end in zip(changes[::2], changes[1::2], ends, strict=False):
-        common = None
+        last = None
         for at in range(first - 1, end - 1):
-            handler, payload, options, expires, sequel = rows.content(records[at])
-            if common != (handler, options, expires, sequel):
-                common = handler, options, expires, sequel
-                lot = Lot(queue, row, handler, options, expires, reserved_at, shown_at, sequel)
-            reservations.append(Reservation(lot, ids[at], payload, *rows.keys(records[at])))
+            handler, payload, options, expires, continuation = rows.content(records[at])
+            if last != (handler, options, expires, continuation):
+                last = handler, options, expires, continuation
+                common = CommonFields(queue, row, handler, options, expires, reserved_at, shown_at, continuation)
+            reservations.append(Reservation(common, ids[at], payload, *rows.keys(records[at])))
     return reservations
 
 

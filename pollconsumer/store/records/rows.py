@@ -43,7 +43,7 @@ accepted."""
 RECORD_KEYS = 11
 _RATE, _EXPIRY, _DIGEST, _OPTIONS, DIGEST_BYTES = 16, 32, 64, 128, 8
 """Flags that only records have, and the size of a digest."""
-_SEQUEL, _ORDER = 1, 2
+_CONTINUATION, _ORDER = 1, 2
 """The flags of the second byte, which a record of letter C has."""
 _HEAD = struct.Struct(">cBHB")
 PLAIN_RECORD = _HEAD.pack(b"A", 0, 32768, 0) + b"%b\n%b"
@@ -77,7 +77,7 @@ def is_newer(record: bytes) -> bool:
     """Whether a newer version wrote a record: its letter comes after C, or it has flags that are not known here."""
     if record[:1] == b"C" and len(record) > RECORD_KEYS:
         at = _after_rate_key(record)
-        return not record[1] & _OPTIONS or not b"" < record[at : at + 1] <= bytes([_SEQUEL | _ORDER])
+        return not record[1] & _OPTIONS or not b"" < record[at : at + 1] <= bytes([_CONTINUATION | _ORDER])
     return b"C" <= record[:1] <= b"Z"
 
 
@@ -98,18 +98,18 @@ def new_record(message: NewMessage) -> bytes:
 
 def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
     """The letter, flags and content of a record that has more than a record of letter A can have."""
-    digest, options, sequel, rate = bytes.fromhex(message.digest), b"", message.sequel.encode(), b""
+    digest, options, continuation, rate = bytes.fromhex(message.digest), b"", message.continuation.encode(), b""
     if message.rate_key:
         most, period_ms = parse_rate(message.rate) if message.rate else (0, 0)
         key = message.rate_key.encode()
         rate = b"%b%b%c%b" % (most.to_bytes(2, "big"), pack6(period_ms), len(key), key)
     flags = _RATE * bool(rate) | _DIGEST * bool(digest) | _EXPIRY * bool(message.lifetime)
-    is_later = bool(sequel or message.order_key)
+    is_later = bool(continuation or message.order_key)
     if any(getattr(message, name) for name in TRAVELLING):
         given = given_options(message)
         options, is_later = encoded_options(given), is_later or has_later(given)
     if is_later:
-        rate += bytes([_SEQUEL * bool(sequel) | _ORDER * bool(message.order_key)])
+        rate += bytes([_CONTINUATION * bool(continuation) | _ORDER * bool(message.order_key)])
         if message.order_key:
             key = message.order_key.encode()
             rate += bytes([len(key)]) + key
@@ -118,7 +118,7 @@ def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
     if options or is_later:
         flags |= _OPTIONS
         tail = len(options).to_bytes(2, "big") + options
-    content = rate + digest + expiry + tail + (pack6(len(sequel)) + sequel if sequel else b"")
+    content = rate + digest + expiry + tail + (pack6(len(continuation)) + continuation if continuation else b"")
     return b"C" if is_later else b"B", flags, content
 
 
@@ -133,9 +133,9 @@ def _handler_in(row: bytes) -> bytes:
 
 
 def content(record: bytes) -> tuple[str, bytes, bytes, int, bytes]:
-    """Handler name, payload, encoded options, expiry and encoded sequel of a record: the expiry in epoch ms, 0 for
-    never."""
-    at, options, expires, sequel = RECORD_KEYS, b"", 0, b""
+    """Handler name, payload, encoded options, expiry and encoded continuation of a record: the expiry in epoch ms, 0
+    for never."""
+    at, options, expires, continuation = RECORD_KEYS, b"", 0, b""
     if record[1:2] > b"\0":  # most have neither key; a corrupt one may be empty
         at = _after_keys(record)
         if record[1] & _DIGEST:
@@ -144,16 +144,16 @@ def content(record: bytes) -> tuple[str, bytes, bytes, int, bytes]:
             expires, at = int.from_bytes(record[at : at + 6], "big"), at + 6
         if record[1] & _OPTIONS:
             options, at = _sized(record, at, 2)
-        if record[:1] == b"C" and _second_flags(record) & _SEQUEL:
-            sequel, at = _sized(record, at, 6)
+        if record[:1] == b"C" and _second_flags(record) & _CONTINUATION:
+            continuation, at = _sized(record, at, 6)
     handler, _, payload = record[at:].partition(b"\n")
-    return handler.decode("utf-8", "replace"), payload, options, expires, sequel
+    return handler.decode("utf-8", "replace"), payload, options, expires, continuation
 
 
 def message_in(record: bytes) -> NewMessage:
     """The message of a stored record, as far as that says it: without id and queue, without the digest of a chosen id,
     and without the expiry, which is an instant there. Malformed or a LookupError for what is no record."""
-    handler, payload, stored, _, sequel = content(record)
+    handler, payload, stored, _, continuation = content(record)
     options, _ = decoded_options(stored)
     at = RECORD_KEYS + record[10]
     key, limit, concurrency_key, rate_key, rate = record[RECORD_KEYS:at], 1, b"", b"", ""
@@ -169,7 +169,7 @@ def message_in(record: bytes) -> NewMessage:
         concurrency_limit=limit,
         rate_key=rate_key.decode(),
         rate=rate,
-        sequel=sequel.decode(),
+        continuation=continuation.decode(),
         order_key=order_key(record).decode(),
         **options._asdict() | {"headers": dict(options.headers) or None},
     )
@@ -290,7 +290,7 @@ def expired(row: bytes, ended: int) -> bytes:
 
 
 def stopped(row: bytes, started: int, ended: int) -> bytes:
-    """The row of a message that was cancelled while it was in hand."""
+    """The row of a message that was cancelled while it was in flight."""
     return _set(row, (ENDING, b"x"), (STARTED, pack6(started)), (ENDED, pack6(ended)))
 
 
@@ -302,11 +302,11 @@ def released(row: bytes, deaths: int = 0) -> bytes:
 
 def parked(row: bytes) -> bytes:
     """The row of a message that is scheduled again, uncharged, until a launch knows its handler, or that is resumed."""
-    row = set_aside(row)
+    row = deferred(row)
     return _set(row, (FLAGS, bytes([row[FLAGS] | PARKED])))
 
 
-def set_aside(row: bytes) -> bytes:
+def deferred(row: bytes) -> bytes:
     """The row of a message that is scheduled again, uncharged."""
     return _set(unstarted(row), *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), _NO_NEXT)
 

@@ -20,16 +20,16 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
 
-Extra = tuple[int, bytes, bytes, bytes]
+CompletionEffects = tuple[int, bytes, bytes, bytes]
 """What a completion leaves in addition to its row: a result, with the ms to keep it before it; follow-ups; and, of a
 member of a batch, what is told of its end; each b"" for none."""
-_NOTHING: Extra = 0, b"", b"", b""
-Done = tuple[Reservation, float, float, Extra | None]
+_NO_EFFECTS: CompletionEffects = 0, b"", b"", b""
+Completion = tuple[Reservation, float, float, CompletionEffects | None]
 """A reservation whose handler has returned, and when it started and ended, on the monotonic clock."""
-Run = tuple[bytes, bytes, list[bytes], list[bytes]]
+CompletedGroup = tuple[bytes, bytes, list[bytes], list[bytes]]
 """Completed messages that are alike: their row, their new row, their ids, and their unique keys and concurrency keys,
 if the flags of the row say that they have any."""
-Left = tuple[int, int, bytes, bytes, list[bytes], int, bytes]
+GroupEffects = tuple[int, int, bytes, bytes, list[bytes], int, bytes]
 """What a run of completed messages leaves: the position of the first in the share, from 1; the ms to keep their
 results; follow-ups of the first, and which occurrence it is, each b"" for none; the results, one of each message, or
 none; how many are members of a batch, and what is told of their ends."""
@@ -102,7 +102,7 @@ class Settlement(NamedTuple):
     @classmethod
     def deferred(cls, reservation: Reservation, *, delay_ms: int, error: str, took: int) -> Self:
         """The settlement of a message that its handler defers, uncharged."""
-        row = rows.set_aside(reservation.row)
+        row = rows.deferred(reservation.row)
         return cls(reservation.id, reservation.row, row, "retry", delay_ms, error, took)
 
     @classmethod
@@ -129,7 +129,7 @@ class Settlement(NamedTuple):
 
     @classmethod
     def stopped(cls, reservation: Reservation, started: int, ended: int, *, error: str) -> Self:
-        """The settlement of a message that is cancelled, since a person asked for that while it was in hand."""
+        """The settlement of a message that is cancelled, since a person asked for that while it was in flight."""
         row = reservation.row
         return cls(reservation.id, row, rows.stopped(row, started, ended), "cancel", 0, error, ended - started)
 
@@ -148,128 +148,136 @@ class Settlement(NamedTuple):
     @classmethod
     def asleep(cls, reservation: Reservation, *, wakes_in_ms: int, took: int) -> Self:
         """The settlement of a message that gives its place back, uncharged, until a sleep ends or a signal comes."""
-        row = rows.set_aside(reservation.row)
+        row = rows.deferred(reservation.row)
         return cls(reservation.id, reservation.row, row, "asleep", wakes_in_ms, "", took)
 
     @classmethod
-    def set_aside(cls, reservation: Reservation, *, offered_in_ms: int, problem: str = "") -> Self:
+    def postponed(cls, reservation: Reservation, *, offered_in_ms: int, problem: str = "") -> Self:
         """The settlement of a message that is left, uncharged, for later, perhaps for a newer version; counted as
         parked, too."""
         row = reservation.row
-        return cls(reservation.id, row, rows.set_aside(row), "park", offered_in_ms, problem)
+        return cls(reservation.id, row, rows.deferred(row), "park", offered_in_ms, problem)
 
 
-class Share:
+class QueueStep:
     """One queue's part of a step: settlements, and how many messages to reserve within which limits."""
 
     def __init__(self, queue: str, wanted: int = 0, limits: str = "") -> None:
         self.queue, self.wanted, self.limits = queue, wanted, limits
-        self.plain = False
+        self.single = False
         """Whether to reserve one message only, if it is plain: see `reserve_one.lua`."""
         self.trims: Retention | None = None
         """What is kept of the queue, if it is trimmed first."""
         self.completed = 0
         """How many messages are completed."""
-        self.runs: list[Run] = []
-        self.left: list[Left] = []
+        self.groups: list[CompletedGroup] = []
+        self.group_effects: list[GroupEffects] = []
         self.settlements: list[Settlement] = []
         self.occurred: set[bytes] = set()
         """Recurrences of which an occurrence is completed."""
-        self.tells_ends = False
-        """Whether a settlement may tell the end of a message with a sequel."""
+        self.reports_ends = False
+        """Whether a settlement may tell the end of a message with a continuation."""
 
-    def complete(self, done: Sequence[Done]) -> None:
+    def complete(self, completions: Sequence[Completion]) -> None:
         """Add completed messages, in the order in which they ended. Hot path: brief messages that were enqueued
         together differ in nothing but their ids."""
         last_row, since, until, ids = b"", 0.0, 0.0, list[bytes]()
-        flags, leaves, runs_before = 0, False, len(self.runs)
-        for reservation, started, ended, extra in done:
+        flags, leaves, groups_before = 0, False, len(self.groups)
+        for reservation, started, ended, effects in completions:
             row = reservation.row
             if row != last_row or started < since or ended >= until:
-                lot = reservation.lot
-                at, shown_at = lot.reserved_at, lot.shown_at
+                common = reservation.common
+                at, shown_at = common.reserved_at, common.shown_at
                 started_ms, ended_ms = at + int((started - shown_at) * 1000), at + int((ended - shown_at) * 1000)
                 # What starts and ends in the same millisecond has the same row.
                 since = shown_at + (started_ms - at) / 1000
                 until = shown_at + (ended_ms + 1 - at) / 1000 if started_ms == ended_ms else 0.0
                 last_row, ids, flags = row, [], flags | row[rows.FLAGS]
-                self.runs.append((row, rows.completed(row, started_ms, ended_ms), ids, []))
+                self.groups.append((row, rows.completed(row, started_ms, ended_ms), ids, []))
             ids.append(reservation.id)
-            if extra is not None:
+            if effects is not None:
                 leaves = True
-        runs, occurs = self.runs[runs_before:], False
-        for _, _, ids, _ in runs:
+        groups, occurs = self.groups[groups_before:], False
+        for _, _, ids, _ in groups:
             occurs = occurs or b"Z" in b"".join(ids)  # ids of occurrences end with it
         if leaves or occurs:
-            self._leave(done, occurs=occurs)
+            self._add_effects(completions, occurs=occurs)
         if flags & rows.KEYED:
-            self._add_keys(done, runs)
-        self.completed += len(done)
+            self._add_keys(completions, groups)
+        self.completed += len(completions)
 
-    def _leave(self, done: Sequence[Done], *, occurs: bool) -> None:
+    def _add_effects(self, completions: Sequence[Completion], *, occurs: bool) -> None:
         """Add what completed messages leave. Mostly it is a result of each."""
         first = self.completed + 1
-        ms, results, outgoing, told = zip(*[each[3] or _NOTHING for each in done], strict=True)
-        if len(set(ms)) == len(set(told)) == 1 and (all(results) or not any(results)) and not (occurs or any(outgoing)):
-            self._keep(first, ms[0], results, told[0])
+        ms, results, outgoing, member_end = zip(*[each[3] or _NO_EFFECTS for each in completions], strict=True)
+        if (
+            len(set(ms)) == len(set(member_end)) == 1
+            and (all(results) or not any(results))
+            and not (occurs or any(outgoing))
+        ):
+            self._add_results(first, ms[0], results, member_end[0])
             return
-        for number, (reservation, _, ended, extra) in enumerate(done, first):
-            kept_ms, result, sent, end = extra or _NOTHING
+        for number, (reservation, _, ended, effects) in enumerate(completions, first):
+            kept_ms, result, sent, end = effects or _NO_EFFECTS
             which, occurrence = b"", reservation.occurrence
             if occurrence is not None:
                 self.occurred.add(occurrence.recurrence)
                 which = occurrence.completed(reservation.server_ms(ended))
             if sent or which:
-                self.left.append((number, kept_ms, sent, which, [result] if result else [], 1 if end else 0, end))
+                self.group_effects.append(
+                    (number, kept_ms, sent, which, [result] if result else [], 1 if end else 0, end)
+                )
             elif result or end:
-                self._keep(number, kept_ms, [result], end)
+                self._add_results(number, kept_ms, [result], end)
 
-    def _keep(self, first: int, ms: int, results: Sequence[bytes], told: bytes) -> None:
+    def _add_results(self, first: int, ms: int, results: Sequence[bytes], member_end: bytes) -> None:
         """Add the results of messages that follow each other, and what is told of their ends: all have a result, or
         none. Results kept for the same time are one entry."""
-        kept, members = [*results] if results[0] else [], len(results) if told else 0
-        if self.left:
-            first_before, ms_before, outgoing, which, before, members_before, told_before = self.left[-1]
+        kept, members = [*results] if results[0] else [], len(results) if member_end else 0
+        if self.group_effects:
+            first_before, ms_before, outgoing, which, before, members_before, member_end_before = self.group_effects[-1]
             follow = first_before + (members_before or len(before)) == first and bool(before) == bool(kept)
-            if follow and (ms_before, told_before) == (ms, told) and not (outgoing or which):
+            if follow and (ms_before, member_end_before) == (ms, member_end) and not (outgoing or which):
                 before += kept
-                self.left[-1] = first_before, ms, b"", b"", before, members_before + members, told
+                self.group_effects[-1] = first_before, ms, b"", b"", before, members_before + members, member_end
                 return
-        self.left.append((first, ms, b"", b"", kept, members, told))
+        self.group_effects.append((first, ms, b"", b"", kept, members, member_end))
 
-    def _add_keys(self, done: Sequence[Done], runs: Iterable[Run]) -> None:
+    def _add_keys(self, completions: Sequence[Completion], groups: Iterable[CompletedGroup]) -> None:
         at = 0
-        for row, _, ids, keys in runs:
-            of_run, at = done[at : at + len(ids)], at + len(ids)
+        for row, _, ids, keys in groups:
+            in_group, at = completions[at : at + len(ids)], at + len(ids)
             if row[rows.FLAGS] & rows.UNIQUE_KEY:
-                keys += [each[0].unique_key for each in of_run]
+                keys += [each[0].unique_key for each in in_group]
             if row[rows.FLAGS] & rows.CONCURRENCY_KEY:
-                keys += [each[0].concurrency_key for each in of_run]
+                keys += [each[0].concurrency_key for each in in_group]
 
     def has_outgoing(self) -> bool:
         """Whether it leaves anything in the outbox: follow-ups, or ends that are told."""
-        return self.tells_ends or any(outgoing or told for _, _, outgoing, _, _, _, told in self.left)
+        return self.reports_ends or any(
+            outgoing or member_end for _, _, outgoing, _, _, _, member_end in self.group_effects
+        )
 
     def packed(self) -> list[Any]:
         """The settlements, for `step.lua`. Numbers of completions are text already: to make text of them later, each
         part would have to be looked at."""
         packed: list[Any] = [b"%d" % self.completed, b"", b""]
-        for _, _, ids, _ in self.runs:
+        for _, _, ids, _ in self.groups:
             packed += ids
-        for row, new_row, ids, keys in self.runs:
+        for row, new_row, ids, keys in self.groups:
             packed += (b"%d" % len(ids), row, new_row)
             packed += keys
         ends = len(packed)
         packed[1] = b"%d" % (ends - 3)
-        for first, ms, outgoing, which, results, members, told in self.left:
-            packed += (b"%d" % first, b"%d" % len(results), b"%d" % ms, outgoing, which, b"%d" % members, told)
+        for first, ms, outgoing, which, results, members, member_end in self.group_effects:
+            packed += (b"%d" % first, b"%d" % len(results), b"%d" % ms, outgoing, which, b"%d" % members, member_end)
             packed += results
         packed[2] = b"%d" % (len(packed) - ends)
         packed += chain.from_iterable(self.settlements)
         return packed
 
     def ids(self) -> list[bytes]:
-        return [*chain.from_iterable(ids for _, _, ids, _ in self.runs), *(each.id for each in self.settlements)]
+        return [*chain.from_iterable(ids for _, _, ids, _ in self.groups), *(each.id for each in self.settlements)]
 
 
 class Promoted(NamedTuple):
@@ -304,12 +312,12 @@ class Stepped:
         self.held_back = False
         """Whether nothing was reserved of a queue with ready messages."""
         self.newer: list[str] = []
-        """Queues in which messages of a newer version were set aside."""
+        """Queues in which messages of a newer version were deferred."""
         self.promoted: list[Promoted] = []
         """What became of the queues in which due messages were to be promoted, in their order."""
         self.dead_letters: list[DeadLetter] = []
         """Malformed messages, now dead letters."""
-        self.unusual: list[str] = []
+        self.needs_full_step: list[str] = []
         """Queues of which a plain message was wanted, and is not next."""
 
 
@@ -331,8 +339,8 @@ def read_progress(stored: bytes | None) -> Progress | None:
     if stored is None:
         return None
     try:
-        done, total, note, *_ = json_values.parse(stored[_INSTANT:])  # a newer version may say more
-        return checked(done, total, note)._replace(at=datetime_of(int.from_bytes(stored[:_INSTANT], "big")))
+        completions, total, note, *_ = json_values.parse(stored[_INSTANT:])  # a newer version may say more
+        return checked(completions, total, note)._replace(at=datetime_of(int.from_bytes(stored[:_INSTANT], "big")))
     except (ValueError, TypeError, BadData):
         return None
 

@@ -44,7 +44,7 @@ class Link:
     ``open`` is the server's view: what a client sent before it hung up still arrives, however late.
     """
 
-    place = ""
+    location = ""
 
     def __init__(self, server: SimulatedServer, process: Process) -> None:
         self.server, self.world, self._process = server, server.world, process

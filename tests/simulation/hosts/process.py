@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError
 from pollconsumer.runtime.launch.board import EMPTIED
-from pollconsumer.runtime.launch.heartbeat import GONE, give_back, keep
+from pollconsumer.runtime.launch.heartbeat import GONE, keep, requeue_all
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
 from pollconsumer.runtime.system.signals import StopRequest
 from pollconsumer.runtime.system.watchdog import EXIT_CODE
@@ -137,7 +137,7 @@ class Process:
     def at_exit(self, act: Callable[[], None]) -> None:
         self._last_acts.append(act)
 
-    def place(self, heartbeat_pid: int) -> dict[str, Any]:  # noqa: ARG002  the protocol has it
+    def processes(self, heartbeat_pid: int) -> dict[str, Any]:  # noqa: ARG002  the protocol has it
         return {"host": self.machine.name, "pid": self._number % 30000, "namespace": "", "births": {}}
 
     def catch_signals(self) -> StopRequest:
@@ -282,7 +282,7 @@ class SimulatedHeartbeat:
         if self._on_launch_death is not None:
             self._on_launch_death(0)
         if self._progress.trusted_until() != EMPTIED:
-            give_back(self._progress, leases, store, *self._order, self.process, self._tell)
+            requeue_all(self._progress, leases, store, *self._order, self.process, self._tell)
 
     def _tell(self, line: str) -> None:
         self.process.world.tell(f"{self.name}: {line}")

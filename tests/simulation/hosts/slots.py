@@ -53,7 +53,7 @@ class Slots:
         self.busy += 1
         self._process.start_thread(f"{self._process.name}'s slot", self._handling(attempt))
 
-    def stop(self, reservation: Reservation, seconds: float, in_hand: Callable[[], bool]) -> None:
+    def stop(self, reservation: Reservation, seconds: float, in_flight: Callable[[], bool]) -> None:
         """Nobody asks for it."""
 
     def finished(self) -> list[Handled]:

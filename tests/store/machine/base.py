@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import decoded_options
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records import rows
@@ -47,7 +47,7 @@ class Base(RuleBasedStateMachine):
         self.wire = self.server.wire()
         self.store = RedisStore(self.wire, NAMESPACE)
         self.inspector = Inspector(self.wire, NAMESPACE)
-        self.person = Interventions(self.wire, NAMESPACE)
+        self.person = MessageActions(self.wire, NAMESPACE)
         self.recurring = AllRecurrences(self.wire, NAMESPACE)
         self.look, self.look_there = Looking(self.store), Looking(self.store, OTHER)
         self.model = Model(self.stamp, lambda: server_ms(self.wire))
@@ -58,7 +58,7 @@ class Base(RuleBasedStateMachine):
         self.fence = 1
         self.launch = Launch(self.store, self.fence)
         self.mover = Claim("mover::0", "1000000", "mover:")
-        self.store.upkeep.announce(self.mover, QUEUE)
+        self.store.maintenance.announce(self.mover, QUEUE)
 
     def teardown(self) -> None:
         self.server.clear()
@@ -107,7 +107,7 @@ class Base(RuleBasedStateMachine):
             order="" if priority else order,
         )
 
-    def in_hand(self) -> list[str]:
+    def in_flight(self) -> list[str]:
         return self.model.having(State.RESERVED)
 
     def reservation(self, name: str) -> Reservation:
@@ -134,8 +134,8 @@ class Base(RuleBasedStateMachine):
             held.reservation = reservation
             assert reservation.attempt == held.attempts
             assert reservation.generation == held.generation
-            assert decoded_options(reservation.lot.options)[0].headers == (held.headers or {})
-            assert reservation.lot.expires == held.expires
+            assert decoded_options(reservation.common.options)[0].headers == (held.headers or {})
+            assert reservation.common.expires == held.expires
             assert reservation.has_checkpoint == held.has_kept
         quota = None if self.limits is None else self.limits.quota
         used_up = most > 0 and quota is not None and self.model.spent >= quota

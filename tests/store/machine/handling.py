@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pollconsumer.store.records.reservations import Reservation
-    from pollconsumer.store.records.steps import Done
+    from pollconsumer.store.records.steps import Completion
 
 ALWAYS = 10_000 * HOUR
 
-SETTLE: dict[str, Callable[[Reservation], Settlement | Done]] = {
+SETTLE: dict[str, Callable[[Reservation], Settlement | Completion]] = {
     "retry": retry,
     "retry later": lambda r: retry(r, HOUR),
     "put off": lambda r: Settlement.deferred(r, delay_ms=HOUR, error="RetryIn: deferred by 1h", took=0),
@@ -73,13 +73,13 @@ class Handling(Producing):
     def reserve_when_idle(self) -> None:
         self.model.script()
         stepped = self.step(plain=True)
-        self.reserved(1, self.step(wanted=1) if stepped.unusual else stepped)
+        self.reserved(1, self.step(wanted=1) if stepped.needs_full_step else stepped)
 
-    @precondition(lambda self: self.in_hand())
+    @precondition(lambda self: self.in_flight())
     @rule(data=st.data(), most=st.integers(0, 2))
     def settle(self, data: st.DataObject, most: int) -> None:
-        """Some of what is in hand, each in its own way, and reserve the next in the same step."""
-        chosen = data.draw(st.lists(st.sampled_from(sorted(self.in_hand())), min_size=1, unique=True))
+        """Some of what is in flight, each in its own way, and reserve the next in the same step."""
+        chosen = data.draw(st.lists(st.sampled_from(sorted(self.in_flight())), min_size=1, unique=True))
         ways = data.draw(st.lists(st.sampled_from(WAYS), min_size=len(chosen), max_size=len(chosen)))
         pairs = [(name, way, self.reservation(name)) for name, way in zip(chosen, ways, strict=True)]
         completed = [(name, way, r) for name, way, r in pairs if way == "complete"]
@@ -93,10 +93,10 @@ class Handling(Producing):
         self.settled([(name, way) for name, way, _ in completed + others], before, after)
         self.reserved(most, stepped)
 
-    @precondition(lambda self: self.in_hand())
+    @precondition(lambda self: self.in_flight())
     @rule(data=st.data(), wanted=new_messages((QUEUE, OTHER)))
     def finish_with_more_to_do(self, data: st.DataObject, wanted: list[tuple[Any, ...]]) -> None:
-        name = data.draw(st.sampled_from(sorted(self.in_hand())))
+        name = data.draw(st.sampled_from(sorted(self.in_flight())))
         r, children = self.reservation(name), [self.new(*each) for each in wanted]
         stepped = self.step(settled=[finish(r, f"{r.attempt}", ALWAYS, pack(children, self.began))])
         assert stepped.stale == []
@@ -157,10 +157,10 @@ class Handling(Producing):
         for name, _ in reversed(completions):
             self.model.pass_on(self.model.messages[name])
 
-    @precondition(lambda self: self.in_hand())
+    @precondition(lambda self: self.in_flight())
     @rule(data=st.data(), twice=st.booleans())
     def begin_some_for_the_only_time(self, data: st.DataObject, twice: bool) -> None:
-        drawn = data.draw(st.lists(st.sampled_from(sorted(self.in_hand())), min_size=1, unique=True))
+        drawn = data.draw(st.lists(st.sampled_from(sorted(self.in_flight())), min_size=1, unique=True))
         reservations = [*map(self.reservation, drawn)]
         before = [each.row for each in reservations]
         for _ in range(1 + twice):
@@ -170,25 +170,25 @@ class Handling(Producing):
         for each in reservations:
             self.model.messages[each.name].begun = True
 
-    @precondition(lambda self: self.in_hand())
+    @precondition(lambda self: self.in_flight())
     @rule(data=st.data(), state=st.sampled_from([b"1", b"2"]))
     def keep_how_far_one_has_come(self, data: st.DataObject, state: bytes) -> None:
-        name = data.draw(st.sampled_from(sorted(self.in_hand())))
+        name = data.draw(st.sampled_from(sorted(self.in_flight())))
         self.store.checkpoint(self.launch.claim, self.reservation(name), state)
         self.model.messages[name].checkpoint, self.model.messages[name].has_kept = state, True
         assert self.store.recorded(self.reservation(name))[0] == state
 
-    @precondition(lambda self: self.in_hand())
+    @precondition(lambda self: self.in_flight())
     @rule(data=st.data(), done=st.integers(0, 9), way=st.sampled_from(["alone", "step", "checkpoint"]))
     def say_how_far_some_have_come(self, data: st.DataObject, done: int, way: str) -> None:
-        told = data.draw(st.lists(st.sampled_from(sorted(self.in_hand())), min_size=1, unique=True))
+        told = data.draw(st.lists(st.sampled_from(sorted(self.in_flight())), min_size=1, unique=True))
         reports = {QUEUE: {name.encode(): Progress(done, 9) for name in told}}
         if way == "alone":
             self.store.report(self.launch.claim, reports)
         elif way == "step":
             self.store.step(self.launch.claim, [], lasts_ms=HOUR, now=lambda: 0.0, reports=reports)
         else:
-            name = sorted(self.in_hand())[0]
+            name = sorted(self.in_flight())[0]
             self.store.checkpoint(self.launch.claim, self.reservation(name), b"3", reports)
             self.model.messages[name].checkpoint, self.model.messages[name].has_kept = b"3", True
         for name in told:
@@ -210,23 +210,23 @@ class Handling(Producing):
 
     # Ends of launches
 
-    @precondition(lambda self: self.in_hand())
+    @precondition(lambda self: self.in_flight())
     @rule()
     def a_new_launch_takes_over(self) -> None:
-        self.overtaken.append((self.launch, [self.reservation(name) for name in self.in_hand()]))
+        self.overtaken.append((self.launch, [self.reservation(name) for name in self.in_flight()]))
         orphans = self.model.reserved()
         self.fence += 1
         self.launch = Launch(self.store, self.fence)
         assert self.launch.recovered == len(orphans)
         self.offered_again(orphans)
 
-    @precondition(lambda self: self.in_hand())
+    @precondition(lambda self: self.in_flight())
     @rule()
     def the_launch_comes_to_its_hard_end(self) -> None:
         orphans = self.model.reserved()
         for place, name in enumerate(self.look.ranked("in_flight")):
             self.wire.command("ZADD", self.look.key("in_flight"), 1 + place, name)
-        assert self.store.upkeep.recover(QUEUE, []) == len(orphans)
+        assert self.store.maintenance.recover(QUEUE, []) == len(orphans)
         self.offered_again(orphans)
 
     def offered_again(self, orphans: list[str]) -> None:
@@ -247,7 +247,7 @@ class Handling(Producing):
                 returned.append(held)
         self.model.leave(left, returned)
 
-    @precondition(lambda self: self.in_hand())
+    @precondition(lambda self: self.in_flight())
     @rule()
     def the_reply_to_a_step_is_lost(self) -> None:
         reserved, messages = self.model.reserved(), self.model.messages
@@ -275,7 +275,7 @@ class Handling(Producing):
         with pytest.raises(LeaseLost):
             launch.step(completed=completed, settled=settled, wanted=1)
         with pytest.raises(LeaseLost):
-            self.store.upkeep.announce(launch.claim, QUEUE)
+            self.store.maintenance.announce(launch.claim, QUEUE)
         with pytest.raises(LeaseLost):
             self.store.unreserve(launch.claim, QUEUE, [])
         with pytest.raises(LeaseLost):

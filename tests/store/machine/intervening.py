@@ -160,7 +160,7 @@ class Intervening(Handling):
     def the_mover_looks_after_those_in_line(self) -> None:
         """Nothing was left undone."""
         before = snapshot(self.wire)
-        assert self.store.upkeep.offer_places(QUEUE) == 0
+        assert self.store.maintenance.offer_places(QUEUE) == 0
         assert snapshot(self.wire) == before
 
     @precondition(lambda self: self.model.having(State.COMPLETED, State.CANCELLED, State.EXPIRED, State.DEAD))

@@ -11,9 +11,9 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData, LeaseLost
+from pollconsumer.core.events.events import Event, OccurrencesSkipped, RecurrenceRemoved
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import created_header
-from pollconsumer.core.news.events import Event, OccurrencesSkipped, RecurrenceRemoved
 from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.core.recurrence import Recurrence, Replaced, tick
 from pollconsumer.store.records.occurrences import id_of, occurrence_of, record_of
@@ -273,13 +273,13 @@ class Recurring(Base):
         args: list[Any] = [name, due, following, 0, OVERLAPS[recurrence.overlap], times, definition]
         args += [id_of(name, due), due, record_of(recurrence, due)]
         script = self.wire.scripts["recur"]
-        keys = self.store.keys.of_script(script, QUEUE)
-        enqueued = self.wire.call(script, keys, [self.mover.lineage, self.mover.fence, *args])
+        keys = self.store.keys.names_for(script, QUEUE)
+        enqueued = self.wire.call(script, keys, [self.mover.lease_name, self.mover.fence, *args])
         assert enqueued == self.occurs(name, (due,), 0, following)
         if again:
-            assert self.wire.call(script, keys, [self.mover.lineage, self.mover.fence, *args]) == -1
+            assert self.wire.call(script, keys, [self.mover.lease_name, self.mover.fence, *args]) == -1
             with pytest.raises(LeaseLost):
-                self.wire.call(script, keys, [self.mover.lineage, "999999", *args])
+                self.wire.call(script, keys, [self.mover.lease_name, "999999", *args])
 
     def occurs(self, name: str, instants: tuple[int, ...], skipped: int, following: int | None) -> int:
         """Returns how many occurrences are enqueued."""
@@ -332,7 +332,7 @@ class Recurring(Base):
 
     @invariant()
     def recurrences_stand_as_they_should(self) -> None:
-        found = {each.name: each for each in self.recurring.standing(lambda _: None)}
+        found = {each.name: each for each in self.recurring.statuses(lambda _: None)}
         assert found.keys() == self.standing.keys()
         ended = set(self.look.ranked("recurrences_ended"))
         for name, each in found.items():

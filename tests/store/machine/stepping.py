@@ -1,4 +1,4 @@
-"""Steps of messages in hand, and signals."""
+"""Steps of messages in flight, and signals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis.stateful import precondition, rule
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
-from pollconsumer.store.interventions import Interventions
+from pollconsumer.store.actions import MessageActions
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE
 from tests.store.machine.intervening import Intervening
@@ -27,10 +27,10 @@ SIGNALS = st.sampled_from(["approved", "paid"])
 
 
 class Stepping(Intervening):
-    @precondition(lambda self: self.in_hand())
+    @precondition(lambda self: self.in_flight())
     @rule(data=st.data(), awaited=st.sampled_from(["", "approved", "paid"]), twice=st.booleans())
     def take_a_step(self, data: st.DataObject, awaited: str, *, twice: bool) -> None:
-        name = data.draw(st.sampled_from(sorted(self.in_hand())))
+        name = data.draw(st.sampled_from(sorted(self.in_flight())))
         held, reservation = self.model.messages[name], self.reservation(name)
         number = len(held.steps) + 1
         text = as_recorded(Step(f"step#{number}", number, {"fence": self.fence}))
@@ -48,7 +48,7 @@ class Stepping(Intervening):
     @rule(data=st.data(), signal=SIGNALS, value=st.integers(0, 9))
     def send_a_signal(self, data: st.DataObject, signal: str, value: int) -> None:
         held = self.one_of(data, State.SCHEDULED, State.RESERVED, State.READY)
-        sender = Interventions(self.wire, NAMESPACE)
+        sender = MessageActions(self.wire, NAMESPACE)
         if held.state.has_ended:
             with pytest.raises(BadData, match=held.state.value):
                 sender.signal(QUEUE, held.name, signal, value)

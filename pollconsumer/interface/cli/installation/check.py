@@ -16,10 +16,10 @@ import click
 
 from pollconsumer.core.choices import After, HandOff, LauncherRule
 from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDenied, shown, suggestion
+from pollconsumer.core.events.pings import dialect_of
 from pollconsumer.core.launcher.coverage import unserved_time, usual_margin
 from pollconsumer.core.launcher.detection import BY_PRODUCERS, Found, given_launcher, recorded_launcher
 from pollconsumer.core.launcher.past import Observed, allowance, learned, past_launch, read_observed
-from pollconsumer.core.news.pings import dialect_of
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.text import counted, site_of
 from pollconsumer.core.notation.timespan import format_duration
@@ -35,7 +35,7 @@ from pollconsumer.interface.assembly.handlers import (
     load_handlers,
     load_recurrences,
     long_handlers,
-    wing_part,
+    optional_part,
 )
 from pollconsumer.interface.assembly.launch_roles import launcher_of, served_queues
 from pollconsumer.interface.cli.group import current_settings, limit_command
@@ -112,7 +112,7 @@ def check(compat: bool, schema: bool) -> int:
     now = datetime.now().astimezone()
     windows = _next_windows(settings, now, launches, _longest_limit(settings, handlers, queues))
     report: dict[str, Any] = {
-        **_places_of(settings, store, files.place()),
+        **_locations_of(settings, store, files.writable_directory()),
         "queues": list(queues),
         "handlers": sorted({handler.name for handler in handlers.values()}),
         "aliases": dict(sorted(aliases_among(handlers).items())),
@@ -129,7 +129,7 @@ def check(compat: bool, schema: bool) -> int:
         **windows,
     }
     own = own_store(settings)
-    if own is not None and own.of_another:
+    if own is not None and own.is_anothers:
         log.warning("%s", own)
     if not printed_as_json(report):
         not_served = [_not_served(queue, service, handlers, report["commands"]) for queue, service in unserved.items()]
@@ -166,7 +166,7 @@ def _next_windows(
     """The next window of each role. ``launches``: its earlier ones. ``longest``: a consumer's, as of `next_window`."""
     schedules: dict[str, str | None] = {role: getattr(settings, role).schedule for role in launches}
     if schedules["consumer"] is None and settings.config is not None:  # this user's crontab may give one
-        schedules["consumer"] = wing_part("installed_schedule")(settings.config)
+        schedules["consumer"] = optional_part("installed_schedule")(settings.config)
     longest_of = {"consumer": longest}
     return {
         role: next_window(getattr(settings, role), now, found, longest_of.get(role, 0.0), schedules[role])
@@ -225,11 +225,11 @@ def _long_work(
     window, slots = windows["consumer"]["window_seconds"], settings.consumer.concurrency
     found = [*long_handlers(handlers, served, window, measured, settings.commands, slots)]
     # The crontab is read only for handlers that are to be named.
-    installed = wing_part("installed_queues")(settings.config) if found and settings.config else []
+    installed = optional_part("installed_queues")(settings.config) if found and settings.config else []
     return [each for each in found if [each.queue] not in installed]
 
 
-def _places_of(settings: Settings, store: Store | None, state: Path | None) -> dict[str, Any]:
+def _locations_of(settings: Settings, store: Store | None, state: Path | None) -> dict[str, Any]:
     """Where the configuration, the store and the state are, and whose they are."""
     data, program = (settings.data_directory(), settings.server_program()) if settings.is_embedded else (None, None)
     if settings.spool is not None:
@@ -237,14 +237,14 @@ def _places_of(settings: Settings, store: Store | None, state: Path | None) -> d
     modules = [found for name in settings.handlers if (found := sys.modules.get(name)) is not None and found.__file__]
     run = [settings.config, settings.directory, program, *(Path(str(module.__file__)) for module in modules)]
     monitor, doctor = settings.pings.url, settings.doctor
-    told = [doctor.url and f"{site_of(doctor.url)}, {wing_part('form_of')(doctor.url)}", doctor.mail]
+    alarm_targets = [doctor.url and f"{site_of(doctor.url)}, {optional_part('form_of')(doctor.url)}", doctor.mail]
     return {
         "config": settings.config and str(settings.config),
         "store": settings.shown_store,
-        "primary": store.wire.place if store is not None and settings.store.startswith("redis+sentinel:") else None,
+        "primary": store.wire.location if store is not None and settings.store.startswith("redis+sentinel:") else None,
         "namespace": settings.namespace,
         "pings": monitor and f"{site_of(monitor)}, {dialect_of(monitor, settings.pings.dialect)}",  # its path is secret
-        "alarms": [each for each in told if each],
+        "alarms": [each for each in alarm_targets if each],
         "data": data and str(data),
         "spool": (spool := settings.spool_directory()) and str(spool),
         "server": program_to_start(settings),
@@ -362,12 +362,12 @@ def _unchecked_arguments() -> dict[str, str]:
     can call."""
     unchecked: dict[str, str] = {}
     for registered in registry.handlers().values():
-        name, (impossible, odd) = registered.definition.name, registered.arguments.problems()
+        name, (impossible, unreadable) = registered.definition.name, registered.arguments.problems()
         for parameter, reason in impossible.items():
             raise ConfigurationError(
                 f"handlers: {name}, parameter {parameter}", reason, "annotate a type that JSON has, or give a default"
             )
-        unchecked |= {f"{name}.{parameter}": shown(reason) for parameter, reason in odd.items()}
+        unchecked |= {f"{name}.{parameter}": shown(reason) for parameter, reason in unreadable.items()}
     return unchecked
 
 
@@ -395,7 +395,7 @@ def _print(
         *given_row("pings", report["pings"]),
         *(("alarms", each) for each in report["alarms"]),
         *given_row("data", report["data"]),
-        *given_row("whose store", None if own is None or own.of_another else str(own)),
+        *given_row("whose store", None if own is None or own.is_anothers else str(own)),
         *given_row("spool", report["spool"]),
         *given_row("server", report["server"]),
         *(("owner", f"{path}: {owner}") for path, owner in report["owners"].items()),

@@ -109,7 +109,7 @@ def status(message_id: str | None, queue: str | None, watch: bool) -> None:
 def _show_overview(reading: Inspector, *, again: bool = False) -> None:
     """Print the overview; ``again``: in place of the one before."""
     overview, launches = reading.overview(), reading.launches(LAUNCHES_SHOWN)
-    told = {
+    printed = {
         "queues": [as_object(queue) for queue in overview.queues],
         "overdue": overview.overdue,
         "mover_seen_seconds_ago": overview.mover_seen_seconds_ago,
@@ -118,7 +118,7 @@ def _show_overview(reading: Inspector, *, again: bool = False) -> None:
         "paused_handlers": overview.paused_handlers,
         "launches": [launch_as_json(entry) for entry in launches],
     }
-    if printed_as_json(told):
+    if printed_as_json(printed):
         return
     if again:
         click.clear()
@@ -405,6 +405,6 @@ def audit(limit: int) -> None:
         rows = []
         for each in found:
             more = each.number - len(names := each.names[:SHOWN])
-            brief = ", ".join(names) + (f" and {more:,} more" if more else "")
-            rows.append([iso(each.at), each.shown_who, each.what, each.queue, brief])
+            shortened = ", ".join(names) + (f" and {more:,} more" if more else "")
+            rows.append([iso(each.at), each.shown_who, each.what, each.queue, shortened])
         print_table(["at", "who", "what", "queue", "names"], rows)

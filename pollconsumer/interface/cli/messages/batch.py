@@ -10,8 +10,8 @@ import click
 
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import iso
+from pollconsumer.interface.cli.messages.actions import report_counts, would
 from pollconsumer.interface.cli.messages.dead import WHY_LEFT, print_messages
-from pollconsumer.interface.cli.messages.interventions import report_counts, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import (
     given_row,
@@ -23,7 +23,7 @@ from pollconsumer.interface.cli.output import (
     telling_when_interrupted,
 )
 from pollconsumer.interface.cli.types import JSON_ARRAY, JSON_OBJECT, WordType, limit_option, option
-from pollconsumer.store.interventions import CancelledMembers, RedrivenMembers
+from pollconsumer.store.actions import CancelledMembers, RedrivenMembers
 from pollconsumer.store.reading.batch_reader import STATES, UNFINISHED, BatchReader, BatchStatus
 
 ID = click.argument("batch_id", metavar="ID")
@@ -124,7 +124,7 @@ def cancel(batch_id: str, yes: bool) -> None:
         return
     done = CancelledMembers(0, 0)
     with telling_when_interrupted(lambda: f"{done.cancelled} cancelled, and perhaps some more", lost=True):
-        for each in store.batch_interventions.cancel(status):
+        for each in store.batch_actions.cancel(status):
             done = each
     if not printed_as_json(done._asdict()):
         stopped = f", {done.asked_to_stop} running and asked to stop" if done.asked_to_stop else ""
@@ -139,7 +139,7 @@ def redrive(batch_id: str) -> None:
     done = RedrivenMembers(0, [])
     with telling_when_interrupted(lambda: f"{done.redriven} redriven, and perhaps some more", lost=True):
         store = opened()
-        for each in store.batch_interventions.redrive(store.batches.batch(batch_id)):
+        for each in store.batch_actions.redrive(store.batches.batch(batch_id)):
             done = each
     report_counts("redriven", done.redriven, done.left, WHY_LEFT)
 
@@ -161,7 +161,7 @@ def until_ended(reader: BatchReader, status: BatchStatus) -> BatchStatus:
                     bar.show_eta, bar.avg, bar.start = True, [each], now - each * ended
             bar.update(max(0, ended - bar.pos))
             time.sleep(LOOK_EVERY)
-            status = reader.status(status.id, status.home)
+            status = reader.status(status.id, status.queue)
         bar.update(bar.length - bar.pos)
     return status
 

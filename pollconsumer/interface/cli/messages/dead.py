@@ -17,7 +17,7 @@ from pollconsumer.core.notation.text import counted
 from pollconsumer.interface.api.described import describe, log_as_json
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.message_details import print_message
-from pollconsumer.interface.cli.messages.interventions import each_queue, report, report_counts
+from pollconsumer.interface.cli.messages.actions import each_queue, report, report_counts
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import note_more, print_table, printed_as_json
 from pollconsumer.interface.cli.types import (
@@ -82,13 +82,13 @@ def print_messages(messages: Iterator[Message]) -> None:
     if printed_as_json(map(describe, messages)):
         return
     page = [*islice(messages, PAGE)]
-    told = [(title, of) for title, of in TOLD.items() if any(map(of, page))]
+    filled_columns = [(title, of) for title, of in COLUMNS.items() if any(map(of, page))]
     columns: Sequence[int] | None = None
     head: list[list[object]] = [
-        ["id", "queue", "handler", "state", "attempts", "at", *(title for title, _ in told), "last error"]
+        ["id", "queue", "handler", "state", "attempts", "at", *(title for title, _ in filled_columns), "last error"]
     ]
     while head or page:
-        rows = [*head, *(_row(message, [of(message) for _, of in told]) for message in page)]
+        rows = [*head, *(_row(message, [of(message) for _, of in filled_columns]) for message in page)]
         columns = print_table(rows[0], rows[1:], LEAST, columns)
         head, page = [], [*islice(messages, PAGE)]
 
@@ -99,7 +99,7 @@ def _started(message: Message) -> str | None:
     return iso(at) if at is not None and message.state is State.RESERVED else None
 
 
-TOLD: dict[str, Callable[[Message], object]] = {
+COLUMNS: dict[str, Callable[[Message], object]] = {
     "started": _started,
     "progress": lambda message: message.progress,
     "created by": lambda message: message.created_by,
@@ -107,13 +107,13 @@ TOLD: dict[str, Callable[[Message], object]] = {
 """Columns that are shown if any message of the first page has a value there."""
 
 
-def _row(message: Message, told: list[object]) -> list[object]:
+def _row(message: Message, filled_columns: list[object]) -> list[object]:
     row = message.row
     times = row.timestamps
     since = times.ended_at or times.reserved_at or times.enqueued_at
     at = since or times.next_attempt_at or times.due_at
     what = [message.id, message.queue, row.handler, message.state.value, row.attempts, at and iso(at)]
-    return [*what, *told, message.last_error]
+    return [*what, *filled_columns, message.last_error]
 
 
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
@@ -191,7 +191,7 @@ def show(message_id: str, queue: str | None) -> None:
 @JSON_OBJECT
 def redrive(letters: Chosen, from_start: bool) -> None:
     """Return dead letters to their queue, with attempts reset to zero."""
-    act = partial(opened().interventions.redrive, from_start=from_start)
+    act = partial(opened().actions.redrive, from_start=from_start)
     returned = each_queue("redriven", (letters, act))
     report("redriven", returned, letters, WHY_LEFT)
 
@@ -218,7 +218,7 @@ def purge(letters: Chosen, unreadable: bool, yes: bool) -> None:
         return
     if not yes:
         raise UsageError("nothing purged", f"{counted(len(letters), 'dead letter')} would be purged", "give --yes")
-    forgotten = each_queue("purged", (letters, opened().interventions.purge))
+    forgotten = each_queue("purged", (letters, opened().actions.purge))
     report("purged", forgotten, letters, WHY_LEFT)
 
 

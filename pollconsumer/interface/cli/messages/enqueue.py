@@ -57,7 +57,7 @@ from pollconsumer.interface.cli.types import (
     priority_option,
 )
 from pollconsumer.interface.configured_store import NOT_SPOOLED, spool_instead
-from pollconsumer.runtime.handling.batch_in_hand import new_batch
+from pollconsumer.runtime.handling.handler_batches import new_batch
 from pollconsumer.runtime.new_messages import LONGEST_DELAY, SendOptions, milliseconds, new_message, refuse_own_identity
 from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.store.queues.producer import Enqueued, Producer

@@ -21,8 +21,8 @@ from pollconsumer.interface.api.described import describe_recurrence
 from pollconsumer.interface.api.recurrences import encoded_put, new_put
 from pollconsumer.interface.assembly.handlers import OwnDefaults, configured_recurrences
 from pollconsumer.interface.cli.group import current_settings
+from pollconsumer.interface.cli.messages.actions import MANY, report_counts, would
 from pollconsumer.interface.cli.messages.enqueue import Report, payload_of
-from pollconsumer.interface.cli.messages.interventions import MANY, report_counts, would
 from pollconsumer.interface.cli.opened import opened
 from pollconsumer.interface.cli.output import (
     json_text,
@@ -49,7 +49,7 @@ from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.values import check_cron
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.store.queues.producer import Enqueued
-from pollconsumer.store.recurrence_interventions import Occurred, Recurrences
+from pollconsumer.store.recurrence_actions import Occurred, Recurrences
 from pollconsumer.store.recurrences import RecurrenceStatus, awaited, readable
 
 NAME = click.argument("name")
@@ -96,7 +96,7 @@ def list_(prefix: str, created_by: str | None, limit: int) -> None:
         names += ["last", "last_state"]
         errors = ["error"] if any(entry["error"] for entry in entries) else []
         rows = [
-            [*(entry[name] for name in names), _brief(entry["last_result"]), *(entry[name] for name in errors)]
+            [*(entry[name] for name in names), _shortened(entry["last_result"]), *(entry[name] for name in errors)]
             for entry in entries
         ]
         print_table([*names[:-1], "state", LAST_RESULT, *errors], rows, LEAST)
@@ -117,11 +117,11 @@ def list_(prefix: str, created_by: str | None, limit: int) -> None:
 @AS_JSON
 def next_(name: str, count: int, start: date | int | None, dst: bool) -> None:
     """Preview when a recurrence is due next."""
-    _, standing = _found(name)
-    rule = readable(standing)
+    _, status = _found(name)
+    rule = readable(status)
     now = _now_ms()
-    after = _beginning(rule, standing, start, now)
-    instants = _odd_days(rule, now) if dst else list(islice(_ahead_of(rule, standing, after), count))
+    after = _beginning(rule, status, start, now)
+    instants = _clock_change_days(rule, now) if dst else list(islice(_ahead_of(rule, status, after), count))
     moments = [datetime_of(at).astimezone(zone_of(rule.timezone)) for at in instants]
     if not printed_as_json([iso(at) for at in instants]):
         print_table(
@@ -143,10 +143,10 @@ def selecting(what: str) -> Callable[[Act], Callable[..., None]]:
             if name is not None:
                 act(store, store.find(name))
                 return
-            standing = store.standing(listener(), prefix, created_by)  # one may come twice
-            found = list({(each.queue, each.name): each for each in standing}.values())
+            status = store.statuses(listener(), prefix, created_by)  # one may come twice
+            found = list({(each.queue, each.name): each for each in status}.values())
             if yes:
-                _act_on_each(what, found, lambda standing: act(store, standing))
+                _act_on_each(what, found, lambda status: act(store, status))
             else:
                 would(what, len(found), "recurrence")
 
@@ -169,11 +169,11 @@ def _act_on_each(what: str, found: list[RecurrenceStatus], act: Callable[[Recurr
         telling_when_interrupted(lambda: f"{count} of {len(found)} done, and perhaps the next one"),
         progress_bar(len(found), shown=len(found) > MANY) as bar,
     ):
-        for standing in found:
+        for status in found:
             try:
-                act(standing)
+                act(status)
             except (BadData, NotFound):
-                left.append(standing.name)
+                left.append(status.name)
             count += 1
             bar.update(1)
     report_counts(what, count - len(left), left, "disabled, or removed meanwhile")
@@ -183,33 +183,33 @@ def _act_on_each(what: str, found: list[RecurrenceStatus], act: Callable[[Recurr
     epilog="pollconsumer recurrences pause nightly\npollconsumer recurrences pause --prefix check: --yes"
 )
 @selecting("paused")
-def pause(store: Recurrences, standing: RecurrenceStatus) -> None:
+def pause(store: Recurrences, status: RecurrenceStatus) -> None:
     """Pause a recurrence: nothing is enqueued until it is resumed.
 
     Occurrences that come due meanwhile are skipped, not enqueued later.
     """
-    store.pause(standing)
+    store.pause(status)
 
 
 @recurrences.command(
     epilog="pollconsumer recurrences resume nightly\npollconsumer recurrences resume --created-by ann --yes"
 )
 @selecting("resumed")
-def resume(store: Recurrences, standing: RecurrenceStatus) -> None:
+def resume(store: Recurrences, status: RecurrenceStatus) -> None:
     """Resume a paused recurrence with its next occurrence."""
-    store.resume(standing)
+    store.resume(status)
 
 
 @recurrences.command(
     epilog="pollconsumer recurrences remove nightly\npollconsumer recurrences remove --created-by ann --yes"
 )
 @selecting("removed")
-def remove(store: Recurrences, standing: RecurrenceStatus) -> None:
+def remove(store: Recurrences, status: RecurrenceStatus) -> None:
     """Remove a recurrence.
 
     Messages that it has enqueued stay. If a configuration defines it, the next launch adds it again.
     """
-    store.remove(standing.name)
+    store.remove(status.name)
 
 
 @recurrences.command(epilog="pollconsumer recurrences trigger nightly")
@@ -217,8 +217,8 @@ def remove(store: Recurrences, standing: RecurrenceStatus) -> None:
 @AS_JSON
 def trigger(name: str) -> None:
     """Enqueue an extra occurrence now, and print its id."""
-    store, standing = _found(name)
-    Report().show([Enqueued(store.trigger(standing), False)])
+    store, status = _found(name)
+    Report().show([Enqueued(store.trigger(status), False)])
 
 
 @recurrences.command(epilog="pollconsumer recurrences history nightly")
@@ -230,13 +230,13 @@ def history(name: str, limit: int) -> None:
 
     At most a hundred of the last day are listed, as far as their messages are still kept.
     """
-    store, standing = _found(name)
-    entries = [_describe_occurred(each) for each in store.history(standing, limit)]
+    store, status = _found(name)
+    entries = [_describe_occurred(each) for each in store.history(status, limit)]
     if printed_as_json(entries):
         return
     names = ("instant", "state", "attempts", "late_seconds", "handled_seconds", "result", "last_error")
     rows = [[entry[name] for name in names] for entry in entries]
-    rows = [[*row[:3], *map(span, row[3:5]), _brief(row[5]), row[6]] for row in rows]
+    rows = [[*row[:3], *map(span, row[3:5]), _shortened(row[5]), row[6]] for row in rows]
     titles = ("instant", "state", "attempts", "late", "duration", "result", "last error")
     print_table(titles, rows, ("late", "duration", "attempts", "result"))
 
@@ -260,9 +260,9 @@ def _all(prefix: str, created_by: str | None) -> Iterator[RecurrenceStatus]:
     except ConfigurationError as error:
         log.warning("%s", f"recurrences of the configuration are left out: {error}")
         defined = {}
-    for standing in opened().recurrences.standing(listener(), prefix, created_by):
-        defined.pop(standing.name, None)
-        yield standing
+    for status in opened().recurrences.statuses(listener(), prefix, created_by):
+        defined.pop(status.name, None)
+        yield status
     if created_by is None:
         yield from (awaited(each, _now_ms()) for name, each in defined.items() if name.startswith(prefix))
 
@@ -281,36 +281,36 @@ def _describe_occurred(occurred: Occurred) -> dict[str, Any]:
     }
 
 
-def _brief(result: object) -> str | None:
+def _shortened(result: object) -> str | None:
     if result is None:
         return None
     text = json_text(result)
     return text if len(text) <= RESULT_CHARACTERS else f"{text[: RESULT_CHARACTERS - 1]}…"
 
 
-def _beginning(rule: Recurrence, standing: RecurrenceStatus, start: date | int | None, now: int) -> int:
+def _beginning(rule: Recurrence, status: RecurrenceStatus, start: date | int | None, now: int) -> int:
     """The instant after which a preview begins."""
     if isinstance(start, int):
         return start - 1
     if start is not None:
         return epoch_ms(datetime.combine(start, time(), zone_of(rule.timezone))) - 1
-    return now if standing.next is None else max(now, epoch_ms(standing.next) - 1)
+    return now if status.next is None else max(now, epoch_ms(status.next) - 1)
 
 
-def _ahead_of(rule: Recurrence, standing: RecurrenceStatus, after: int) -> Iterator[int]:
+def _ahead_of(rule: Recurrence, status: RecurrenceStatus, after: int) -> Iterator[int]:
     """The recurrence's instants later than ``after``, until it ends."""
-    if standing.ended:
+    if status.ended:
         return iter(())
-    left = None if rule.times is None else max(0, rule.times - standing.enqueued)
-    begins = after if standing.next is None else max(after, epoch_ms(standing.next) - 1)
-    return islice(rule.instants(begins if rule.at_run_time else after, standing.phase_ms), left)
+    left = None if rule.times is None else max(0, rule.times - status.enqueued)
+    begins = after if status.next is None else max(after, epoch_ms(status.next) - 1)
+    return islice(rule.instants(begins if rule.at_run_time else after, status.phase_ms), left)
 
 
-def _odd_days(rule: Recurrence, now: int) -> list[int]:
+def _clock_change_days(rule: Recurrence, now: int) -> list[int]:
     """Instants on the days of the next year whose offset from UTC changes."""
     zone = zone_of(rule.timezone)
     today = datetime_of(now).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    odd = []
+    shifted = []
     for ahead in range(366):
         midnight, next_midnight = (today + timedelta(days=days) for days in (ahead, ahead + 1))
         if midnight.utcoffset() != next_midnight.utcoffset():
@@ -318,8 +318,8 @@ def _odd_days(rule: Recurrence, now: int) -> list[int]:
             for instant in rule.instants(max(now, first - 1)):
                 if instant >= end:
                     break
-                odd.append(instant)
-    return odd
+                shifted.append(instant)
+    return shifted
 
 
 def _now_ms() -> int:

@@ -1,11 +1,11 @@
 -- NEEDS outbox markers
--- Batches at their home. A batch's state: flags; then in six bytes each its total, how many members are completed, dead,
+-- Batches at their queue. A batch's state: flags; then in six bytes each its total, how many members are completed, dead,
 -- cancelled and expired, the instants of its opening and of its end, its expiry as an instant (0 for none), and the first
 -- number that no member has been given. Callbacks stand apart, each as an entry of the outbox.
 
 local BATCH_FLAGS, TOTAL, MEMBERS_COMPLETED, MEMBERS_DEAD, MEMBERS_CANCELLED, MEMBERS_EXPIRED = 1, 2, 8, 14, 20, 26
 local OPENED_AT, BATCH_ENDED_AT, BATCH_EXPIRES, NEXT_NUMBER = 32, 38, 44, 50
-local BATCH_CLOSED, BATCH_ENDED, TOLD_THEN, TOLD_FAILED, BATCH_ABANDONED, BATCH_EXPIRED = 1, 2, 4, 8, 16, 32
+local BATCH_CLOSED, BATCH_ENDED, CALLED_THEN, CALLED_FAILED, BATCH_ABANDONED, BATCH_EXPIRED = 1, 2, 4, 8, 16, 32
 local CANCELLED_AS_COMPLETED = 64
 local PER_CHUNK = 512  -- members of which a field of batch_members tells
 local FIRST_ADDED = 1048576  -- numbers from here on are of members that members have added
@@ -60,12 +60,12 @@ local function conclude(batch, state, now)
   local others = number6(state, MEMBERS_DEAD) + number6(state, MEMBERS_EXPIRED) + cancelled
   -- GUARD cancelled members that count as completed
   if has_batch_flag(state, CANCELLED_AS_COMPLETED) then completed, others = completed + cancelled, others - cancelled end
-  if others > 0 and not has_batch_flag(state, TOLD_FAILED) then  -- GUARD failed once
-    state = call_back(batch, state, 'failed', TOLD_FAILED, now)
+  if others > 0 and not has_batch_flag(state, CALLED_FAILED) then  -- GUARD failed once
+    state = call_back(batch, state, 'failed', CALLED_FAILED, now)
   end
   if has_batch_flag(state, BATCH_CLOSED) and completed + others >= total then  -- GUARD closed before it ends; all have ended
-    if completed >= total and not has_batch_flag(state, TOLD_THEN) then  -- GUARD all completed; then once
-      state = call_back(batch, state, 'then', TOLD_THEN, now)
+    if completed >= total and not has_batch_flag(state, CALLED_THEN) then  -- GUARD all completed; then once
+      state = call_back(batch, state, 'then', CALLED_THEN, now)
     end
     if not has_batch_flag(state, BATCH_ENDED) then state = end_batch(batch, state, now) end  -- GUARD ended once
   end

@@ -20,11 +20,11 @@ local function ended(id, row, record, ending, now, holds)
     if six(row, RESERVED) == NEVER then row = set(row, NUMBER_IN_LINE, NEVER) end  -- GUARD no start while it is in line
     row = set(row, FLAGS, char(still) .. ending, ENDED, instant)
   end
-  local stored, at, sequel_at = readable(record or redis.call('HGET', records, id)), nil, nil
-  -- Its sequel, as JSON, says what its end brings about.
-  if stored and byte(stored, RECORD_VERSION) == FLAGGED_VERSION then at, sequel_at = handler_at(stored) end
+  local stored, at, continuation_at = readable(record or redis.call('HGET', records, id)), nil, nil
+  -- Its continuation, as JSON, says what its end brings about.
+  if stored and byte(stored, RECORD_VERSION) == FLAGGED_VERSION then at, continuation_at = handler_at(stored) end
   -- GUARD an end is told
-  if sequel_at then tell('"as":"' .. ending .. '","ids":"' .. id .. '","sequel":' .. sub(stored, sequel_at, at - 1), now) end
+  if continuation_at then report_end('"as":"' .. ending .. '","ids":"' .. id .. '","sequel":' .. sub(stored, continuation_at, at - 1), now) end
   redis.call('HSET', rows, id, row)
   if record and has_flag(flags, UNIQUE) then free_keys({id}, {unique_key(record)}) end  -- GUARD the unique key is freed
   -- GUARD a large record is dropped; a dead letter keeps its record

@@ -1,8 +1,8 @@
--- Why a holder is refused: FENCED if another fence or lineage is announced, FORGOTTEN if none is, as after the store was
+-- Why a holder is refused: FENCED if another fence or lease is announced, FORGOTTEN if none is, as after the store was
 -- emptied. Nil if the fence is the announced one.
 
-local function refusal_of(lineage, fence)
-  local seen = redis.call('HGET', announced, lineage)
+local function refusal_of(lease_name, fence)
+  local seen = redis.call('HGET', announced, lease_name)
   if seen == fence then return nil end
-  return redis.error_reply((redis.call('EXISTS', announced) == 1 and 'FENCED ' or 'FORGOTTEN ') .. lineage)
+  return redis.error_reply((redis.call('EXISTS', announced) == 1 and 'FENCED ' or 'FORGOTTEN ') .. lease_name)
 end

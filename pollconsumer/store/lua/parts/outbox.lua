@@ -7,9 +7,9 @@ local function send_on(content, now)
   redis.call('RPUSH', outbox, decimal(number) .. '\n' .. content)
 end
 
--- Tell the ends of messages that have a sequel, in an entry of the outbox, to whoever sends these on.
+-- Tell the ends of messages that have a continuation, in an entry of the outbox, to whoever sends these on.
 -- Versions before leave such an entry: it looks like a message with a field that they do not know.
-local function tell(what, now)
+local function report_end(what, now)
   send_on('[{"id":"","queue":"","handler":"","payload":"","priority":0,"due":0,"delay":0,"key":"","key_lifetime":0,'
     .. '"concurrency_key":"","concurrency_limit":0,"digest":"","headers":0,"timeout":0,"max_attempts":0,"retry":0,'
     .. '"lifetime":0,"ping":0,"rate_key":"","rate":"","ended":{' .. what .. '}}]', now)

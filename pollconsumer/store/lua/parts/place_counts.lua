@@ -4,7 +4,7 @@
 -- Keys, and the places taken before the step; how many keys were read; by key, the places taken now. Of a key that was not read:
 -- how many more than before.
 local counted, stored, known_keys, taken = {}, {}, 0, {}
-local given_up = {}  -- keys with a place that was offered to a message which must wait for its rate
+local returned_keys = {}  -- keys with a place that was offered to a message which must wait for its rate
 
 -- Count that a place of a key is taken, or freed.
 local function count_place(key, by)

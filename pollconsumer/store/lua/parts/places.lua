@@ -71,7 +71,7 @@ local function pass_on(key, head)
 end
 
 -- Pass on what dead letters that are to be forgotten hold.
-local function give_up_order(ids)
+local function leave_order(ids)
   if redis.call('EXISTS', order_heads) == 0 then return end
   local found = redis.call('HMGET', records, unpack(ids))
   for i = 1, #ids do

@@ -36,7 +36,7 @@ local function ledger_of(record)
   else
     made = made + 1
   end
-  -- From where on `first_place` looks: at the instant, and among the bookings.
+  -- From where on `first_position` looks: at the instant, and among the bookings.
   ledgers[field] = {most = most, period = period, handed = handed, booked = booked, from = 1, at = 1}
   return ledgers[field]
 end
@@ -52,7 +52,7 @@ end
 
 -- The first instant at which there is a place for a message that has waited, unless it is booked for another such one, and
 -- its position among the bookings; nil if all are. Continues after the last one that it has found.
-local function first_place(ledger)
+local function first_position(ledger)
   while ledger.from < #ledger.handed do
     local instant, at = be6(number6(ledger.handed, ledger.from) + ledger.period), ledger.at
     while at < #ledger.booked and sub(ledger.booked, at, at + 5) < instant do at = at + 6 end
@@ -62,7 +62,7 @@ local function first_place(ledger)
 end
 
 -- The first instant after all bookings, and its position.
-local function last_place(ledger)
+local function last_position(ledger)
   local handed, booked = #ledger.handed / 6, #ledger.booked / 6
   local at = handed + booked - ledger.most + 1  -- of all these, the one a period before it
   local before = at <= handed and number6(ledger.handed, 6 * at - 5)
@@ -81,9 +81,9 @@ rate.waits = function(id, row, record)
   local instant, at
   if waited then
     unbook(ledger)  -- GUARD bookings of those that wait again
-    instant, at = first_place(ledger)  -- GUARD the first place for who has waited
+    instant, at = first_position(ledger)  -- GUARD the first place for who has waited
   end
-  if not instant then instant, at = last_place(ledger) end
+  if not instant then instant, at = last_position(ledger) end
   ledger.booked = sub(ledger.booked, 1, at - 1) .. instant .. sub(ledger.booked, at)
   if #ledger.booked > 12 * ledger.most then drop_bookings(ledger, 6) end
   redis.call('HSET', rows, id, set(row, FLAGS, char(without_flag(byte(row, FLAGS), BOOKED) + BOOKED),

@@ -8,15 +8,15 @@ local LARGE, UNIQUE, PARKED, CONCURRENCY, WAITING, BEGUN, CHECKPOINT, BOOKED = 1
 -- the unique key, that key. With a concurrency key: its limit, its length, the key. With a rate key: how many in two bytes
 -- and ms of the period in six, zeros for the queue's rate, its length, the key. If the user chose the id: the digest of
 -- handler and payload. With an expiry: its instant; on its way here, the ms from acceptance or due time. With options:
--- their length in two bytes, and they as JSON. With a sequel: its length in six bytes, and it as JSON. Then the handler's
--- name, a line feed, the payload. A rate key, a digest, an expiry or options make it a record of EXTENDED_VERSION; a sequel,
+-- their length in two bytes, and they as JSON. With a continuation: its length in six bytes, and it as JSON. Then the handler's
+-- name, a line feed, the payload. A rate key, a digest, an expiry or options make it a record of EXTENDED_VERSION; a continuation,
 -- an order key, and options that earlier versions of these do not know, one of FLAGGED_VERSION, which has options, if only of
 -- no length, and a second byte of flags after the keys. With an order key: its length, the key. It has the flag CONCURRENCY,
 -- too, and a concurrency key of no length if it has no other.
 local RECORD_VERSION, RECORD_FLAGS, RECORD_PRIORITY, RECORD_SCHEDULED, RECORD_UNIQUE_KEY = 1, 2, 3, 5, 11
 local VERSION, EXTENDED_VERSION, FLAGGED_VERSION, LAST_VERSION = 65, 66, 67, 90
 local RECORD_ALONE, RATE, EXPIRY, DIGEST, OPTIONS = 16, 16, 32, 64, 128  -- flags; from RECORD_ALONE on, of records alone
-local SEQUEL, ORDER = 1, 2  -- flags of the second byte
+local CONTINUATION, ORDER = 1, 2  -- flags of the second byte
 local DIGEST_BYTES = 8
 
 local function has_flag(flags, flag)
@@ -54,7 +54,7 @@ local function after_keys(record)
   return at or after_rate_key(record)
 end
 
--- Offset of the handler's name in a record; beyond its end if it is truncated. And that of its sequel, if it has one.
+-- Offset of the handler's name in a record; beyond its end if it is truncated. And that of its continuation, if it has one.
 local function handler_at(record)
   local at, flags = after_keys(record), byte(record, RECORD_FLAGS)
   if flags < RECORD_ALONE then return at end
@@ -64,16 +64,16 @@ local function handler_at(record)
   local high, low = byte(record, at, at + 1)
   at = at + 2 + (low and high * 256 + low or #record)
   if byte(record, RECORD_VERSION) < FLAGGED_VERSION then return at end
-  if not has_flag(byte(record, after_rate_key(record)) or 0, SEQUEL) then return at end
-  local sequel_at = at + 6
-  return sequel_at + (#record < sequel_at and #record or number6(record, at)), sequel_at
+  if not has_flag(byte(record, after_rate_key(record)) or 0, CONTINUATION) then return at end
+  local continuation_at = at + 6
+  return continuation_at + (#record < continuation_at and #record or number6(record, at)), continuation_at
 end
 
 -- Whether a later version wrote the record: nothing else of it can be interpreted.
 local function newer(record)
   local version, flags = byte(record or '', RECORD_VERSION, RECORD_FLAGS)
   if version == FLAGGED_VERSION and #record > RECORD_UNIQUE_KEY and has_flag(flags, OPTIONS) then
-    return (byte(record, after_rate_key(record)) or 255) > SEQUEL + ORDER  -- GUARD flags of a newer version
+    return (byte(record, after_rate_key(record)) or 255) > CONTINUATION + ORDER  -- GUARD flags of a newer version
   end
   return version and version > EXTENDED_VERSION and version <= LAST_VERSION
 end

@@ -11,7 +11,7 @@ if waiting and not (found_rows[1] or found_records[1]) and known == 0 then
   local before, state, record = message_of(waiting)
   if younger[1] == 1 or older[1] == 1 then  -- GUARD a repeated replacement
     replaced = waiting
-  elseif record and (state == 'scheduled' or state == 'ready') then  -- GUARD one in hand is not replaced
+  elseif record and (state == 'scheduled' or state == 'ready') then  -- GUARD one in flight is not replaced
     -- EXPECT ready ready_marker schedule_marker schedule ready_by_priority waiting_for_place counters checkpoints
     local new = sub(ARGV[4], 1, RECORD_SCHEDULED - 1) .. stamp .. sub(ARGV[4], RECORD_SCHEDULED)
     local due = ARGV[6] == '' and exactly or tonumber(sub(ARGV[6], 2))

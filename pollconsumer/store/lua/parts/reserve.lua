@@ -2,7 +2,7 @@
 
 -- Bounds the time spent on ids that cannot be reserved.
 local MOST_LOOKED_AT = 100
-local ASIDE_MS = 60000
+local NEWER_WAITS_MS = 60000
 
 local new_rows, flight, seen = {}, {0, LONG}, {}  -- seen: ids popped
 local hard_end, since = now + tonumber(ARGV[4]), ARGV[3] .. be6(now)
@@ -64,7 +64,7 @@ local function reserve(id, found_row, found_record)
     if row and in_line(row) then duplicates = duplicates + 1 end
     local ordered = order_key(found_record)
     if ordered then redis.call('HSETNX', order_heads, ordered, id) end  -- GUARD one of a newer version holds
-    put_in_schedule(id, now + ASIDE_MS)  -- unchanged
+    put_in_schedule(id, now + NEWER_WAITS_MS)  -- unchanged
     newer_ones = newer_ones + 1
     return false
   elseif found_row and not row then
@@ -106,7 +106,7 @@ local function reserve(id, found_row, found_record)
   if rated and rate.waits(id, row, record) then
     if was_in_line then
       redis.call('ZREM', waiting_for_place, line_entry(id, row, key))
-      given_up[#given_up + 1] = key
+      returned_keys[#returned_keys + 1] = key
     end
     return false
   end
@@ -160,4 +160,4 @@ if rate then rate.keep_ledgers() end
 -- A repeated id that another program pushed was never counted.
 local repeated = duplicates > 0 and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0
 if repeated > 0 then count_up(DUPLICATES, -math.min(duplicates, repeated)) end
-standing = standing - looked
+available = available - looked

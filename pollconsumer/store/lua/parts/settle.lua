@@ -2,7 +2,7 @@
 
 -- Of completions: unique keys that are freed, and the ids of their holders; ids whose large record is dropped.
 local holders, unique, dropped = {}, {}, {}
-local passing = {}  -- order keys, each after the id of its head
+local ended_heads = {}  -- order keys, each after the id of its head
 
 -- Hot path: completions. Those with keys, a result or follow-ups cost more, and leave the others as quick.
 if completions > 0 then
@@ -35,10 +35,10 @@ if completions > 0 then
             local key = argv[place_at + k]
             local zero = find(key, '\0', 1, true)  -- an order key follows
             if zero then
-              passing[#passing + 1], passing[#passing + 2] = id, sub(key, zero + 1)
+              ended_heads[#ended_heads + 1], ended_heads[#ended_heads + 2] = id, sub(key, zero + 1)
               key = sub(key, 1, zero - 1)
             end
-            if key ~= '' then count_place(key, -1) end  -- GUARD places given back
+            if key ~= '' then count_place(key, -1) end  -- GUARD places freed
           end
           if large then dropped[#dropped + 1] = id end
           if checkpoint then drop_checkpoints({id}) end
@@ -57,7 +57,7 @@ if completions > 0 then
     redis.call('RPUSH', completed, unpack(gone))
     redis.call('HSET', rows, unpack(new_rows))
     redis.call('ZREM', in_flight, unpack(gone))  -- GUARD completed leaves flight
-    for k = #passing, 1, -2 do pass_on(passing[k], passing[k - 1]) end  -- GUARD a completed head passes on
+    for k = #ended_heads, 1, -2 do pass_on(ended_heads[k], ended_heads[k - 1]) end  -- GUARD a completed head passes on
     settled = true
   end
   if others > extras then
@@ -83,12 +83,12 @@ if completions > 0 then
         runs[#runs + 1], runs[#runs + 2] = decimal(now + argv[at + 2]), be6(now) .. table.concat(run, '\n', from, to)
       end
       if argv[at + 6] ~= '' then
-        local told = {}
+        local counted_ids = {}
         for i = first, first + tonumber(argv[at + 5]) - 1 do
-          if not refused[i] then told[#told + 1] = ids[i] end  -- GUARD ends of what is stale
+          if not refused[i] then counted_ids[#counted_ids + 1] = ids[i] end  -- GUARD ends of what is stale
         end
         -- Before the follow-ups, of which some may be members that are added to the batch.
-        if #told > 0 then tell(argv[at + 6] .. '"as":"c","ids":"' .. table.concat(told, ' ') .. '"', now) end
+        if #counted_ids > 0 then report_end(argv[at + 6] .. '"as":"c","ids":"' .. table.concat(counted_ids, ' ') .. '"', now) end
       end
       if follow_ups ~= '' and not refused[first] then send_on(follow_ups, now) end
       -- Unless its recurrence was removed meanwhile.
@@ -133,7 +133,7 @@ if others <= #ARGV then
       end
       local record = kind ~= 'release' and keyed_record(id, row)
       local _, key = concurrency(record)
-      if key then count_place(key, -1) end  -- GUARD places given back, settled otherwise
+      if key then count_place(key, -1) end  -- GUARD places freed, settled otherwise
       count_settled(held, kind, 1, tonumber(ARGV[at + 6]))
       if kind == 'cancel' then
         redis.call('RPUSH', cancelled, id)
@@ -155,7 +155,7 @@ if others <= #ARGV then
         local due = now + ms
         redis.call('HSET', rows, id, set(row, NEXT_ATTEMPT, be6(due)))
         put_in_schedule(id, due)
-        if has_flag(byte(row, FLAGS), PARKED) then redis.call('SADD', parked, id) end  -- GUARD set aside is not parked
+        if has_flag(byte(row, FLAGS), PARKED) then redis.call('SADD', parked, id) end  -- GUARD deferred is not parked
       end
     -- GUARD a repeated failure is not stale
     elseif not held or settled_as(held) ~= settled_as(row) then
@@ -168,8 +168,8 @@ if #unique + #counted + #dropped + #released > 0 then
   if #unique > 0 then free_keys(holders, unique) end  -- GUARD unique key freed at the end
   -- Places are written once it is known which are taken again, unless they are to be offered.
   if #counted > 0 and (#released > 0 or redis.call('ZCARD', waiting_for_place) > 0) then
-    count_places()  -- GUARD places given back to those in line
-    write_places()  -- GUARD places given back to those in line
+    count_places()  -- GUARD places freed for those in line
+    write_places()  -- GUARD places freed for those in line
     for i = #counted, 1, -1 do offer_places(counted[i]) end
     counted, stored, known_keys, taken = {}, {}, 0, {}
   end

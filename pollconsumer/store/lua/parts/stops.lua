@@ -1,5 +1,5 @@
 -- NEEDS places ended totals
--- Messages that were to stop while they were in hand. They end as cancelled when they leave their launch, unless they are
+-- Messages that were to stop while they were in flight. They end as cancelled when they leave their launch, unless they are
 -- completed; the request then stays until the message is forgotten. Checkpoint and progress stay, too.
 
 -- Free the place of a message in flight, whose key is added to `freed`: places to be offered. Returns its record.

@@ -62,18 +62,20 @@ class Recurrences(RecurrenceReader):
 
     def _put(self, chosen: Sequence[Put]) -> None:
         now, elsewhere = self._look_around([recurrence for recurrence, _ in chosen])
-        of_queues: dict[str, list[list[Any]]] = {}
+        arguments_by_queue: dict[str, list[list[Any]]] = {}
         for recurrence, first in chosen:
             due, held = elsewhere.get(recurrence.name, (None, ""))
-            of_queues.setdefault(recurrence.queue, []).append(_as_arguments(recurrence, first, now, due, held))
+            arguments_by_queue.setdefault(recurrence.queue, []).append(_as_arguments(recurrence, first, now, due, held))
         commands = [
-            self._wire.of_queue("put", self._keys, queue, [*chain.from_iterable(of_queue[at : at + PUT_PAGE])])
-            for queue, of_queue in of_queues.items()
-            for at in range(0, len(of_queue), PUT_PAGE)
+            self._wire.queue_command(
+                "put", self._keys, queue, [*chain.from_iterable(its_arguments[at : at + PUT_PAGE])]
+            )
+            for queue, its_arguments in arguments_by_queue.items()
+            for at in range(0, len(its_arguments), PUT_PAGE)
         ]
         for taken in self._wire.all(commands):
             _refuse(taken)
-        for queue in of_queues:
+        for queue in arguments_by_queue:
             names = [recurrence.name for recurrence, _ in chosen if recurrence.queue == queue]
             note(self._wire, self._keys, "put", queue, names)
 
@@ -87,9 +89,9 @@ class Recurrences(RecurrenceReader):
         moving = []
         for queue, definitions, owners in zip(queues, held[::2], held[1::2], strict=True):
             _refuse([name.encode() for name, owner in zip(names, owners, strict=True) if owner is not None])
-            of_each = zip(recurrences, definitions, strict=True)
-            moving += [(queue, each.name, held) for each, held in of_each if held is not None and each.queue != queue]
-        commands = [self._wire.of_queue("undefine", self._keys, queue, [name]) for queue, name, _ in moving]
+            zipped = zip(recurrences, definitions, strict=True)
+            moving += [(queue, each.name, held) for each, held in zipped if held is not None and each.queue != queue]
+        commands = [self._wire.queue_command("undefine", self._keys, queue, [name]) for queue, name, _ in moving]
         dues = self._wire.all(commands) if commands else []
         found = zip(moving, dues, strict=True)
         return to_ms(time), {name: (int(due) if due else None, id_text(held)) for (_, name, held), due in found}
@@ -104,79 +106,79 @@ class Recurrences(RecurrenceReader):
         """Remove a recurrence from every queue. The next launch whose configuration defines it adds it again. NotFound
         if there is none, or somebody else has removed it meanwhile."""
         removed = False
-        for standing in self._named(name):
-            self._demand(standing)
-            if self._wire.run("undefine", self._keys, standing.queue, [standing.raw_name]) is not None:
-                note(self._wire, self._keys, "remove", standing.queue, [standing.name])
+        for status in self._named(name):
+            self._demand(status)
+            if self._wire.run("undefine", self._keys, status.queue, [status.raw_name]) is not None:
+                note(self._wire, self._keys, "remove", status.queue, [status.name])
                 removed = True
         if not removed:
             raise missing(name)
 
-    def pause(self, standing: RecurrenceStatus) -> None:
+    def pause(self, status: RecurrenceStatus) -> None:
         """Yield no occurrences until it is resumed; what would have been due in between does not count as missed.
         NotFound if it was removed meanwhile."""
-        self._hold(standing, "pause", "")
+        self._hold(status, "pause", "")
 
-    def resume(self, standing: RecurrenceStatus) -> None:
+    def resume(self, status: RecurrenceStatus) -> None:
         """Yield occurrences again. BadData if the recurrence is not paused but disabled, NotFound if it was removed
         meanwhile."""
-        recurrence = readable(standing)
+        recurrence = readable(status)
         if not recurrence.enabled:
             raise BadData("cannot resume", recurrence.name, "it is disabled: enable it where it is defined")
         now = now_ms(self._wire)
         if recurrence.at_run_time:
-            now = max(now, standing.phase_ms - 1)  # GUARD not before the first instant that was asked for
-        following = recurrence.next_after(now, standing.phase_ms)
-        spent = recurrence.times is not None and standing.enqueued >= recurrence.times
+            now = max(now, status.phase_ms - 1)  # GUARD not before the first instant that was asked for
+        following = recurrence.next_after(now, status.phase_ms)
+        spent = recurrence.times is not None and status.enqueued >= recurrence.times
         none = "ended" if recurrence.at_run_time else ""
         instant = none if following is None or spent else following
-        self._hold(standing, "resume", instant)
+        self._hold(status, "resume", instant)
 
-    def trigger(self, standing: RecurrenceStatus, strict: Strict | None = None) -> str:
+    def trigger(self, status: RecurrenceStatus, strict: Strict | None = None) -> str:
         """Enqueue an occurrence now, beside what its rule yields. Returns the id. NotFound if the recurrence is removed
         meanwhile. NotReplicated if it is enqueued, but too few replicas confirmed in time."""
-        recurrence, instant = readable(standing), now_ms(self._wire)
-        if standing.awaited:
-            self._register(standing.queue)
-        self._demand(standing, OPERATOR if strict is None else f"{OPERATOR} {strict.right}")
+        recurrence, instant = readable(status), now_ms(self._wire)
+        if status.awaited:
+            self._register(status.queue)
+        self._demand(status, OPERATOR if strict is None else f"{OPERATOR} {strict.right}")
         enqueued = -1
-        counters = self._keys.queue(standing.queue, "counters")
+        counters = self._keys.queue(status.queue, "counters")
         awaiting = [] if strict is None else strict.awaiting(self._wire.replicas, [counters])
         within = 0.0 if strict is None else strict.within
         while enqueued < 0:  # GUARD an occurrence of another's in the same millisecond
             message_id, record = occurrences.id_of(recurrence.name, instant), occurrences.record_of(recurrence, instant)
-            arguments = [standing.raw_name, message_id, instant, record, int(standing.awaited)]
-            command = self._wire.of_queue("trigger", self._keys, standing.queue, arguments)
+            arguments = [status.raw_name, message_id, instant, record, int(status.awaited)]
+            command = self._wire.queue_command("trigger", self._keys, status.queue, arguments)
             enqueued, *confirmed = self._wire.all([command, *awaiting], blocking=within)
             instant += 1
         if enqueued == 0:
             raise missing(recurrence.name)
-        note(self._wire, self._keys, "trigger", standing.queue, [standing.name])
+        note(self._wire, self._keys, "trigger", status.queue, [status.name])
         if strict and confirmed and (problem := strict.shortfall(confirmed[-1], self._wire.replicas)):
             self._wire.close()  # the server may not be the primary any more
             raise NotReplicated([message_id], problem)
         return message_id
 
-    def history(self, standing: RecurrenceStatus, limit: int) -> list[Occurred]:
+    def history(self, status: RecurrenceStatus, limit: int) -> list[Occurred]:
         """The last occurrences, newest first, at most ``limit``: of the last hundred within a day, those whose messages
         are kept."""
-        key = self._keys.queue(standing.queue, "recurrence_counters")
-        stored = self._wire.command("HGET", key, standing.raw_name + b":instants") or b""
+        key = self._keys.queue(status.queue, "recurrence_counters")
+        stored = self._wire.command("HGET", key, status.raw_name + b":instants") or b""
         instants = sorted({int.from_bytes(stored[at : at + 6], "big") for at in range(0, len(stored), 6)}, reverse=True)
-        by_id = {occurrences.id_of(standing.name, instant): instant for instant in instants[:limit]}
-        found = Inspector(self._wire, self._keys.namespace).those(standing.queue, [*map(id_bytes, by_id)])
+        by_id = {occurrences.id_of(status.name, instant): instant for instant in instants[:limit]}
+        found = Inspector(self._wire, self._keys.namespace).those(status.queue, [*map(id_bytes, by_id)])
         return [Occurred(datetime_of(by_id[message.id]), message) for message in found]
 
-    def _hold(self, standing: RecurrenceStatus, what: str, instant: int | str) -> None:
-        self._demand(standing)
-        held = self._wire.run("hold", self._keys, standing.queue, [standing.raw_name, what, instant])
+    def _hold(self, status: RecurrenceStatus, what: str, instant: int | str) -> None:
+        self._demand(status)
+        held = self._wire.run("hold", self._keys, status.queue, [status.raw_name, what, instant])
         if held is None:
-            raise missing(standing.name)
+            raise missing(status.name)
         if held:
-            note(self._wire, self._keys, what, standing.queue, [standing.name])
+            note(self._wire, self._keys, what, status.queue, [status.name])
 
-    def _demand(self, standing: RecurrenceStatus, rights: str = OPERATOR) -> None:
-        demand_operator(self._wire, self._keys, self._keys.queue(standing.queue, "recurrences"), rights)  # GUARD rights
+    def _demand(self, status: RecurrenceStatus, rights: str = OPERATOR) -> None:
+        demand_operator(self._wire, self._keys, self._keys.queue(status.queue, "recurrences"), rights)  # GUARD rights
 
 
 def _as_arguments(recurrence: Recurrence, first: First, now: int, due: int | None, held: str) -> list[Any]:

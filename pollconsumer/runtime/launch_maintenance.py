@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from pollconsumer.core.errors import NodeLost, PollConsumerError
-from pollconsumer.core.news.events import (
+from pollconsumer.core.events.events import (
     ConflictDropped,
     MessagesFound,
     NewerMessagesFound,
@@ -48,23 +48,23 @@ def announce(
     served: bool = True,
 ) -> None:
     """Take ``queue`` from earlier launches, before anything is done there: recover orphans, and repair it. ``served``:
-    its messages are handled by this launch, and by those that follow it. ``handlers``: as in `Upkeep.announce`."""
+    its messages are handled by this launch, and by those that follow it. ``handlers``: as in `Maintenance.announce`."""
     # A message that lasts keeps this launch from announcing the queue again, and the next ones from the lease.
     seconds = served_for(launch.plan) + launch.end.farthest() - launch.end.stop_before if served else 0.0
-    recovered = launch.store.upkeep.announce(
+    recovered = launch.store.maintenance.announce(
         launch.claim, queue, served_for=seconds, on_dead_letter=on_dead_letter, handlers=handlers
     )
-    found = launch.store.upkeep.repair(queue)
+    found = launch.store.maintenance.repair(queue)
     reached_ms = int(launch.claim.fence)  # a fence is not below what the clock has shown
     if set_back_by(reached_ms, launch.attendance.seen_ms):  # recurrences and rates go on at once
         # Imported lazily: hardly any clock is ever set back.
         from pollconsumer.store.recurrences import LaunchRecurrences
 
         LaunchRecurrences(launch.store.wire, launch.store.keys.namespace).begin_anew(launch.claim, queue)
-        launch.store.upkeep.book_anew(queue, reached_ms)
-    if launch.store.wire.of_cluster:
-        with suppress(NodeLost):  # of the home of a batch: a later launch tells it
-            outbox.tell_again(launch.store, queue)
+        launch.store.maintenance.book_anew(queue, reached_ms)
+    if launch.store.wire.is_cluster:
+        with suppress(NodeLost):  # of the queue of a batch: a later launch tells it
+            outbox.report_again(launch.store, queue)
     if recovered:
         launch.emit(OrphansRecovered(queue, recovered))
     if found:
@@ -87,10 +87,10 @@ def tick(launch: Launch, queue: str) -> int:
 def send_on(launch: Launch, queue: str) -> int:
     """Send what the outbox of ``queue`` has. Returns how many messages."""
 
-    def tell_conflict(message_id: str, receiver: str) -> None:
+    def report_conflict(message_id: str, receiver: str) -> None:
         launch.emit(ConflictDropped(message_id, receiver))
 
-    def tell_refusal(of: str, reason: str) -> None:
+    def report_refusal(of: str, reason: str) -> None:
         launch.emit(OutboxEntryRefused(of, reason))
 
     def others(*members: Any) -> list[str]:
@@ -99,7 +99,7 @@ def send_on(launch: Launch, queue: str) -> int:
         return BatchReader(launch.store.wire, launch.store.keys.namespace).others(*members)
 
     leaving = partial(launch.emit, NewerMessagesFound(queue))
-    return outbox.send(launch.store, queue, tell_conflict, leaving, tell_refusal, others)
+    return outbox.send(launch.store, queue, report_conflict, leaving, report_refusal, others)
 
 
 def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter: Callable[[DeadLetter], object]) -> int:
@@ -107,10 +107,10 @@ def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter:
 
     Returns how many messages that made ready.
     """
-    recovered = launch.store.upkeep.recover(queue, live_fences, on_dead_letter=on_dead_letter)
+    recovered = launch.store.maintenance.recover(queue, live_fences, on_dead_letter=on_dead_letter)
     if recovered:
         launch.emit(OrphansRecovered(queue, recovered))
-    offered = launch.store.upkeep.offer_places(queue)
+    offered = launch.store.maintenance.offer_places(queue)
     sent = send_on(launch, queue)
     return recovered + offered + sent
 
@@ -124,5 +124,5 @@ def end_expired(launch: Launch, queues: Sequence[str]) -> None:
         if launch.clock() >= until:
             return
         with suppress(PollConsumerError):
-            launch.store.upkeep.expire(queue, EXPIRING_PAGES)
+            launch.store.maintenance.expire(queue, EXPIRING_PAGES)
             send_on(launch, queue)

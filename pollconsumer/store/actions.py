@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import BadData, NotFound, StoreUnreachable
 from pollconsumer.core.lifecycle import State
+from pollconsumer.core.messages.continuation import not_there
 from pollconsumer.core.messages.message_steps import MOST_BYTES, signal_line
-from pollconsumer.core.messages.sequel import not_there
 from pollconsumer.store.audit_log import demand_operator, note
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
+from pollconsumer.store.queues.maintenance import offer_parked, stop_message
 from pollconsumer.store.queues.producer import ID_MEMORY_MS, MOST_REMEMBERED
-from pollconsumer.store.queues.upkeep import offer_parked, stop_message
 from pollconsumer.store.reading.batch_reader import MALFORMED, BatchReader, BatchStatus
 from pollconsumer.store.reading.ledger import all_names, leases_of
 from pollconsumer.store.reading.messages import Message, by_queue
@@ -33,7 +33,7 @@ def nobody(_asked: int, _done: list[str]) -> None:
     """Nobody looks on while an act lasts."""
 
 
-class Interventions:
+class MessageActions:
     def __init__(self, wire: Wire, namespace: str) -> None:
         self._wire = wire
         self._keys = Keys(namespace)
@@ -92,12 +92,12 @@ class Interventions:
         begins, encoded = signal_line(name, value)
         demand(self._wire, PRODUCER, self._keys.queue(queue, "rows"))  # GUARD rights to signal
         args = [id_bytes(message_id), begins, encoded, MOST_BYTES]
-        said: bytes | None = self._wire.run("signal", self._keys, queue, args)
-        if said == b"full":
+        answer: bytes | None = self._wire.run("signal", self._keys, queue, args)
+        if answer == b"full":
             raise BadData("cannot signal", message_id, f"its signals have {MOST_BYTES} bytes; store values elsewhere")
-        if said != b"sent":
-            self._refuse("signal", message_id, said)
-        return said == b""
+        if answer != b"sent":
+            self._refuse("signal", message_id, answer)
+        return answer == b""
 
     def redrive(
         self, queue: str, ids: Sequence[str], each: EachPage = nobody, *, from_start: bool = False
@@ -234,7 +234,7 @@ Chunk = int | None
 
 
 class CancelledMembers(NamedTuple):
-    """How many members were cancelled at once, and how many, which are in hand, were asked to stop."""
+    """How many members were cancelled at once, and how many, which are in flight, were asked to stop."""
 
     cancelled: int
     asked_to_stop: int
@@ -248,10 +248,10 @@ class RedrivenMembers(NamedTuple):
     left: list[str]
 
 
-class BatchInterventions:
+class BatchActions:
     def __init__(self, wire: Wire, namespace: str) -> None:
         self._wire, self._keys = wire, Keys(namespace)
-        self._reader, self._interventions = BatchReader(wire, namespace), Interventions(wire, namespace)
+        self._reader, self._actions = BatchReader(wire, namespace), MessageActions(wire, namespace)
 
     def cancel(self, batch: BatchStatus) -> Iterator[CancelledMembers]:
         """Cancel the members that have not ended; ask those in flight to stop. Yields after each chunk what was done
@@ -277,17 +277,17 @@ class BatchInterventions:
         cancelled = asked_to_stop = 0
         queues, following = self._chunk(batch, "unended", chunk, lambda message: not message.state.has_ended)
         for queue, ids in queues.items():
-            done = self._interventions.cancel_all(queue, ids)
+            done = self._actions.cancel_all(queue, ids)
             cancelled += len(done)
             for each in set(ids) - set(done):
                 with suppress(BadData, NotFound):  # it has ended meanwhile
-                    self._interventions.stop(queue, each)
+                    self._actions.stop(queue, each)
                     asked_to_stop += 1
         for inner in self._reader.inner(batch, "unended", chunk):
             *_, done_within = self.cancel(inner)
             cancelled, asked_to_stop = cancelled + done_within.cancelled, asked_to_stop + done_within.asked_to_stop
         if following is None and batch.state == MALFORMED:
-            self._wire.command("ZADD", self._keys.queue(batch.home, "batch_instants"), 0, id_bytes(batch.id))
+            self._wire.command("ZADD", self._keys.queue(batch.queue, "batch_instants"), 0, id_bytes(batch.id))
         return CancelledMembers(cancelled, asked_to_stop), following
 
     def redrive_chunk(self, batch: BatchStatus, chunk: int) -> tuple[RedrivenMembers, Chunk]:
@@ -295,7 +295,7 @@ class BatchInterventions:
         redriven, left = 0, list[str]()
         queues, following = self._chunk(batch, "dead", chunk, lambda message: message.state is State.DEAD)
         for queue, ids in queues.items():
-            done = self._interventions.redrive(queue, ids)
+            done = self._actions.redrive(queue, ids)
             redriven += len(done)
             left += sorted(set(ids) - set(done))
         for inner in self._reader.inner(batch, "dead", chunk):

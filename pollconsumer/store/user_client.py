@@ -49,7 +49,7 @@ KINDS = "a redis-py Redis, RedisCluster or Sentinel(…).master_for(…)"
 ASYNCIO = (redis.asyncio.Redis, redis.asyncio.RedisCluster, redis.asyncio.sentinel.Sentinel)
 
 
-class PlainError(ErrorReply, ResponseError):
+class AsciiError(ErrorReply, ResponseError):
     """An error reply as the server wrote it. redis-py's own have lost its first word."""
 
 
@@ -57,8 +57,8 @@ class ReplyParser(DefaultParser):  # type: ignore[misc, valid-type]
     """Parses replies as redis-py does, but for errors."""
 
     @classmethod
-    def parse_error(cls, response: str) -> PlainError:
-        return PlainError(response)
+    def parse_error(cls, response: str) -> AsciiError:
+        return AsciiError(response)
 
 
 class ClientConnection:
@@ -99,7 +99,7 @@ class ClientConnection:
             raise ConnectionError(problem) from error
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         made = self._connection
         return getattr(made, "path", None) or f"{made.host}:{made.port}"
 
@@ -148,7 +148,7 @@ class ClientConnection:
             return
         made = self._connection
         if tuple(primary) != (made.host, made.port):  # GUARD a primary that a client's Sentinels replaced is left
-            raise ConnectionError(f"{self.place} is not the primary any more")
+            raise ConnectionError(f"{self.location} is not the primary any more")
 
 
 class ClientWire(ServerWire):
@@ -169,13 +169,13 @@ def _as_ours() -> Iterator[None]:
     except LateReply as error:
         raise TimeoutError(str(error)) from error
     except MasterNotFoundError as error:  # its text shows a client for each Sentinel
-        said, fix = str(error).partition(" : ")[0], "check its name, and the addresses and login of the Sentinels"
-        raise ConnectionError(f"{said}; {fix}") from error
+        why, fix = str(error).partition(" : ")[0], "check its name, and the addresses and login of the Sentinels"
+        raise ConnectionError(f"{why}; {fix}") from error
     except RedisError as error:
         raise ConnectionError(str(error)) from error
 
 
-class BroughtClient(NamedTuple):
+class SuppliedClient(NamedTuple):
     """A client that a user brings. ``address``: that of its server, without a login; ``connecting``, given a namespace,
     returns what makes connections. ``in_memory``: the client is fakeredis, whose server this process alone has."""
 
@@ -184,11 +184,11 @@ class BroughtClient(NamedTuple):
     in_memory: bool = False
 
 
-def brought(client: object, name: str = "PollConsumer(store=…)") -> BroughtClient:
+def supplied_client(client: object, name: str = "PollConsumer(store=…)") -> SuppliedClient:
     """The client, called ``name`` in messages. ConfigurationError if it is of none of the `KINDS`."""
     if isinstance(client, RedisCluster):
         cluster = ClientCluster(client)
-        return BroughtClient(cluster.shown, partial(connecting_to, cluster))
+        return SuppliedClient(cluster.shown, partial(connecting_to, cluster))
     if isinstance(client, ASYNCIO):
         fix = f"asyncio's cannot be used by our synchronous calls, nor is it needed for …_async: give {KINDS}"
         raise ConfigurationError(name, f"a {type(client).__module__}.{type(client).__name__}", fix)
@@ -203,7 +203,7 @@ def brought(client: object, name: str = "PollConsumer(store=…)") -> BroughtCli
     connect = partial(ClientWire, address, connect=partial(ClientConnection, pool))
     if in_memory:
         connect = partial(connect, scripts=Scripts(shebang=False))
-    return BroughtClient(address, lambda _: connect, in_memory)
+    return SuppliedClient(address, lambda _: connect, in_memory)
 
 
 def _address(pool: Any) -> str:

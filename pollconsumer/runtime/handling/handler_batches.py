@@ -9,14 +9,14 @@ from typing import Any, Literal, TypedDict, Unpack
 
 from pollconsumer.core.errors import BadData, NotFound, UsageError
 from pollconsumer.core.lifecycle import State
-from pollconsumer.core.messages import sequel as sequels
+from pollconsumer.core.messages import continuation as continuations
 from pollconsumer.core.messages.codec import coded_packed
+from pollconsumer.core.messages.continuation import INNER, identified
 from pollconsumer.core.messages.message import Codec, NewMessage, check_stem
-from pollconsumer.core.messages.sequel import INNER, identified
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, moment_of
 from pollconsumer.core.notation.timespan import Span
 from pollconsumer.runtime.new_messages import Sendable, callback_of, lifetime_ms, message_of, refuse_own_identity
-from pollconsumer.store.interventions import CancelledMembers
+from pollconsumer.store.actions import CancelledMembers
 from pollconsumer.store.queues.batches import Batches, NewBatch
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.batch_reader import BatchCallback, BatchStatus
@@ -50,8 +50,8 @@ def new_batch(
     codec: Codec | None = None,
     within: str = "",
 ) -> NewBatch:
-    """A batch with these callbacks, encoded by the ``codec``. Its home is the queue of the first of them; of an inner
-    one ``within``, the home of the outer one. BadData for an invalid id, expiry, or ``cancelled_as``."""
+    """A batch with these callbacks, encoded by the ``codec``. Its queue is that of the first of them; of an inner one
+    ``within``, the queue of the outer one. BadData for an invalid id, expiry, or ``cancelled_as``."""
     if batch_id.endswith(INNER) and not within:
         raise BadData("batch id", repr(batch_id), f"another ending than {INNER}, which those of inner batches have")
     if cancelled_as not in (None, "completed"):
@@ -59,13 +59,13 @@ def new_batch(
     check_stem(batch_id, "batch id", LONGEST_ID)
     given = {"then": then, "failed": failed, "ended": ended}
     called = {name: callback for name, callback in given.items() if callback is not None}
-    home = within or next((callback_of(called[name], batch_id, name)["queue"] for name in called), "default")
-    callbacks = {name: callback_of(callback, batch_id, name, home) for name, callback in called.items()}
+    batch_queue = within or next((callback_of(called[name], batch_id, name)["queue"] for name in called), "default")
+    callbacks = {name: callback_of(callback, batch_id, name, batch_queue) for name, callback in called.items()}
     if codec is not None:
         callbacks = {name: coded_packed(callback, codec) for name, callback in callbacks.items()}
     lasts = 0 if expires is None else lifetime_ms("expires", expires)
     spares = cancelled_as is not None
-    return NewBatch(home, batch_id, callbacks, lasts, spares_cancelled=spares, is_inner=bool(within))
+    return NewBatch(batch_queue, batch_id, callbacks, lasts, spares_cancelled=spares, is_inner=bool(within))
 
 
 def inner_id(batch: str, number: int) -> str:
@@ -73,11 +73,11 @@ def inner_id(batch: str, number: int) -> str:
     return f"{batch}.{number}{INNER}"
 
 
-def member_of(sendable: Sendable, home: str, batch: str, number: int) -> NewMessage:
+def member_of(sendable: Sendable, batch_queue: str, batch: str, number: int) -> NewMessage:
     """The member of that number."""
     message = message_of(sendable, "a member of a batch")
     refuse_own_identity(message, "a member of a batch")
-    return identified(message, f"{batch}.{number}", home)
+    return identified(message, f"{batch}.{number}", batch_queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,10 @@ class Batch:
     index: int | None = None
     """The number in the batch of the member which is handled, from 0; None in a callback, and anywhere else."""
 
-    def __init__(self, home: str, batch_id: str, ask: Callable[..., Any]) -> None:
-        """``ask`` answers what `answer_about` does, given a question, the batch's ``home`` and its id, and more."""
-        self.id, self._home, self._ask = batch_id, home, ask
+    def __init__(self, batch_queue: str, batch_id: str, ask: Callable[..., Any]) -> None:
+        """``ask`` answers what `answer_about` does, given a question, the batch's ``batch_queue`` and its id, and
+        more."""
+        self.id, self._batch_queue, self._ask = batch_id, batch_queue, ask
         self._seen: BatchStatus | None = None
 
     def __repr__(self) -> str:
@@ -120,7 +121,7 @@ class Batch:
 
     def status(self) -> BatchStatus:
         """All that is known of the batch."""
-        return self._read(self._ask("status", self._home, self.id))
+        return self._read(self._ask("status", self._batch_queue, self.id))
 
     @property
     def state(self) -> str:
@@ -191,16 +192,16 @@ class Batch:
 
     def _read(self, found: list[Any]) -> BatchStatus:
         """The status that was answered."""
-        *told, created, ended, expires, callbacks = found
+        *numbers, created, ended, expires, callbacks = found
         instants = [datetime_of(created), moment_of(ended), moment_of(expires)]
-        self._seen = BatchStatus._make([*told, *instants, tuple(BatchCallback(*each) for each in callbacks)])
+        self._seen = BatchStatus._make([*numbers, *instants, tuple(BatchCallback(*each) for each in callbacks)])
         return self._seen
 
     def _pages(self, what: str, *more: Any) -> Iterator[Any]:
         """What is answered of each chunk of the batch."""
         at: int | None = 0
         while at is not None:
-            page, at = self._ask(what, self._home, self.id, *more, at)
+            page, at = self._ask(what, self._batch_queue, self.id, *more, at)
             yield page
 
     def _outcomes(self, which: str) -> Iterator[MemberOutcome]:
@@ -217,31 +218,31 @@ def sum_cancelled(pages: Iterable[Sequence[int]]) -> CancelledMembers:
     return CancelledMembers(*map(sum, zip(*pages, strict=True)))
 
 
-class BatchInHand(Batch):
-    """The batch that the message in hand is a member of, or a callback."""
+class MemberBatch(Batch):
+    """The batch that the message in flight is a member of, or a callback."""
 
     def __init__(
         self,
-        home: str,
+        batch_queue: str,
         batch_id: str,
         index: int | None,
         ask: Callable[..., Any],
         add: Callable[[NewMessage, int], None],
         start: Callable[[str, BatchOptions, str, int], StartedBatch],
     ) -> None:
-        super().__init__(home, batch_id, ask)
+        super().__init__(batch_queue, batch_id, ask)
         self.index, self._add, self._start = index, add, start
         self._numbers = iter(range(0))
         self._next_size = 1
 
     def add(self, member: Sendable) -> str:
-        message = member_of(member, self._home, self.id, self._number())
+        message = member_of(member, self._batch_queue, self.id, self._number())
         self._add(message, 1)  # GUARD the batch grows
         return message.id
 
     def add_batch(self, **options: Unpack[BatchOptions]) -> Batch:
         # GUARD the batch grows by an inner one
-        return self._start(inner_id(self.id, self._number()), options, self._home, 1)
+        return self._start(inner_id(self.id, self._number()), options, self._batch_queue, 1)
 
     def _number(self) -> int:
         """The number of a further member."""
@@ -250,11 +251,11 @@ class BatchInHand(Batch):
         number = next(self._numbers, None)
         if number is None:
             size = self._next_size  # another thread of the handler may ask meanwhile
-            number = self._ask("number", self._home, self.id, size)
+            number = self._ask("number", self._batch_queue, self.id, size)
             if number is None:
                 raise NotFound("no such batch", self.id, "it has ended and was deleted")
             self._numbers = iter(range(number + 1, number + size))
-            self._next_size = min(2 * size, sequels.MOST_ADDED_AT_ONCE)
+            self._next_size = min(2 * size, continuations.MOST_ADDED_AT_ONCE)
         return number
 
 
@@ -270,37 +271,37 @@ class StartedBatch(Batch):
         at_end: list[Callable[[], NewBatch]],
     ) -> None:
         """``at_end``: calls that return the batches of a handler that has ended, with their totals."""
-        super().__init__(batch.home, batch.id, ask)
+        super().__init__(batch.queue, batch.id, ask)
         self._add, self._start, self._members = add, start, 0
         self._adding = Lock()
         at_end.append(lambda: batch._replace(total=self._members))
 
     def add(self, member: Sendable) -> str:
         with self._adding:
-            message = member_of(member, self._home, self.id, self._members)
+            message = member_of(member, self._batch_queue, self.id, self._members)
             self._add(message)
             self._members += 1
         return message.id
 
     def add_batch(self, **options: Unpack[BatchOptions]) -> Batch:
         with self._adding:
-            inner = self._start(inner_id(self.id, self._members), options, self._home, 0)
+            inner = self._start(inner_id(self.id, self._members), options, self._batch_queue, 0)
             self._members += 1
         return inner
 
 
-def first_number(producer: Producer, sequel: bytes, home: str, batch_id: str, count: int) -> int | None:
-    """The first of ``count`` numbers for members to be added by a message that has this ``sequel``; None if there is no
-    such batch. UsageError if the message does not end a member."""
-    if sequels.decoded(sequel)[0].links:  # GUARD a batch grows with the end of a chain
+def first_number(producer: Producer, continuation: bytes, batch_queue: str, batch_id: str, count: int) -> int | None:
+    """The first of ``count`` numbers for members to be added by a message that has this ``continuation``; None if there
+    is no such batch. UsageError if the message does not end a member."""
+    if continuations.decoded(continuation)[0].links:  # GUARD a batch grows with the end of a chain
         raise UsageError("batch.add", "before the last link of a chain", "add members in the last link")
-    return Batches(producer).number_members(home, batch_id, count)
+    return Batches(producer).number_members(batch_queue, batch_id, count)
 
 
 def answer_about(
     store: Store,
     what: str,
-    home: str,
+    batch_queue: str,
     batch_id: str,
     *more: Any,
     readable: Callable[[Message], Message] = lambda message: message,
@@ -309,20 +310,20 @@ def answer_about(
     page of its ``members``, of which ones, or what was done to ``cancel`` or to ``redrive`` those of the chunk, and the
     number of the next chunk, None if there is none. NotFound if there is no such batch."""
     reader = store.batches
-    batch = reader.status(batch_id, home) if what == "status" else reader.batch(batch_id, home)
+    batch = reader.status(batch_id, batch_queue) if what == "status" else reader.batch(batch_id, batch_queue)
     if what == "status":
         instants = (None if each is None else epoch_ms(each) for each in batch[8:11])
         return [*batch[:8], *instants, batch.callbacks]
     if what == "members":
         found, following = reader.page(batch, *more)
         return [outcome_of(readable(each)) for each in found], following
-    acting = store.batch_interventions
+    acting = store.batch_actions
     return (acting.cancel_chunk if what == "cancel" else acting.redrive_chunk)(batch, *more)
 
 
 def outcome_of(message: Message) -> tuple[Any, ...]:
     """How a member ended, as a `MemberOutcome` in values of JSON."""
-    member = sequels.member_of(message.id)
+    member = continuations.member_of(message.id)
     number = member[1] if member else None
     ended = message.id, number, message.handler, str(message.state), message.result, message.last_error
     return *ended, message.payload, dict(message.headers)

@@ -1,8 +1,9 @@
-"""A message's sequel: what its end brings about. It travels with the message, and the script that ends it tells of it.
+"""A message's continuation: what its end brings about. It travels with the message. The script that ends the message
+reports it.
 
 A member of a batch has its batch and its number in its id: ``import-42.7``. The links of a chain have the id of the
 first one, and their number: ``import-42.7+2``. So a batch or a chain that is enqueued again has the same ids, and all
-members of a batch the same sequel.
+members of a batch the same continuation.
 """
 
 import json
@@ -53,6 +54,10 @@ def _types_of(declared: Any) -> tuple[type, ...]:
 
 
 _TYPES = {name: _types_of(declared) for name, declared in NewMessage.__annotations__.items()}
+STORED_AS = {"continuation": "sequel"}
+"""Fields of a message that entries of outboxes and spools have under another name, which never changes."""
+FIELDS = {STORED_AS.get(name, name): name for name in NewMessage._fields}
+"""Stored name → field."""
 
 
 def packed(message: NewMessage) -> Packed:
@@ -62,12 +67,12 @@ def packed(message: NewMessage) -> Packed:
     wanted = {name for name, value in given.items() if name not in defaults or value != defaults[name]}
     if not wanted <= FIRST:
         wanted |= FIRST
-    return {name: value for name, value in given.items() if name in wanted}
+    return {STORED_AS.get(name, name): value for name, value in given.items() if name in wanted}
 
 
 def unpacked(given: Packed) -> NewMessage:
     """The inverse of `packed`: a message that the store accepts. One of `UNPACKABLE` for anything else."""
-    given = given | {"payload": given["payload"].encode()}
+    given = {FIELDS[name]: value for name, value in given.items()} | {"payload": given["payload"].encode()}
     for name, value in given.items():
         kinds = _TYPES[name]
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):  # GUARD types of fields
@@ -93,12 +98,12 @@ def whole(number: object) -> int:
     return number
 
 
-class Sequel(NamedTuple):
+class Continuation(NamedTuple):
     """What the end of a message brings about.
 
     ``then`` is enqueued if it is completed, ``failed`` if it ends otherwise, and the first of ``links``, which has the
-    others, if it is completed. ``batch``: the home of the batch that it is a member of. Of a callback of a batch
-    ``called_by``: its home; of other callbacks and of links ``previous``: the message before. ``answers``: ``queue``
+    others, if it is completed. ``batch``: the queue of the batch that it is a member of. Of a callback of a batch
+    ``called_by``: its queue; of other callbacks and of links ``previous``: the message before. ``answers``: ``queue``
     and ``id`` of the message whose handler called this one, and ``as``, the name of the signal that answers it.
     """
 
@@ -111,14 +116,14 @@ class Sequel(NamedTuple):
     answers: Packed | None = None
 
     def following(self, message_id: str, queue: str, state: State, at: int, result: Any = None) -> list[NewMessage]:
-        """The messages to enqueue at the end, at an instant in epoch ms, of the message that has this sequel."""
+        """The messages to enqueue at the end, at an instant in epoch ms, of the message that has this continuation."""
         previous = {"id": message_id, "queue": queue, "state": str(state), "at": at, "result": result}
         if state is not State.COMPLETED:  # GUARD a link follows a completed one
-            return [] if self.failed is None else [_told(self.failed, Sequel(previous=previous))]
+            return [] if self.failed is None else [_follow_up(self.failed, Continuation(previous=previous))]
         if self.links:
             link, *rest = self.links
-            return [_told(link, self._replace(links=rest, previous=previous))]
-        return [] if self.then is None else [_told(self.then, Sequel(previous=previous))]
+            return [_follow_up(link, self._replace(links=rest, previous=previous))]
+        return [] if self.then is None else [_follow_up(self.then, Continuation(previous=previous))]
 
     def ends_member(self, state: State) -> bool:
         """Whether the end of the message is that of a member: a chain is one, which goes on after a completed link."""
@@ -126,51 +131,51 @@ class Sequel(NamedTuple):
         return bool(self.batch) and not (state is State.COMPLETED and self.links)
 
 
-def _told(message: Packed, sequel: Sequel) -> NewMessage:
-    return unpacked(message)._replace(sequel=encoded(sequel))
+def _follow_up(message: Packed, continuation: Continuation) -> NewMessage:
+    return unpacked(message)._replace(continuation=encoded(continuation))
 
 
-def encoded(sequel: Sequel) -> str:
-    """The sequel as a JSON object; empty if it has nothing."""
-    given = {name: value for name, value in sequel._asdict().items() if value}
+def encoded(continuation: Continuation) -> str:
+    """The continuation as a JSON object; empty if it has nothing."""
+    given = {name: value for name, value in continuation._asdict().items() if value}
     return _encode(given) if given else ""
 
 
 @lru_cache(maxsize=64)
-def decoded(stored: bytes) -> tuple[Sequel, bool]:
+def decoded(stored: bytes) -> tuple[Continuation, bool]:
     """The inverse of `encoded`, and whether it has anything unknown, which a newer version wrote. Malformed for
     anything else."""
     if not stored:
-        return Sequel(), False
+        return Continuation(), False
     try:
-        return sequel_of(dict(**json_values.parse(stored)))
+        return continuation_of(dict(**json_values.parse(stored)))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Malformed(f"malformed: its sequel: {error}"[:300]) from None
 
 
-def sequel_of(given: dict[str, Any]) -> tuple[Sequel, bool]:
-    known = {name: given[name] for name in given.keys() & set(Sequel._fields)}
-    sequel = Sequel(**known)
+def continuation_of(given: dict[str, Any]) -> tuple[Continuation, bool]:
+    known = {name: given[name] for name in given.keys() & set(Continuation._fields)}
+    continuation = Continuation(**known)
     for name, kind in (("batch", str), ("called_by", str), ("links", list), ("previous", dict | None)):
-        if not isinstance(getattr(sequel, name), kind):
+        if not isinstance(getattr(continuation, name), kind):
             raise TypeError(name)
-    for home in filter(None, (sequel.batch, sequel.called_by)):
-        check_queue(home)
-    if sequel.answers is not None:
-        check_queue(sequel.answers["queue"])
+    for batch_queue in filter(None, (continuation.batch, continuation.called_by)):
+        check_queue(batch_queue)
+    if continuation.answers is not None:
+        check_queue(continuation.answers["queue"])
         for name in ("id", "as"):
-            if not isinstance(sequel.answers[name], str):
+            if not isinstance(continuation.answers[name], str):
                 raise TypeError(f"answers: {name}")
-    for message in (sequel.then, sequel.failed, *sequel.links):
+    for message in (continuation.then, continuation.failed, *continuation.links):
         if message is not None:
             unpacked(message)
-    return sequel, len(known) < len(given)
+    return continuation, len(known) < len(given)
 
 
 def sound(given: Packed) -> NewMessage:
     """`unpacked`, with what follows the message looked at, too."""
     message = unpacked(given)
-    decoded(message.sequel.encode())  # GUARD a sequel that is none
+    decoded(message.continuation.encode())  # GUARD a continuation that is none
     return message
 
 
@@ -198,37 +203,37 @@ def following_id(message_id: str, ending: str) -> str:
 
 
 def identified(message: NewMessage, message_id: str, batch: str = "") -> NewMessage:
-    """``message`` with this id, and what its sequel has with the ids that follow from it; ``batch`` is the home of the
-    batch that it is a member of. BadData if an id is too long, or all of it too large."""
-    if not message.sequel:
-        return message._replace(id=message_id, sequel=_of_member(batch))
-    sequel, _ = decoded(message.sequel.encode())
-    links = [link | {"id": following_id(message_id, f"+{number}")} for number, link in enumerate(sequel.links, 2)]
+    """``message`` with this id, and what its continuation has with the ids that follow from it; ``batch`` is the queue
+    of the batch that it is a member of. BadData if an id is too long, or all of it too large."""
+    if not message.continuation:
+        return message._replace(id=message_id, continuation=_member_continuation(batch))
+    continuation, _ = decoded(message.continuation.encode())
+    links = [link | {"id": following_id(message_id, f"+{number}")} for number, link in enumerate(continuation.links, 2)]
     callbacks = {
         name: callback | {"id": following_id(message_id, f":{name}")}
         for name in ("then", "failed")
-        if (callback := getattr(sequel, name)) is not None
+        if (callback := getattr(continuation, name)) is not None
     }
-    whole = encoded(sequel._replace(batch=batch, links=links, previous=None, **callbacks))
+    whole = encoded(continuation._replace(batch=batch, links=links, previous=None, **callbacks))
     if len(whole) > MOST_CHARACTERS:
         raise BadData(
             "callbacks and links", f"{len(whole)} characters", f"at most {MOST_CHARACTERS}; store it elsewhere"
         )
-    return message._replace(id=message_id, sequel=whole)
+    return message._replace(id=message_id, continuation=whole)
 
 
 def followed_again(message: NewMessage, message_id: str) -> NewMessage:
     """``message`` with another id, and with callbacks and links whose ids follow from that. The message before it in a
     chain stays the same. It belongs to no batch, and answers no message that called it."""
-    before, _ = decoded(message.sequel.encode())
-    follows = Sequel(then=before.then, failed=before.failed, links=before.links)
-    again = identified(message._replace(sequel=encoded(follows)), message_id)
+    before, _ = decoded(message.continuation.encode())
+    follows = Continuation(then=before.then, failed=before.failed, links=before.links)
+    again = identified(message._replace(continuation=encoded(follows)), message_id)
     if before.previous is None:
         return again
-    follows, _ = decoded(again.sequel.encode())
-    return again._replace(sequel=encoded(follows._replace(previous=before.previous)))
+    follows, _ = decoded(again.continuation.encode())
+    return again._replace(continuation=encoded(follows._replace(previous=before.previous)))
 
 
 @lru_cache(maxsize=8)
-def _of_member(batch: str) -> str:
-    return encoded(Sequel(batch=batch))
+def _member_continuation(batch: str) -> str:
+    return encoded(Continuation(batch=batch))

@@ -39,7 +39,7 @@ _NEXT = {b"scheduled": "cancel", b"ready": "cancel", b"reserved": "stop"}
 _OF_RECURRENCES = ("next_instants", "recurrences_unreadable")
 
 
-class Upkeep:
+class Maintenance:
     def __init__(self, producer: Producer) -> None:
         """``producer`` makes queues known."""
         self._wire, self._keys, self._register = producer.wire, producer.keys, producer.register
@@ -68,7 +68,7 @@ class Upkeep:
             call,
             *(self._keys.queue(queue, name) for name in ("served", "schedule", *_OF_RECURRENCES)),
         ]
-        args = [claim.lineage, claim.fence, int(served_for * 1000), CONVERT_PAGE]
+        args = [claim.lease_name, claim.fence, int(served_for * 1000), CONVERT_PAGE]
         while self._wire.call("announce", keys, args) == CONVERT_PAGE:
             pass
         if "parked" in there and handlers:
@@ -89,15 +89,15 @@ class Upkeep:
         With ``live_fences``, the fences of all current leases, also recovers reservations past their hard end under
         other fences: made on a machine that vanished, by a launch without a successor.
         """
-        recovered = standing = 0
+        recovered = looked_at = 0
         about = [len(known), *(part for each in known.items() for part in each)]
         args = [int(live_fences is not None), *about, *(live_fences or ())]
         while True:  # in reverse order, since each is pushed to the head
-            orphans, looked, dead = self._wire.run("recover", self._keys, queue, [standing, RECOVER_PAGE, *args])
+            orphans, looked, dead = self._wire.run("recover", self._keys, queue, [looked_at, RECOVER_PAGE, *args])
             recovered += len(orphans)
             for dead_letter in dead_letters_of(queue, dead):
                 on_dead_letter(dead_letter)
-            standing += looked - len(orphans)
+            looked_at += looked - len(orphans)
             if looked < RECOVER_PAGE:
                 return recovered
 
@@ -109,9 +109,9 @@ class Upkeep:
         """
         placed = 0
         for _ in range(REPAIR_PAGES):
-            found, doubtful, complete = self._wire.run("repair", self._keys, queue, [REPAIR_PAGE])
+            found, suspect, complete = self._wire.run("repair", self._keys, queue, [REPAIR_PAGE])
             placed += found
-            if not doubtful or complete:
+            if not suspect or complete:
                 break
         return placed
 
@@ -136,7 +136,7 @@ class Upkeep:
         if not self._wire.command("EXISTS", self._keys.queue(queue, "rates")):
             return
         script, left = self._wire.scripts["change"], 0
-        keys, schedule = self._keys.of_script(script, queue)[:-1], self._keys.queue(queue, "schedule")
+        keys, schedule = self._keys.names_for(script, queue)[:-1], self._keys.queue(queue, "schedule")
         while True:
             beyond = (f"({reached_ms * 1000}", "+inf", "BYSCORE", "LIMIT", left, RECOVER_PAGE)
             ids = self._wire.command("ZRANGE", schedule, *beyond)
@@ -158,7 +158,7 @@ class Upkeep:
         script = self._wire.scripts["trim"]
         finished = keeping.finished or Kept(KEEP_FINISHED, KEEP_FINISHED_MS)
         limits = ["" if limit is None else limit for limit in (*finished, *keeping.dead)]
-        return script, self._keys.of_script(script, queue), [TRIM_PAGE, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
+        return script, self._keys.names_for(script, queue), [TRIM_PAGE, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
 
     def rename(self, aliases: Mapping[str, str]) -> None:
         """Have the totals of each alias count for its handler, from now on."""
@@ -194,7 +194,7 @@ def offer_parked(wire: Wire, keys: Keys, queue: str, names: Collection[str], mos
     """Have parked messages of the handlers with these ``names`` due now, but for those that were given another due time
     meanwhile. Of more than ``most`` parked ones, some are looked at."""
     script, rows_key = wire.scripts["change"], keys.queue(queue, "rows")
-    of_script = keys.of_script(script, queue)[:-1]
+    script_keys = keys.names_for(script, queue)[:-1]
     ids = wire.command("SRANDMEMBER", keys.queue(queue, "parked"), most)
     for first in range(0, len(ids), IDS_PAGE):
         page, commands = ids[first : first + IDS_PAGE], []
@@ -202,7 +202,7 @@ def offer_parked(wire: Wire, keys: Keys, queue: str, names: Collection[str], mos
             handler, *_, times = rows.read_row(row or b"")
             # One that has another due time by now waits for that: it is the time of its next attempt, or there is none.
             if handler in names and times.next_attempt_at not in (None, times.due_at):  # GUARD another due time
-                commands.append(wire.script(script, of_script, [each, "+0", "", ""]))
+                commands.append(wire.script(script, script_keys, [each, "+0", "", ""]))
         if commands:
             wire.all(commands)
 
@@ -214,7 +214,7 @@ def stop_message(wire: Wire, keys: Keys, queue: str, message_id: bytes) -> Any:
     while True:
         if name == "stop":
             fence = rows.fence(wire.command("HGET", keys.queue(queue, "rows"), message_id) or b"")
-            its_keys = keys.of_script(script, queue)
+            its_keys = keys.names_for(script, queue)
             its_keys[script.keys.index("stop_marker")] += f":{fence}"
             state = wire.call(script, its_keys, [message_id, fence])
         else:

@@ -1,6 +1,6 @@
--- Set unreadable recurrences aside, with their instants, so that they do not block others.
+-- Quarantine unreadable recurrences, with their instants, so that they do not block others.
 -- KEYS announced next_instants recurrences_unreadable
--- ARGV lineage, fence; for each: name, due instant
+-- ARGV lease name, fence; for each: name, due instant
 -- Refusals: FENCED
 
 -- GUARD fence compare

@@ -39,16 +39,16 @@ LATEST = 1e12
 
 class Streak(NamedTuple):
     """The launches that met the same problem: how many ``launches``. In epoch seconds, ``began``: when the first one
-    met it; ``met``: when the last one did; ``printed``: when its line was last printed. ``told``: a line was printed
-    since the streak was last over. ``launch``: the last launch that met it; this one printed the line if ``met`` equals
-    ``printed``."""
+    met it; ``met``: when the last one did; ``printed``: when its line was last printed. ``reported``: a line was
+    printed since the streak was last over. ``launch``: the last launch that met it; this one printed the line if
+    ``met`` equals ``printed``."""
 
     kind: str
     launches: int
     began: float
     met: float
     printed: float
-    told: bool
+    reported: bool
     over: bool
     text: str
     launch: str
@@ -74,12 +74,12 @@ class Streaks:
             return text if before.printed == before.met else None
         launches = before.launches + 1
         due = launches in PRINTED_AT or not 0 <= now - before.printed < HOUR
-        news = due and (launches > 1 or kind != "lasting")
+        prints = due and (launches > 1 or kind != "lasting")
         kept = text.partition("; ")[0][:MOST_CHARACTERS]
-        printed = now if news else before.printed
-        streak = Streak(kind, launches, before.began, now, printed, before.told or news, False, kept, launch)
+        printed = now if prints else before.printed
+        streak = Streak(kind, launches, before.began, now, printed, before.reported or prints, False, kept, launch)
         self.known[name[:MOST_CHARACTERS]] = streak
-        if not news:
+        if not prints:
             return None
         return text if launches == 1 else f"{text} ({_span(streak)})"
 
@@ -92,8 +92,8 @@ class Streaks:
             lasts = streak.kind not in ("standing", "lasting") and 0 <= now - streak.met < MET_AGAIN_WITHIN
             is_over = streak.kind == "failure" or (worked and not lasts)
             if streak.launch != launch and not streak.over and is_over:
-                self.known[name] = streak._replace(over=True, told=False)
-                if streak.told and (streak.launches > 1 or streak.kind != "met"):
+                self.known[name] = streak._replace(over=True, reported=False)
+                if streak.reported and (streak.launches > 1 or streak.kind != "met"):
                     verb = "failed" if streak.kind == "failure" else "seen"
                     lines[streak.text] = f"resolved: {streak.text} ({verb} in {_span(streak, ', for ')})"
         return [*lines.values()]

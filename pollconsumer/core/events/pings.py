@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from pollconsumer.core.choices import Dialect
-from pollconsumer.core.news.events import LaunchEnded
+from pollconsumer.core.events.events import LaunchEnded
 from pollconsumer.core.window import why_stopped
 
 

@@ -38,7 +38,7 @@ from pollconsumer.interface.cli.types import (
 )
 from pollconsumer.interface.logs.logs import log, write_error
 from pollconsumer.runtime.new_messages import LONGEST_DELAY
-from pollconsumer.store.interventions import MAX_PAGE_IDS, EachPage
+from pollconsumer.store.actions import MAX_PAGE_IDS, EachPage
 from pollconsumer.store.reading.inspector import Chosen, Selection, dead_letters, unreserved
 from pollconsumer.store.reading.messages import by_queue
 from pollconsumer.store.server import known_queues
@@ -80,8 +80,8 @@ def report(what: str, done: Sequence[str], asked: Chosen, why_left: str) -> None
 
 def report_counts(what: str, count: int, left: Sequence[str], why_left: str) -> None:
     """`report`, where it is known how many messages were acted on, and which ids were left."""
-    told: dict[str, Any] = {what: count, "left": left}
-    if not printed_as_json(told):
+    printed: dict[str, Any] = {what: count, "left": left}
+    if not printed_as_json(printed):
         print_line(f"{count} {what}" + (f", {len(left)} left: {why_left}" if left else ""))
 
 
@@ -133,7 +133,7 @@ def cancel(
     store = opened()
     asked = unreserved(store.selector, selection)
     if yes:
-        done = each_queue("cancelled", (asked, store.interventions.cancel_all))
+        done = each_queue("cancelled", (asked, store.actions.cancel_all))
         report("cancelled", done, asked, WHY_LEFT)
     else:
         would("cancelled", len(asked))
@@ -142,7 +142,7 @@ def cancel(
 def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> None:
     """Cancel each message that can be, as `_act_on_each`."""
     store = opened()
-    act = store.interventions.stop if running else store.interventions.cancel
+    act = store.actions.stop if running else store.actions.cancel
     _act_on_each(ids, lambda message_id: act(store.inspector.message(message_id, queue).queue, message_id))
 
 
@@ -189,7 +189,7 @@ def reschedule(
         from pollconsumer.interface.cli.messages.enqueue import checked_payload  # it imports the API
 
         encoded = checked_payload(message.handler, payload)
-    store.interventions.change(
+    store.actions.change(
         message.queue,
         message_id,
         due=at,
@@ -244,7 +244,7 @@ def signal(message_id: str, name: str, value: str, queue: str | None) -> None:
     store = opened()
     message = store.inspector.message(message_id, queue)
     awaited = store.inspector.recorded(message)[1].awaited
-    if not store.interventions.signal(message.queue, message_id, name, given):
+    if not store.actions.signal(message.queue, message_id, name, given):
         raise BadData("signal sent before", name, "the first value counts; use another name")
     if awaited != name and is_terminal(sys.stderr):
         waits = f"waits for {awaited}" if awaited else "waits for no signal"
@@ -272,7 +272,7 @@ def _pause(name: str | None, *, every: bool, paused: bool, lasts_ms: int = 0) ->
     store = opened()
     known = known_queues(store.wire, store.keys)
     for each in known if name is None else [name]:
-        store.interventions.pause(each, paused=paused, lasts_ms=lasts_ms)
+        store.actions.pause(each, paused=paused, lasts_ms=lasts_ms)
     return known
 
 
@@ -313,7 +313,7 @@ def purge_queue(name: str, yes: bool) -> None:
     asked = unreserved(store.selector, Selection(queue=name))
     dead = dead_letters(store.selector, Selection(queue=name))
     if yes:
-        done = each_queue("purged", (asked, store.interventions.cancel_all), (dead, store.interventions.purge))
+        done = each_queue("purged", (asked, store.actions.cancel_all), (dead, store.actions.purge))
         report("purged", done, [*asked, *dead], WHY_LEFT)
     else:
         would("purged", len(asked) + len(dead))

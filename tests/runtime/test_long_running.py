@@ -1,4 +1,4 @@
-"""A heartbeat sees which messages are in hand for long, and the store is told of these alone."""
+"""A heartbeat sees which messages are in flight for long, and the store is told of these alone."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 from pollconsumer.core.launcher.coverage import WorkBeyond
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.board import LaunchProgress
-from pollconsumer.runtime.launch.heartbeat import LOOK_EVERY, Sightings, keep
+from pollconsumer.runtime.launch.heartbeat import LOOK_EVERY, LongRunningWatch, keep
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
 from pollconsumer.store.client.patience import SystemClocks
 from pollconsumer.store.leases import RENEW_EVERY, TTL, Group, Leases
 from pollconsumer.store.reading.inspector import Inspector
-from pollconsumer.store.records.reservations import Claim, Lot, Reservation
+from pollconsumer.store.records.reservations import Claim, CommonFields, Reservation
 from tests.conftest import NAMESPACE
 from tests.store.acting import QUEUE, Launch, message, release
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def reservation(name: str) -> Reservation:
-    return Reservation(Lot(QUEUE, bytes(62), "handler", b"", 0, 0, 0.0), name.encode(), b"{}")
+    return Reservation(CommonFields(QUEUE, bytes(62), "handler", b"", 0, 0, 0.0), name.encode(), b"{}")
 
 
 def begin(progress: LaunchProgress, reservation: Reservation) -> None:
@@ -32,31 +32,31 @@ def begin(progress: LaunchProgress, reservation: Reservation) -> None:
 
 def test_only_what_is_in_hand_at_two_looks_is_told_once() -> None:
     launch = LaunchProgress()
-    sightings = Sightings(launch.flight, stop_before=100.0)
+    watch = LongRunningWatch(launch.flight, stop_before=100.0)
     held = {name: reservation(name) for name in "abc"}
     begin(launch, held["a"])
-    assert not sightings.look(1.0, 1.0)
+    assert not watch.look(1.0, 1.0)
     begin(launch, held["b"])
-    assert sightings.look(1.4, 1.4)
-    assert sightings.standing == [("handler", QUEUE, "a", 1.0, 61.0)]
+    assert watch.look(1.4, 1.4)
+    assert watch.long_running == [("handler", QUEUE, "a", 1.0, 61.0)]
     launch.flight.end(held["b"])
     begin(launch, held["c"])
-    assert not sightings.look(1.8, 1.8)
+    assert not watch.look(1.8, 1.8)
     launch.flight.end(held["a"])
-    assert sightings.look(2.2, 2.2)
-    assert sightings.standing == [("handler", QUEUE, "c", 1.8, 61.0)]
+    assert watch.look(2.2, 2.2)
+    assert watch.long_running == [("handler", QUEUE, "c", 1.8, 61.0)]
 
 
 def test_a_message_is_told_of_once_more_when_the_window_is_over_and_none_where_none_is_in_hand() -> None:
     launch = LaunchProgress()
-    sightings, held = Sightings(launch.flight, stop_before=2.0), reservation("a")
+    watch, held = LongRunningWatch(launch.flight, stop_before=2.0), reservation("a")
     begin(launch, held)
-    assert [sightings.look(now + 9, now) for now in (1.2, 1.6, 2.0, 2.4, 2.8)] == [False, True, False, True, False]
-    assert sightings.beyond
-    assert sightings.standing == [("handler", QUEUE, "a", 10.2, 70.0)]  # on the boot clock
+    assert [watch.look(now + 9, now) for now in (1.2, 1.6, 2.0, 2.4, 2.8)] == [False, True, False, True, False]
+    assert watch.beyond
+    assert watch.long_running == [("handler", QUEUE, "a", 10.2, 70.0)]  # on the boot clock
     launch.flight.end(held)
-    assert not sightings.look(12.2, 3.2)
-    idle = Sightings(LaunchProgress().flight, stop_before=2.0)
+    assert not watch.look(12.2, 3.2)
+    idle = LongRunningWatch(LaunchProgress().flight, stop_before=2.0)
     assert [idle.look(now, now) for now in (1.6, 2.4)] == [False, False]
 
 
@@ -134,7 +134,7 @@ def test_of_the_reserved_those_are_counted_as_started_that_a_launch_named_and_st
     a, b, released, _ = launch.reserve(4)
     named = [("handler", QUEUE, each.id.decode(), 0.0, 0.0) for each in (a, b, released)]
     named += [("handler", "other", "c", 0.0, 0.0), ("handler", QUEUE, "?", 0.0, 0.0)]
-    entry = progress.entry(acquired, 0.0, in_hand=named)
+    entry = progress.entry(acquired, 0.0, in_flight=named)
     assert leases.renew(acquired, entry)
     launch.complete(a)
     launch.settle(release(released))

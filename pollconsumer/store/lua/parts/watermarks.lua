@@ -1,0 +1,12 @@
+-- NEEDS numbers
+-- The watermark of a namespace rises with each acquisition, renewal and release of a lease, and is not below the server's
+-- clock: whoever has seen a higher one knows that the store went back.
+
+-- Returns the watermark before, and the new one, which is above `known`.
+local function raise_watermark(known)
+  local found = redis.call('HGET', fences, 'mark')
+  local before = whole(found) and tonumber(found) or 0
+  local watermark = decimal(math.max(before + 1, now_ms(), known + 1))  -- GUARD the watermark rises
+  redis.call('HSET', fences, 'mark', watermark)
+  return decimal(before), watermark
+end
