@@ -82,6 +82,7 @@ NEAREST = {
     "changed": ["replacing", "changing", "rates", "order_keys"],
     "enqueue": [
         "enqueue",
+        "longest_queue",
         "expiry",
         "conflicts",
         "id_memory",
@@ -134,7 +135,6 @@ NEAREST = {
     "spool": ["runtime/test_spool", "runtime/test_spool_machine"],
     "producer": [
         "wire",
-        "longest_queue",
         "id_memory",
         "rights",
         "replacing",

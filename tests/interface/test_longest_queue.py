@@ -62,11 +62,11 @@ def test_in_bulk_the_error_has_what_was_accepted_before(app: PollConsumer, tmp_p
     (tmp_path / "config.toml").write_text("[queues.default]\nmax_ready = 500\n")
     with Sandbox(app, config=tmp_path / "config.toml"):
         work = app.handler("bulk")(lambda n: n)
-        with pytest.raises(QueueFull, match="300 ready, 300 more; max_ready is 500") as caught:
+        with pytest.raises(QueueFull, match="450 ready, 75 more; max_ready is 500") as caught:
             work.enqueue_many([{"n": n} for n in range(700)])
         assert caught.value.accepted == [each.id for each in app.messages()]
-        assert len(caught.value.accepted) == 300
-        work.enqueue_many([{"n": n} for n in range(200)])
+        assert len(caught.value.accepted) == 450
+        work.enqueue_many([{"n": n} for n in range(50)])
 
 
 def test_what_handlers_send_on_and_recurrences_are_not_refused(app: PollConsumer, limited: Sandbox) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from pollconsumer.core.errors import QueueFull
 from pollconsumer.store.actions import MessageActions
-from pollconsumer.store.queues.producer import ENQUEUE_PAGE, ENQUEUE_PAGES, Origin, Producer
+from pollconsumer.store.queues.producer import ENQUEUE_PAGE, Origin, Producer
 from tests.conftest import NAMESPACE
-from tests.store.acting import HOUR, QUEUE, Launch, message
+from tests.store.acting import HOUR, QUEUE, Launch, chosen, message
 
 if TYPE_CHECKING:
     from pollconsumer.store.queues.redis_store import RedisStore
@@ -61,12 +61,39 @@ def test_cancelled_ones_that_are_still_listed_make_room(store: RedisStore, produ
         producer.enqueue_one(message("d"))
 
 
-def test_a_round_trip_is_accepted_or_refused_whole_and_none_behind_it(producer: Producer) -> None:
-    most = ENQUEUE_PAGE * ENQUEUE_PAGES
-    producer.most_ready = {QUEUE: most}
-    with pytest.raises(QueueFull, match=f"{most} ready, 2 more") as caught:
-        producer.enqueue([message(str(n)) for n in range(most + 2)])
-    assert caught.value.accepted == [str(n) for n in range(most)]
+def test_a_page_is_accepted_or_refused_whole_and_none_behind_it(producer: Producer) -> None:
+    producer.most_ready = {QUEUE: ENQUEUE_PAGE}
+    later = message("later", queue="elsewhere")
+    with pytest.raises(QueueFull, match=f"{ENQUEUE_PAGE} ready, 2 more") as caught:
+        producer.enqueue([*(message(str(n)) for n in range(ENQUEUE_PAGE + 2)), later])
+    assert caught.value.accepted == [str(n) for n in range(ENQUEUE_PAGE)]
+    assert producer.enqueue_one(later).duplicate is False
+
+
+def test_what_is_there_already_is_a_duplicate_however_full_the_queue_is(store: RedisStore, producer: Producer) -> None:
+    both = [chosen("a"), message("b", key="k")]
+    producer.enqueue(both)
+    Producer(store.wire, NAMESPACE).enqueue([message("c")])
+    assert [each.duplicate for each in producer.enqueue(both)] == [True, True]
+    assert producer.enqueue([message("d", key="k")])[0].id == "b"
+    replacing = message("e", key="k")._replace(key_rule="r0", payload=b'{"n": 2}')
+    assert producer.enqueue([replacing])[0].id == "b"
+
+
+def test_producers_that_enqueue_at_the_same_moment_do_not_exceed_it(
+    store: RedisStore, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Producer(store.wire, NAMESPACE)
+    producer.enqueue_one(message("a"))
+    send = producer._send  # noqa: SLF001  another one enqueues just before
+
+    def send_after_another(*given: Any) -> list[Any]:
+        other.enqueue_one(message("b"))
+        return send(*given)
+
+    monkeypatch.setattr(producer, "_send", send_after_another)
+    with pytest.raises(QueueFull, match="2 ready, 1 more"):
+        producer.enqueue([message("c")])
 
 
 def test_what_an_outbox_has_is_not_refused(producer: Producer) -> None:

@@ -2,16 +2,18 @@
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters ready_marker schedule_marker results
 -- KEYS id_memory id_memory_before id_digests id_digests_before received last_answer places_taken waiting_for_place order_heads checkpoints
 -- NEEDS ready unique_keys markers results lists
---   (`received` only with an outbox; `last_answer` where the answer is kept; the last ones where the one that waits may be replaced)
+--   (`received` only with an outbox; `last_answer` where the answer is kept; the last ones where the one that waits may be
+--   replaced, and up to `waiting_for_place` with a limit)
 -- ARGV count; for a repetition '@' and the last instant at which it is accepted; then, where the answer is kept, '#' and the
 --   number of the call; or for an outbox: its queue, the number of the entry, the position in it of the first message; else '';
 --   for each: id, record without its instant; for each that has options: its position, when ('' now, '+n' in n ms, '=n' at
 --   epoch ms n, both with a fraction or without), unique key's lifetime in ms (0 for none), a colon and the key ('' for none),
 --   priority; before the colon an 's' if a holder in flight is none; or an 'r' and how many ms, from its enqueueing (0 for no
---   end), the one that waits may wait if this one replaces it: its payload, its due time; then this one is alone
+--   end), the one that waits may wait if this one replaces it: its payload, its due time; then this one is alone. Last, where
+--   the queue has a limit: 0, '', '', how many messages may be ready
 -- Returns for each '' if it is new, else the id of the existing message: its own, or that of its unique key's holder, replaced or not. Or,
 --   with no message accepted: the position of one whose id has another digest, which counts as received from its outbox
---   where it is the first; 0 when it is too late
+--   where it is the first; 0 when it is too late; -1 less how many are ready, where there would be more than may be
 -- The answer is kept with the number of the call, so that a repetition has that of the first attempt, whatever has become of
 -- its messages since. The next call of the same producer takes its place.
 -- Without allow-oom, a full server refuses the script's first write, with nothing changed.
@@ -125,6 +127,13 @@ for i = 1, count do
       new_ranked[#new_ranked + 1], new_ranked[#new_ranked + 2] = priority, id
     end
   end
+end
+
+local limit, coming = options[0], #new_ready + #new_ranked / 2
+if limit and coming > 0 then
+  local there = redis.call('LLEN', ready) + redis.call('ZCARD', ready_by_priority) + redis.call('ZCARD', waiting_for_place)
+  there = math.max(0, there - (tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0))
+  if there + coming > tonumber(ARGV[limit + 3]) then return -1 - there end  -- GUARD the longest a queue may be
 end
 
 if #new_ready > 0 then

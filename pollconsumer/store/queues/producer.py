@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, compress, groupby, islice, repeat
 from operator import attrgetter
@@ -31,7 +31,7 @@ from pollconsumer.store.client.wire import Strict, Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.records import rows
 from pollconsumer.store.rights import PRODUCER, REPLACING, demand
-from pollconsumer.store.server import TIME, count_of, to_ms
+from pollconsumer.store.server import TIME, to_ms
 
 if TYPE_CHECKING:
     from pollconsumer.store.queues.demand import LaunchDemand
@@ -50,7 +50,7 @@ ID_MEMORY_MS = 600_000
 """Minimum time for which ids of forgotten messages are remembered: see ``lua/parts/id_memory.lua``."""
 MOST_REMEMBERED = 3_000_000
 """Ids in each of two generations: if more are forgotten in that time, they are kept for less."""
-_WITHOUT, _WITH_OUTBOX, _WITH_ANSWER = -6, -5, -4
+_WITHOUT, _WITH_OUTBOX, _WITH_ANSWER, _WITH_LINE = -6, -5, -4, -2
 """Where the keys of `enqueue.lua` end for most messages, for those from an outbox, and where the answer is kept."""
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
 """How long after the first call we may repeat an enqueue: ids are remembered for longer."""
@@ -168,10 +168,10 @@ class Producer:
         was not answered within the budget; StoreUnreachable if nothing was sent; NotReplicated if they are accepted,
         but too few replicas confirmed in time. Conflict if an id belongs to a message with another handler or payload:
         its page, and later ones, are not accepted. QueueFull if a queue would have too many messages ready:
-        its round trip, and later ones, are not accepted.
+        its page, and later ones, are not accepted.
         """
         done = 0
-        for trip in _round_trips(messages):
+        for trip in _round_trips(messages, self.most_ready):
             for page in trip:
                 queue = page[0].queue
                 self.register(queue)
@@ -180,28 +180,10 @@ class Producer:
                     if len(self._replacing) >= MOST_QUEUES:
                         self._replacing.clear()
                     self._replacing.add(queue)
-            if self.most_ready and not origin:
-                self._refuse_full(trip)
             answers = self._send(trip, origin, done)
             for page, held in zip(trip, answers, strict=True):
                 yield self._held(trip, page, held, done)
                 done += len(page)
-
-    def _refuse_full(self, trip: Trip) -> None:
-        """Raise QueueFull if a queue would have more messages ready than it may. What others enqueue after this look is
-        not seen, so that a few more may come to be there."""
-        for queue in self.most_ready.keys() & {page[0].queue for page in trip}:
-            pages = [page for page in trip if page[0].queue == queue]
-            coming = sum(each.due is None and not each.delay for page in pages for each in page)
-            if not coming:
-                continue
-            lists = (("LLEN", "ready"), ("ZCARD", "ready_by_priority"), ("ZCARD", "waiting_for_place"))
-            looks = [(command, self.keys.queue(queue, name)) for command, name in lists]
-            *found, left_over = self.wire.all([*looks, ("HGET", self.keys.queue(queue, "counters"), "left over")])
-            ready, most = max(0, sum(found) - count_of(left_over)), self.most_ready[queue]
-            if ready + coming > most:  # GUARD the longest a queue may be
-                fix = f"max_ready is {most}: try again later"
-                raise QueueFull("queue is full", f"{queue}, {ready} ready, {coming} more", fix)
 
     def enqueue_sent_on(self, entries: Iterable[tuple[Origin, Sequence[NewMessage]]]) -> list[NewMessage]:
         """Accept the messages of entries of an outbox, in order, in one round trip. None of them may conflict. Returns
@@ -220,6 +202,10 @@ class Producer:
         """What the answer of a script for a page says. Raises what `enqueue_pages` does."""
         if held == 0:
             raise OutcomeUnknown(ids_of(trip))
+        if isinstance(held, int) and held < 0:
+            queue, coming = page[0].queue, sum(each.due is None and not each.delay for each in page)
+            fix = f"max_ready is {self.most_ready[queue]}: try again later"
+            raise QueueFull("queue is full", f"{queue}, {-1 - held} ready, {coming} more", fix)
         if isinstance(held, int):
             conflicting = page[held - 1].id
             error = Conflict(
@@ -299,8 +285,12 @@ class Producer:
                 if self._pid != os.getpid():  # GUARD a child has a number of its own
                     self._number, self._pid = os.urandom(8).hex(), os.getpid()
                 names[_WITH_ANSWER - 1] += f":{self._number}:{number}"
+            most = None if origin else self.most_ready.get(page[0].queue)
+            if most is not None:
+                options += (0, "", "", most)
             if not replaces(page[0]):
-                del names[_WITH_OUTBOX if origin else _WITH_ANSWER if keeps_answer else _WITHOUT :]
+                last = _WITH_ANSWER if keeps_answer else _WITHOUT
+                del names[_WITH_OUTBOX if origin else last if most is None else _WITH_LINE :]
             commands.append(self.wire.script(script, names, [b"%d" % len(page), source, *arguments, *options]))
             done += len(page)
         return commands
@@ -346,12 +336,12 @@ def _as_arguments(page: Sequence[NewMessage]) -> tuple[list[Any], list[Any]]:
     return arguments, options
 
 
-def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Trip]:
+def _round_trips(messages: Sequence[NewMessage], limited: Container[str]) -> Iterator[Trip]:
     """``messages`` in round trips. A page that may be refused ends its round trip, so that no later one is accepted."""
     trip: Trip = []
     for page in pages_of(messages):
         trip.append(page)
-        if len(trip) == ENQUEUE_PAGES or any(message.digest for message in page):
+        if len(trip) == ENQUEUE_PAGES or any(message.digest for message in page) or page[0].queue in limited:
             yield trip
             trip = []
     if trip:
