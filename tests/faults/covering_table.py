@@ -3,7 +3,7 @@
 _FENCES_RISE = (
     "acquire: fence above all earlier ones",
     "acquire: fence above all that the launch has seen",
-    "watermarks: the mark rises",
+    "watermarks: the watermark rises",
 )
 COVERING: dict[str, tuple[tuple[str, ...], ...]] = {
     "a stale launch that completes changes nothing": (("step: fence compare", "settle: row compare, completed"),),

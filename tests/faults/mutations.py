@@ -123,6 +123,7 @@ NEAREST = {
     "outbox": ["outbox", "id_memory", "later_versions", "batches", "interface/test_batch_api"],
     "pause": ["limits", "interface/test_pausing"],
     "promote": ["promoting", "too_late"],
+    "progress": ["logs"],
     "purge": ["message_steps", "too_late", "id_memory", "order_keys"],
     "put": ["putting"],
     "recover": ["recovering", "at_most_once", "newer_versions"],

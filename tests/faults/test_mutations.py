@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.queues.redis_store import RedisStore
     from tests.store.servers import Server
 
-IN_TWO_LINES = {"settle: places given back to those in line"}
+IN_TWO_LINES = {"settle: places freed for those in line"}
 COVERED = [(promise, guards) for promise, sets in COVERING.items() for guards in sets]
 
 

@@ -236,7 +236,7 @@ class OpenBatch(AppBatch):
     def _new(self, member: Sendable) -> NewMessage:
         def message(number: int, *, is_known: bool) -> NewMessage:
             made = member_of(member, self._batch.queue, self.id, number)
-            if not is_known:  # GUARD a batch that is closed; what has ended
+            if not is_known:
                 self._page.append(made)
             return made
 
@@ -250,6 +250,7 @@ class OpenBatch(AppBatch):
             if self._members == MOST_MEMBERS:
                 raise UsageError("batch", self.id, f"it has {MOST_MEMBERS} members, the maximum: begin another batch")
             number = self._members
+            # GUARD a batch that is closed; what has ended
             made = make(number, is_known=self.duplicate or (self._resumes and self._has_ended(number)))
             self._members += 1
         return made

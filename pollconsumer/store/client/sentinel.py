@@ -155,8 +155,7 @@ class PrimaryConnection(SocketConnection):
 
     def send(self, commands: Sequence[Command]) -> None:
         """Send ``commands``. Also raises ConnectionError once another server is the primary."""
-        if self._sentinels.moved_from(
-            self._address, self._patience_source
-        ):  # GUARD a primary that was replaced is left
+        # GUARD a primary that was replaced is left
+        if self._sentinels.moved_from(self._address, self._patience_source):
             raise ConnectionError(f"{self.location} is not the primary any more")
         super().send(commands)

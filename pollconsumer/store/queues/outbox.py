@@ -305,11 +305,7 @@ def _send(
     opened, ends = [each for entry in page for each in entry.opened], [each for entry in page for each in entry.ends]
     if opened or ends:
         # GUARD grown before its members are there
-        queues += [
-            batch_queue
-            for batch_queue in Batches(store.producer).take_in(opened, ends)
-            if batch_queue not in queues[-1:]
-        ]
+        queues += [each for each in Batches(store.producer).take_in(opened, ends) if each not in queues[-1:]]
     for entry in page:
         _answer(store, entry)
     outgoing = [
