@@ -153,13 +153,13 @@ class Console:
 
 
 def site_console(app: AppCalls) -> Console:
-    """That of an application of a site."""
+    """The console of an application within a site."""
     return Console(lambda _: app)
 
 
 def command_console(settings: Settings, *, imports: bool) -> Console:
-    """That of the command: each handler's messages are made by the application that has it. ``imports``: the modules of
-    the configuration are imported; if they cannot be, a warning says that arguments are not checked."""
+    """The console of ``pollconsumer dashboard``. The application that has a handler makes its messages. ``imports``:
+    the modules of the configuration are imported; if that fails, a warning says that arguments are not checked."""
     try:
         if imports:
             import_handlers(settings)

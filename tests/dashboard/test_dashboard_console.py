@@ -62,6 +62,15 @@ def sent(client: TestClient, handler: str = "mail.send", **values: str) -> tuple
     return answer.status_code, Document(answer.text)
 
 
+class Reversed:
+    """A codec."""
+
+    def encode(self, data: bytes) -> bytes:
+        return data[::-1]
+
+    decode = encode
+
+
 def test_the_form_asks_for_each_parameter_with_its_type_and_default(client: TestClient) -> None:
     page = seen(client, "enqueue?handler=mail.send")
     names = [each["name"] for tag in ("input", "select", "textarea") for each in page.all(tag) if each.get("name")]
@@ -182,12 +191,6 @@ def test_a_form_that_is_too_long_or_from_elsewhere_is_refused(client: TestClient
 
 
 def test_an_encoded_payload_is_what_the_form_sends_where_the_application_has_a_codec(valkey: Server) -> None:
-    class Reversed:
-        def encode(self, data: bytes) -> bytes:
-            return data[::-1]
-
-        decode = encode
-
     app = PollConsumer(store=valkey.url, namespace=NAMESPACE, codec=Reversed())
     app.handler("work")(lambda n: n)
     client = admitted(valkey.wire(), app)
@@ -293,12 +296,6 @@ def test_an_edited_one_keeps_what_the_form_does_not_ask_for(client: TestClient, 
 
 
 def test_an_encoded_payload_stays_as_it_is_unless_another_is_given(valkey: Server) -> None:
-    class Reversed:
-        def encode(self, data: bytes) -> bytes:
-            return data[::-1]
-
-        decode = encode
-
     app = PollConsumer(store=valkey.url, namespace=NAMESPACE, codec=Reversed())
     app.handler("work")(lambda n: n)
     app.recurrences.put("r", handler="work", every="1h", payload={"n": 5})

@@ -48,7 +48,7 @@ class Reports:
         self.app.recurrences.put(NAME, handler="report", **options)
 
     def states(self) -> list[str]:
-        """Those of the occurrences, the oldest first."""
+        """States of the occurrences, the oldest first."""
         return [str(each.message.state) for each in reversed(self.app.recurrences.history(NAME))]
 
 

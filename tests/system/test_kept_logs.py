@@ -68,7 +68,7 @@ def going_apart(name: str) -> None:
 
 @app.handler(isolation="process", max_attempts=1)
 def dying() -> None:
-    print("last words")
+    print("last line")
     while True:
         time.sleep(0.005)
         if (HERE / "gate").exists():
@@ -182,10 +182,10 @@ def test_a_process_that_dies_leaves_what_it_had_told(site: Site) -> None:
     site.constants = {"LINES_EVERY": 0.05}
     message = site.enqueue("dying")
     launch = site.start("run", "--until-empty")
-    wait_until(lambda: logged(site, message) == [(1, "last words\n")], "the lines")
+    wait_until(lambda: logged(site, message) == [(1, "last line\n")], "the lines")
     site.open_gate()
     assert launch.wait(90) == 0
-    assert (site.state(message), logged(site, message)) == ("dead", [(1, "last words\n")])
+    assert (site.state(message), logged(site, message)) == ("dead", [(1, "last line\n")])
 
 
 def test_messages_of_a_bulk_call_have_the_lines_of_the_call(site: Site) -> None:

@@ -150,7 +150,7 @@ def decoded(stored: bytes) -> tuple[Continuation, bool]:
     try:
         return continuation_of(dict(**json_values.parse(stored)))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise Malformed(f"malformed: its sequel: {error}"[:300]) from None
+        raise Malformed(f"malformed: its continuation: {error}"[:300]) from None
 
 
 def continuation_of(given: dict[str, Any]) -> tuple[Continuation, bool]:

@@ -31,7 +31,7 @@ FAILED = (State.DEAD, State.CANCELLED, State.EXPIRED)
 
 
 class BatchOptions(TypedDict, total=False):
-    """Those of ``PollConsumer.batch`` but for its id."""
+    """The options of a batch that a handler starts: those of ``PollConsumer.batch``, without an id."""
 
     then: Sendable | None
     failed: Sendable | None
