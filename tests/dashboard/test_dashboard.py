@@ -546,8 +546,8 @@ def test_letters_that_die_again_meanwhile_are_not_redriven_for_ever(wire: Wire) 
 
 def test_an_action_on_many_ends_in_time_and_says_that_there_are_more(wire: Wire) -> None:
     letters(wire, mail=900)
-    acts = acting(wire, clock=lambda: next(clock))
     clock = count(0.0, SWEEP_WITHIN / 4)
+    acts = acting(wire, clock=lambda: next(clock))
     for _ in range(2):
         *_, said = acts.act({"what": "purge_all"})
         assert said == "300 dead letters purged; that took 20 s: press the button again for the rest"

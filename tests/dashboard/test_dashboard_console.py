@@ -288,7 +288,7 @@ def test_an_edited_one_keeps_what_the_form_does_not_ask_for(client: TestClient, 
     assert put(client, "put?name=r", payload='{"to": "bob"}', every="2h", overlap="skip")[0] == 303
     after = app.recurrences.get("r").recurrence
     assert before.recurrence is not None
-    changed = {"payload": {"to": "bob"}, "every": 7200, "overlap": "skip"}
+    changed: dict[str, Any] = {"payload": {"to": "bob"}, "every": 7200, "overlap": "skip"}
     assert after == replace(before.recurrence, **changed)
     status, page = put(client, "put?name=r", payload="{}")
     assert (status, "Edit r" in " ".join(page.text.split())) == (409, True)

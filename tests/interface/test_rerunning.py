@@ -32,7 +32,7 @@ OPTIONS: dict[str, Any] = {
     "queue": "mail", "priority": -3, "key": "k", "concurrency_key": "c", "concurrency_limit": 2, "rate_key": "r",
     "rate": "60/1h", "headers": {"customer": "7"}, "timeout": "1m30s", "max_attempts": 7, "retry": "slow",
 }  # fmt: skip
-GONE = {"in_": "1h", "expires": "1d", "id": "a", "created_by": "ada"}
+GONE: dict[str, Any] = {"in_": "1h", "expires": "1d", "id": "a", "created_by": "ada"}
 """What the new message has not, or has otherwise."""
 
 
@@ -76,8 +76,8 @@ def test_it_has_handler_payload_and_options_of_the_first_is_due_now_and_says_whi
     before, after = sent
     assert (after.id, after.due, after.delay, after.lifetime, after.digest) == (again.id, None, None, 0, "")
     headers = {"customer": "7", "created-by": "rerun of a"}
-    other = {"id": after.id, "delay": None, "lifetime": 0, "digest": "", "headers": headers, "rate": after.rate}
-    assert after == before._replace(**other)
+    same = before._replace(id=after.id, delay=None, lifetime=0, digest="", headers=headers, rate=after.rate)
+    assert after == same
     assert after.rate == "60/3600000ms"
     assert again.id != first.id
     assert again.duplicate is False
@@ -200,7 +200,7 @@ def test_a_link_runs_again_with_the_links_behind_it_and_the_result_before_it(
     seen: list[Any] = []
 
     @app.handler
-    def link(name: str, context: Context) -> str:
+    def link(context: Context, name: str) -> str:
         seen.append((name, context.previous and context.previous.result))
         return name
 
