@@ -165,9 +165,9 @@ def command_console(settings: Settings, *, imports: bool) -> Console:
             import_handlers(settings)
     except ConfigurationError as error:
         log.warning("%s", f"forms know no handlers, and check no arguments: {error}")
-    of_none = AppCalls(None, None, None, PATIENCE, None)
-    apps = [each for each in registry.apps if isinstance(each, AppCalls) and each.location == of_none.location]
-    return Console(lambda handler: next((each for each in apps if handler in each.handlers), of_none))
+    fallback = AppCalls(None, None, None, PATIENCE, None)
+    apps = [each for each in registry.apps if isinstance(each, AppCalls) and each.location == fallback.location]
+    return Console(lambda handler: next((each for each in apps if handler in each.handlers), fallback))
 
 
 def _given(form: Mapping[str, str], name: str) -> str:
