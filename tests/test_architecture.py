@@ -112,7 +112,11 @@ def test_a_decision_begins_with_what_holds_today_in_three_sentences_at_most(path
 
 
 @pytest.mark.parametrize(
-    "page", ["docs/architecture.md", "docs/reference/internals.md", "docs/reference/keyspace.md", "CONTRIBUTING.md"]
+    "page",
+    [
+        *("docs/architecture.md", "docs/reference/internals.md", "docs/reference/keyspace.md"),
+        *("CONTRIBUTING.md", "tests/README.md"),
+    ],
 )
 def test_every_file_that_a_page_names_is_there(page: str) -> None:
     text, here = (ROOT / page).read_text("utf-8"), (ROOT / page).parent
