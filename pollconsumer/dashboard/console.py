@@ -17,7 +17,7 @@ from pollconsumer.core.notation.instants import given_instant, iso
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.users_code import refusing
-from pollconsumer.dashboard.page_reader import OfEnqueue, OfPut
+from pollconsumer.dashboard.page_reader import Page
 from pollconsumer.interface.api.app import PATIENCE
 from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
@@ -82,20 +82,28 @@ class Console:
         names = {name for each in registry.apps if each.location == app.location for name in each.handlers}
         return sorted({*names, *app.handlers, *app.settings().commands})
 
-    def enqueue_form(self, store: Store, given: Mapping[str, str]) -> OfEnqueue:
-        handler = given.get("handler", "")
-        page = OfEnqueue(store.inspector.now(), handler, self.handlers(), OF_MESSAGE, given=given)
+    def enqueue_form(self, store: Store, given: Mapping[str, str]) -> Page:
+        """The form of a new message for a handler; without one it asks for that, one of ``handlers`` or another.
+        ``known``: this process has it, with these ``fields``; ``takes_others``: and with arguments of any other names,
+        too. ``options``: of the message. ``given``: what was filled in, and refused with an ``error``."""
+        handler, handlers = given.get("handler", ""), self.handlers()
         known = self._known(check_handler(handler)) if handler else None
-        if known is None:
-            return page._replace(known=handler in page.handlers)
-        fields = known.arguments.form_fields()
-        return page._replace(known=True, fields=fields, takes_others=known.arguments.takes_others)
+        return Page(
+            now=store.inspector.now(),
+            handler=handler,
+            handlers=handlers,
+            options=OF_MESSAGE,
+            known=known is not None or handler in handlers,
+            fields=() if known is None else known.arguments.form_fields(),
+            takes_others=known is None or known.arguments.takes_others,
+            given=given,
+        )
 
     def enqueue(self, store: Store, form: Mapping[str, str], who: str) -> Handle[Any]:
         """Enqueue the message of a form, in the name of ``who``, which the audit log has, too. Raises as
         ``PollConsumer.enqueue``; BadData for an unknown handler whose queue is not named, and for arguments that do not
         fit."""
-        handler, options = _given(form, "handler"), _options(form, OF_MESSAGE)
+        handler, options = given_value(form, "handler"), _options(form, OF_MESSAGE)
         app, known = self._app_of(handler), self._known(handler)
         payload = _object(form.get("payload", "")) | _arguments(known, form)
         if known is not None:
@@ -113,18 +121,20 @@ class Console:
         note(store.wire, store.keys, "enqueue", handle.queue, [handle.id])
         return handle
 
-    def put_form(self, store: Store, given: Mapping[str, str]) -> OfPut:
-        """The form of the recurrence that is ``edited``, or of a new one; of one that is named alone, as it stands."""
+    def put_form(self, store: Store, given: Mapping[str, str]) -> Page:
+        """The form of the recurrence that is ``edited``, or of a new one; of one that is named alone, as it stands.
+        ``asked``: what it asks for, and the words that there are for it."""
         edited = given.get("edited", "")
         if "what" not in given and given.get("name"):
             edited = given["name"]
             given = _as_it_stands(store.recurrences.find(edited))
-        return OfPut(store.inspector.now(), edited, self.handlers(), OF_RECURRENCE, given)
+        handlers = self.handlers()
+        return Page(now=store.inspector.now(), edited=edited, handlers=handlers, asked=OF_RECURRENCE, given=given)
 
     def put(self, store: Store, form: Mapping[str, str], who: str) -> str:
         """Put the recurrence of a form, as `AppRecurrences.put`, in the name of ``who``. Returns its name. One that is
         edited keeps what the form does not ask for. BadData if there is another of a new one's name."""
-        name, handler, edited = _given(form, "name"), _given(form, "handler"), form.get("edited")
+        name, handler, edited = given_value(form, "name"), given_value(form, "handler"), form.get("edited")
         rule = _found(store, name) if edited != name else store.recurrences.find(name).recurrence
         if rule is not None and edited != name:
             raise BadData("recurrence name", name, "there is one of that name: edit it, or choose another name")
@@ -170,7 +180,8 @@ def command_console(settings: Settings, *, imports: bool) -> Console:
     return Console(lambda handler: next((each for each in apps if handler in each.handlers), fallback))
 
 
-def _given(form: Mapping[str, str], name: str) -> str:
+def given_value(form: Mapping[str, str], name: str) -> str:
+    """The value of a form's input. BadData if it is empty, or not there."""
     if not form.get(name, ""):
         raise BadData(name, None, "give one")
     return form[name]

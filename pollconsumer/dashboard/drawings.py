@@ -22,7 +22,7 @@ from pollconsumer.core.notation.text import printable
 from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.window import StopReason, why_stopped
 from pollconsumer.dashboard.excerpts import Completions
-from pollconsumer.dashboard.page_reader import HistoryPage, PastSpan
+from pollconsumer.dashboard.page_reader import Page, PastSpan
 
 BARS = 60
 """Bars of a chart, one for each minute."""
@@ -95,16 +95,6 @@ class Chart(NamedTuple):
     scale: tuple[str, ...]
 
 
-class DurationsDrawn(NamedTuple):
-    """A picture of durations. ``top``: the messages that its upper edge stands for; ``shortest`` and ``longest``: the
-    durations at its left and right edge."""
-
-    image: Markup
-    top: str
-    shortest: str
-    longest: str
-
-
 class _Minute(NamedTuple):
     at: str
     completed: float
@@ -124,17 +114,18 @@ def completion_charts(completions: Sequence[Completions], now: int) -> list[Char
     return charts
 
 
-def durations_drawn(histogram: Histogram) -> DurationsDrawn:
-    """How many messages took how long."""
+def durations_drawn(histogram: Histogram) -> Page:
+    """How many messages took how long. ``top``: the messages that the upper edge of the ``image`` stands for;
+    ``shortest`` and ``longest``: the durations at its left and right edge."""
     first, last = min(histogram.counts), max(histogram.counts)
     most = max(histogram.counts.values())
     boxes = [
         group([Box("work", bucket - first, 0, 0.9, count)], f"up to {format_duration(BOUNDS[bucket])}: {count:,}")
         for bucket, count in sorted(histogram.counts.items())
     ]
-    ends = format_duration(BOUNDS[max(0, first - 1)]), format_duration(BOUNDS[last])
-    label = f"handling durations from {ends[0]} to {ends[1]}"
-    return DurationsDrawn(picture("durations", last - first + 1, most, boxes, label), f"{most:,}", *ends)
+    shortest, longest = format_duration(BOUNDS[max(0, first - 1)]), format_duration(BOUNDS[last])
+    image = picture("durations", last - first + 1, most, boxes, f"handling durations from {shortest} to {longest}")
+    return Page(image=image, top=f"{most:,}", shortest=shortest, longest=longest)
 
 
 def _minute(completions: Sequence[Completions], begin: int) -> _Minute:
@@ -207,28 +198,11 @@ class DrawnLaunch(NamedTuple):
     title: str
 
 
-class Drawn(NamedTuple):
-    """Launches of one role and set of queues. ``top``: seconds at the picture's upper edge; ``covered``: share of the
-    time since the first one for which one of them held the lease; ``longest_gap``: most seconds for which none did;
-    ``missing``: launches that did not come, where they come regularly."""
-
-    title: str
-    columns: Markup
-    handled: Markup
-    top: float
-    most_handled: int
-    launches: int
-    overran: int
-    died: int
-    covered: float
-    longest_gap: float
-    missing: int
-    total: int
-    failures: int
-
-
-def drawn(launches: Sequence[Mapping[str, Any]], now: int) -> list[Drawn]:
-    """The pictures, one for each group of launches, consumers first. ``now`` in epoch ms."""
+def drawn(launches: Sequence[Mapping[str, Any]], now: int) -> list[Page]:
+    """The pictures, one for each group of launches of one role and set of queues, consumers first. ``now`` in epoch
+    ms. ``top``: seconds at the picture's upper edge; ``covered``: share of the time since the first one for which one
+    of them held the lease; ``longest_gap``: most seconds for which none did; ``missing``: launches that did not come,
+    where they come regularly."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for entry in reversed(launches):
         if "started_ms" in entry:
@@ -237,7 +211,7 @@ def drawn(launches: Sequence[Mapping[str, Any]], now: int) -> list[Drawn]:
     return [_draw(role, queues, entries, now) for (role, queues), entries in ordered[:MOST_GROUPS]]
 
 
-def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int) -> Drawn:
+def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int) -> Page:
     found = [_launched(entry, now) for entry in entries]
     gaps = [later.at - earlier.at for earlier, later in pairwise(found) if later.at > earlier.at]
     width = min(max(0.8 * median(gaps), 6.0), 300.0) if gaps else 48.0
@@ -249,7 +223,7 @@ def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int
     if windows := [each.window for each in found if each.window]:
         columns.append(line("window", median(windows), HOUR))  # where windows usually end
     bars = [_bar(each, width) for each in found]
-    return Drawn(
+    return Page(
         title=title,
         columns=picture("launches", HOUR, top, columns, f"{title}: launches of the last hour"),
         handled=picture("handled", HOUR, most, bars, f"{title}: messages of each launch"),
@@ -359,7 +333,7 @@ def _launch_lines(entry: Mapping[str, Any]) -> Iterator[str]:
         yield f"gap {format_duration(entry['gap_seconds'])}"
 
 
-def history_charts(page: HistoryPage) -> list[Chart]:
+def history_charts(page: Page) -> list[Chart]:
     """Charts of messages and of launches; none if there was no launch."""
     if not page.launches:
         return []
@@ -371,7 +345,7 @@ def history_charts(page: HistoryPage) -> list[Chart]:
     ]
 
 
-def axis_labels(page: HistoryPage) -> list[str]:
+def axis_labels(page: Page) -> list[str]:
     """The instants below a chart, at equal distances."""
     count = AXIS_LABELS[page.span]
     step = page.span.milliseconds // count
@@ -379,7 +353,7 @@ def axis_labels(page: HistoryPage) -> list[str]:
     return [_named(page.span, at) if page.span is PastSpan.DAY else f"{datetime_of(at):%b %d}" for at in instants]
 
 
-def _chart(page: HistoryPage, title: str, words: tuple[str, str], counts: Sequence[tuple[int, int]]) -> Chart:
+def _chart(page: Page, title: str, words: tuple[str, str], counts: Sequence[tuple[int, int]]) -> Chart:
     """Bars of what the first of ``words`` says, with what the second says upon it in red. ``counts``: how many each
     launch had of both."""
     bars, each_time = PARTS_OF_PAST[page.span]

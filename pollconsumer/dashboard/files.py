@@ -5,14 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 
 from pollconsumer.core.errors import CannotCreate, NotFound
 from pollconsumer.core.lifecycle import State
-from pollconsumer.dashboard.page_reader import Front, MessagePage, PageReader
+from pollconsumer.core.messages.message_steps import Recorded
+from pollconsumer.dashboard.page_reader import Page, PageReader
 from pollconsumer.dashboard.pages import ICON, STYLE, Filed, Pages, file_of, static_file
 from pollconsumer.interface.named_files import make_directory
 from pollconsumer.store.reading.messages import Message
@@ -20,7 +20,6 @@ from pollconsumer.store.reading.messages import Message
 LIST = ".pollconsumer-pages"
 """The names of the files that were written last, one a line: no other file of the directory is replaced or removed."""
 UNFINISHED = ".pollconsumer-unfinished-"
-Make = Callable[[Pages], str]
 QUEUES, HANDLERS, RECURRENCES, BATCHES = 20, 50, 100, 10
 """How many queues, handlers and recurrences, and how many batches of a queue, have pages."""
 
@@ -40,51 +39,42 @@ def write_pages(reading: PageReader, directory: Path) -> None:
 def _pages(reading: PageReader) -> Iterator[tuple[str, str]]:
     """Yield each page's name and text. The pages that are linked are known before the first one is made."""
     front = reading.front()
-    planned: dict[str, Make] = {Filed.front: partial(Pages.front, front=front, served=False)}
-    planned |= _part_pages(reading, front)
+    planned = dict(_planned(reading, front))
     pages = Pages(reading.store.namespace, Filed(planned.keys()))
-    for name, make in planned.items():
-        yield name, make(pages)
+    for name, (kind, page) in planned.items():
+        yield name, pages.page(kind, page, served=False)
 
 
-def _part_pages(reading: PageReader, front: Front) -> dict[str, Make]:
-    planned: dict[str, Make] = {}
+def _planned(reading: PageReader, front: Page) -> Iterator[tuple[str, tuple[str, Page]]]:
+    """Yield the name of each page, and its kind and what it shows."""
+    yield Filed.front, ("front", front)
     shown: list[Message] = [*front.in_flight, *front.schedule]
     for counts in front.overview.queues[:QUEUES]:
         for state in State:
             if state is State.READY or getattr(counts, state):
                 queue = reading.queue(counts.name, state, 0)
-                planned[file_of("queue", counts.name, state)] = partial(Pages.page, kind="queue", page=queue)
+                yield file_of("queue", counts.name, state), ("queue", queue)
                 shown += queue.messages
-        shown += _plan_batches(reading, counts.name, planned)
+        listed = reading.batches(counts.name, 0)
+        if listed.batches:
+            yield file_of("batches", counts.name), ("batches", listed)
+        for status in listed.batches[:BATCHES]:
+            with suppress(NotFound):  # forgotten meanwhile
+                batch = reading.batch(counts.name, status.id)
+                yield file_of("batch", counts.name, status.id), ("batch", batch)
+                shown += [*batch.dead, *batch.called]
     for name in [*front.handlers][:HANDLERS]:
         handler = reading.handler(name)
-        planned[file_of("handler", name)] = partial(Pages.page, kind="handler", page=handler)
+        yield file_of("handler", name), ("handler", handler)
         shown += [message for messages in handler.messages.values() for message in messages]
-    for shown_recurrence in front.recurrences[:RECURRENCES]:
+    for each in front.recurrences[:RECURRENCES]:
         with suppress(NotFound):  # removed meanwhile
-            recurrence = reading.recurrence(shown_recurrence.name)
-            planned[file_of("recurrence", shown_recurrence.name)] = partial(
-                Pages.page, kind="recurrence", page=recurrence
-            )
+            recurrence = reading.recurrence(each.name)
+            yield file_of("recurrence", each.name), ("recurrence", recurrence)
             shown += [occurred.message for occurred in recurrence.history]
-    for message in shown:
-        shown_page = MessagePage(front.now, message, batch=message.batch)
-        planned[file_of("message", message.queue, message.id)] = partial(Pages.page, kind="message", page=shown_page)
-    return planned
-
-
-def _plan_batches(reading: PageReader, queue: str, planned: dict[str, Make]) -> list[Message]:
-    """Plan the pages of a queue's batches. Returns the messages that these show."""
-    listed, shown = reading.batches(queue, 0), list[Message]()
-    if listed.batches:
-        planned[file_of("batches", queue)] = partial(Pages.page, kind="batches", page=listed)
-    for _, status in listed.batches[:BATCHES]:
-        with suppress(NotFound):  # forgotten meanwhile
-            batch = reading.batch(queue, status.id)
-            planned[file_of("batch", queue, status.id)] = partial(Pages.page, kind="batch", page=batch)
-            shown += [*batch.dead, *batch.called]
-    return shown
+    for message in shown:  # neither their checkpoints nor their steps are read
+        page = Page(now=front.now, message=message, checkpoint=None, recorded=Recorded(), batch=message.batch)
+        yield file_of("message", message.queue, message.id), ("message", page)
 
 
 def _publish(directory: Path, contents: Mapping[str, bytes]) -> None:

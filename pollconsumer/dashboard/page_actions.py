@@ -8,16 +8,18 @@ from typing import NamedTuple, TypeVar
 
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.messages.message import check_handler, check_queue
-from pollconsumer.dashboard.console import Console
+from pollconsumer.dashboard.console import Console, given_value
 from pollconsumer.dashboard.excerpts import Letters, Sweep, Wanted
 from pollconsumer.store.reading.batch_reader import BatchStatus
-from pollconsumer.store.recurrences import RecurrenceStatus
 from pollconsumer.store.store import Store
 
 T = TypeVar("T")
 SWEEP_WITHIN = 20.0
 """Seconds for one action on many messages: browsers and proxies wait that long for an answer."""
 _UNFINISHED = f"that took {SWEEP_WITHIN:.0f} s: press the button again for the rest"
+
+
+Form = Mapping[str, str]
 
 
 class Made(NamedTuple):
@@ -28,102 +30,99 @@ class Made(NamedTuple):
     id: str
 
 
+Action = Callable[[Form], Iterator[str | Made]]
+
+
+LEADS_TO = {
+    **dict.fromkeys(("redrive", "cancel", "rerun", "enqueue"), "message"),
+    **dict.fromkeys(("redrive_all", "purge_all"), "dead"),
+    **dict.fromkeys(("pause_handler", "resume_handler"), "handler"),
+    **dict.fromkeys(("pause_recurrence", "resume_recurrence", "put"), "recurrence"),
+    **dict.fromkeys(("cancel_batch", "redrive_batch"), "batch"),
+}
+"""Action → the page about what was done, with the names of its form in the address; others lead to the first page."""
+
+
 class PageActions:
     def __init__(self, store: Store, console: Console, who: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._console, self._who, self._clock = store, console, who, clock
-        self.actions: dict[str, Callable[[Mapping[str, str]], Iterator[str | Made]]] = {
+        handlers, recurrences = store.handler_pauses, store.recurrences
+        self.actions: dict[str, Action] = {
             "redrive": self._redrive,
-            "redrive_all": lambda form: self._sweep(form, self._store.actions.redrive, "redriven"),
-            "purge_all": lambda form: self._sweep(form, self._store.actions.purge, "purged"),
+            "redrive_all": lambda form: self._sweep(form, store.actions.redrive, "redriven"),
+            "purge_all": lambda form: self._sweep(form, store.actions.purge, "purged"),
             "cancel": self._cancel,
             "rerun": self._rerun,
             "enqueue": self._enqueue,
             "pause": lambda form: self._pause(form, paused=True),
             "resume": lambda form: self._pause(form, paused=False),
-            "pause_handler": lambda form: self._pause_handler(form, paused=True),
-            "resume_handler": lambda form: self._pause_handler(form, paused=False),
-            "trigger": self._trigger,
-            "pause_recurrence": lambda form: self._hold(form, self._store.recurrences.pause, "Paused"),
-            "resume_recurrence": lambda form: self._hold(form, self._store.recurrences.resume, "Resumed"),
-            "remove_recurrence": self._remove,
+            "pause_handler": _to_one("Paused", lambda name: handlers.pause(check_handler(name))),
+            "resume_handler": _to_one("Resumed", lambda name: handlers.resume(check_handler(name))),
+            "trigger": _to_one("Triggered", lambda name: recurrences.trigger(recurrences.find(name))),
+            "pause_recurrence": _to_one("Paused", lambda name: recurrences.pause(recurrences.find(name))),
+            "resume_recurrence": _to_one("Resumed", lambda name: recurrences.resume(recurrences.find(name))),
+            "remove_recurrence": _to_one("Removed", recurrences.remove),
             "put": self._put,
             "cancel_batch": self._cancel_batch,
             "redrive_batch": self._redrive_batch,
         }
 
-    def act(self, form: Mapping[str, str]) -> Iterator[str | Made]:
+    def act(self, form: Form) -> Iterator[str | Made]:
         """Do the action that the form names as ``what``, step by step. Yields what was done until then, in words.
         BadData if it cannot be done, NotFound if there is no such message, batch, queue, recurrence or action."""
-        action = self.actions.get(_value(form, "what"))
+        action = self.actions.get(given_value(form, "what"))
         if action is None:
             raise NotFound("no such action", form["what"], f"there are: {', '.join(self.actions)}")
         return action(form)
 
-    def _redrive(self, form: Mapping[str, str]) -> Iterator[str]:
-        queue, message_id = _queue_of(form), _value(form, "id")
+    def _redrive(self, form: Form) -> Iterator[str]:
+        queue, message_id = _queue_of(form), given_value(form, "id")
         if not self._store.actions.redrive(queue, [message_id]):
             raise BadData("cannot redrive", message_id, "it is no dead letter any more")
         yield f"Redriven: {message_id}"
 
-    def _cancel(self, form: Mapping[str, str]) -> Iterator[str]:
-        self._store.actions.cancel(_queue_of(form), _value(form, "id"))
+    def _cancel(self, form: Form) -> Iterator[str]:
+        self._store.actions.cancel(_queue_of(form), given_value(form, "id"))
         yield f"Cancelled: {form['id']}"
 
-    def _enqueue(self, form: Mapping[str, str]) -> Iterator[Made]:
+    def _enqueue(self, form: Form) -> Iterator[Made]:
         made = self._console.enqueue(self._store, form, self._who)
         report = "Nothing is enqueued: this message has the unique key" if made.duplicate else f"Enqueued: {made.id}"
         yield Made(report, made.queue, made.id)
 
-    def _rerun(self, form: Mapping[str, str]) -> Iterator[Made]:
-        queue, message_id = _queue_of(form), _value(form, "id")
+    def _rerun(self, form: Form) -> Iterator[Made]:
+        queue, message_id = _queue_of(form), given_value(form, "id")
         again = self._store.reruns.rerun(queue, message_id)
         yield Made(f"This message repeats {message_id}", queue, again)
 
-    def _pause(self, form: Mapping[str, str], *, paused: bool) -> Iterator[str]:
+    def _pause(self, form: Form, *, paused: bool) -> Iterator[str]:
         name = self._store.inspector.counts(_queue_of(form)).name
         self._store.actions.pause(name, paused=paused)
         yield f"{'Paused' if paused else 'Resumed'}: {name}"
 
-    def _pause_handler(self, form: Mapping[str, str], *, paused: bool) -> Iterator[str]:
-        name = check_handler(_value(form, "name"))
-        (self._store.handler_pauses.pause if paused else self._store.handler_pauses.resume)(name)
-        yield f"{'Paused' if paused else 'Resumed'}: {name}"
-
-    def _hold(self, form: Mapping[str, str], act: Callable[[RecurrenceStatus], None], what: str) -> Iterator[str]:
-        act(self._store.recurrences.find(_value(form, "name")))
-        yield f"{what}: {form['name']}"
-
-    def _put(self, form: Mapping[str, str]) -> Iterator[str]:
+    def _put(self, form: Form) -> Iterator[str]:
         yield f"Put: {self._console.put(self._store, form, self._who)}"
 
-    def _remove(self, form: Mapping[str, str]) -> Iterator[str]:
-        self._store.recurrences.remove(_value(form, "name"))
-        yield f"Removed: {form['name']}"
-
-    def _trigger(self, form: Mapping[str, str]) -> Iterator[str]:
-        self._store.recurrences.trigger(self._store.recurrences.find(_value(form, "name")))
-        yield f"Triggered: {form['name']}"
-
-    def _cancel_batch(self, form: Mapping[str, str]) -> Iterator[str]:
+    def _cancel_batch(self, form: Form) -> Iterator[str]:
         for done, more in self._chunks(form, self._store.batch_actions.cancel):
             stopped = f", {done.asked_to_stop:,} asked to stop" if done.asked_to_stop else ""
             yield f"{_members(done.cancelled)} cancelled{stopped}{more}"
 
-    def _redrive_batch(self, form: Mapping[str, str]) -> Iterator[str]:
+    def _redrive_batch(self, form: Form) -> Iterator[str]:
         for done, more in self._chunks(form, self._store.batch_actions.redrive):
             yield f"{_members(done.redriven)} redriven{more}"
 
-    def _chunks(self, form: Mapping[str, str], act: Callable[[BatchStatus], Iterator[T]]) -> Iterator[tuple[T, str]]:
+    def _chunks(self, form: Form, act: Callable[[BatchStatus], Iterator[T]]) -> Iterator[tuple[T, str]]:
         """Do ``act`` to a batch, one chunk after the other, within the time of an action; yields what was done until
         then, and words for what is left."""
         ends = self._clock() + SWEEP_WITHIN
-        for done in act(self._store.batches.batch(_value(form, "id"), _queue_of(form))):
+        for done in act(self._store.batches.batch(given_value(form, "id"), _queue_of(form))):
             yield done, f"; {_UNFINISHED}"
             if self._clock() >= ends:
                 return
         yield done, ""
 
-    def _sweep(self, form: Mapping[str, str], act: Callable[[str, list[str]], list[str]], what: str) -> Iterator[str]:
+    def _sweep(self, form: Form, act: Callable[[str, list[str]], list[str]], what: str) -> Iterator[str]:
         """Do ``act`` to the dead letters that the form selects, one step after the other; yields what was done until
         then."""
         queue = _queue_of(form) if "queue" in form else None
@@ -144,11 +143,15 @@ def _members(count: int) -> str:
     return f"{count:,} member{'' if count == 1 else 's'}"
 
 
-def _value(form: Mapping[str, str], name: str) -> str:
-    if name not in form:
-        raise BadData(f"the form has no {name}")
-    return form[name]
+def _to_one(what: str, act: Callable[[str], object]) -> Action:
+    """Does ``act`` to what the form names."""
+
+    def do(form: Form) -> Iterator[str]:
+        act(name := given_value(form, "name"))
+        yield f"{what}: {name}"
+
+    return do
 
 
-def _queue_of(form: Mapping[str, str]) -> str:
-    return check_queue(_value(form, "queue"))
+def _queue_of(form: Form) -> str:
+    return check_queue(given_value(form, "queue"))

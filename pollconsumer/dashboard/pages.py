@@ -34,17 +34,7 @@ from pollconsumer.dashboard.drawings import (
     durations_drawn,
     history_charts,
 )
-from pollconsumer.dashboard.page_reader import (
-    LOOKED_THROUGH,
-    PAGE,
-    SEARCHED,
-    SHOWN,
-    AnyPage,
-    DeadLettersPage,
-    Front,
-    HandlerPage,
-    PastSpan,
-)
+from pollconsumer.dashboard.page_reader import LOOKED_THROUGH, PAGE, SEARCHED, SHOWN, Page, PastSpan
 from pollconsumer.interface.cli.output import span
 from pollconsumer.store.reading.messages import Message
 
@@ -79,93 +69,57 @@ _EXPLAINED = {
     "other": "messages that were cancelled or expired",
 }
 """What the head of a column means, where it is no everyday word."""
+ADDRESSES: dict[str, tuple[str, ...]] = {
+    "audit": (),
+    "batch": ("queue", "id", "first"),
+    "batches": ("queue", "skip"),
+    "dead": ("queue", "handler", "error"),
+    "enqueue": ("handler",),
+    "handler": ("name",),
+    "message": ("queue", "id"),
+    "past": ("of",),
+    "put": ("name",),
+    "queue": ("name", "state", "skip"),
+    "recurrence": ("name",),
+    "search": (),
+}
+"""Page → the names in its address."""
+FIRST_PART = {("first", "0"), ("skip", "0")}
+FIRST: dict[str, object] = {"state": State.READY, **dict(FIRST_PART)}
+"""What a page is about whose address does not say it."""
 
 
 class Served:
-    """Addresses at a server. No page is about an undecodable name."""
+    """Addresses at a server, of a page with the names that `ADDRESSES` has for it; None for one that is left out. No
+    page is about an undecodable name."""
 
     front = "./"
-    search: str | None = "search"
-    audit: str | None = "audit"
 
-    def enqueue(self, handler: str = "") -> str | None:
-        return _query("enqueue", handler=handler) if handler else "enqueue"
-
-    def put(self, name: str = "") -> str | None:
-        return _query("put", name=name) if name else "put"
-
-    def past(self, span: str) -> str | None:
-        return _query("past", of=span)
-
-    def message(self, queue: str, message_id: str) -> str | None:
-        return _query("message", queue=queue, id=message_id)
-
-    def queue(self, name: str, state: State = State.READY, skip: int = 0) -> str | None:
-        return _query("queue", name=name, state=state, skip=skip)
-
-    def handler(self, name: str) -> str | None:
-        return _query("handler", name=name)
-
-    def dead(self, queue: str | None = None, handler: str | None = None, error: str | None = None) -> str | None:
-        given = {"queue": queue, "handler": handler, "error": error}
-        return _query("dead", **{name: value for name, value in given.items() if value is not None})
-
-    def batches(self, queue: str, skip: int = 0) -> str | None:
-        return _query("batches", queue=queue, skip=skip)
-
-    def batch(self, queue: str, batch_id: str, first: int = 0) -> str | None:
-        return _query("batch", queue=queue, id=batch_id, first=first)
-
-    def recurrence(self, name: str) -> str | None:
-        return _query("recurrence", name=name)
+    def __call__(self, page: str, *given: object) -> str | None:
+        named = _named(page, given)
+        if any(len(text) > LONGEST_NAME or "\0" in text for text in named.values()):
+            return None
+        return f"{page}?{urlencode(named, errors='replace')}" if named else page
 
 
 class Filed:
     """Names of files, as addresses of pages; None for a page that is not among ``pages``, the names of all that are
-    written."""
+    written: a file neither searches nor acts, and has no further part."""
 
     front = "index.html"
-    search: str | None = None
-    audit: str | None = None
-    """None: a file does not search, and a web root need not say who did what."""
 
     def __init__(self, pages: Collection[str]) -> None:
         self._pages = pages
 
-    def message(self, queue: str, message_id: str) -> str | None:
-        return self._known("message", queue, message_id)
-
-    def queue(self, name: str, state: State = State.READY, skip: int = 0) -> str | None:
-        return None if skip else self._known("queue", name, state)
-
-    def handler(self, name: str) -> str | None:
-        return self._known("handler", name)
-
-    def dead(self, queue: str | None = None, handler: str | None = None, error: str | None = None) -> None:
-        """Return None: dead letters are selected to act on them, which a file does not."""
-
-    def past(self, span: str) -> None:
-        """Return None: it is the whole ledger, which is too much for a launch's end."""
-
-    def batches(self, queue: str, skip: int = 0) -> str | None:
-        return None if skip else self._known("batches", queue)
-
-    def batch(self, queue: str, batch_id: str, first: int = 0) -> str | None:
-        return None if first else self._known("batch", queue, batch_id)
-
-    def recurrence(self, name: str) -> str | None:
-        return self._known("recurrence", name)
-
-    def _known(self, kind: str, *names: str) -> str | None:
-        page = file_of(kind, *names)
-        return page if page in self._pages else None
+    def __call__(self, page: str, *given: object) -> str | None:
+        file = file_of(page, *(text for name, text in _named(page, given).items() if (name, text) not in FIRST_PART))
+        return file if file in self._pages else None
 
 
-def _query(page: str, **values: object) -> str | None:
-    texts = {name: str(value) for name, value in values.items()}
-    if any(len(text) > LONGEST_NAME or "\0" in text for text in texts.values()):
-        return None
-    return f"{page}?{urlencode(texts, errors='replace')}"
+def _named(page: str, given: tuple[object, ...]) -> dict[str, str]:
+    """The names in the address of a page, with what they are."""
+    chosen = FIRST | dict(zip(ADDRESSES[page], given, strict=False))
+    return {name: str(chosen[name]) for name in ADDRESSES[page] if chosen.get(name) is not None}
 
 
 def file_of(kind: str, *names: str) -> str:
@@ -197,37 +151,39 @@ class Pages:
         environment.globals["explained"] = _EXPLAINED
         self._environment = environment
 
-    def front(self, front: Front, *, served: bool, refresh: int | None = None, done: str | None = None) -> str:
-        """The first page. ``served``: it has a link that reads it again. ``refresh``: seconds after which a browser
-        does that by itself. ``done``: what the action that led here has done."""
-        pictures = drawn(front.launches, front.now)
-        charts = completion_charts([*front.completions.values()], front.now)
-        given = {"pictures": pictures, "charts": charts, "spans": [*PastSpan], "shown": SHOWN}
-        given |= {"done": done, "served": served, "refresh": refresh}
-        return self._environment.get_template("front.html").render(**front._asdict(), **given)
-
-    def page(self, kind: str, page: AnyPage, done: str | None = None) -> str:
-        """The page of a ``kind``, which is the name of its template. ``done``: as for the first page."""
-        more = _MORE[kind](page) if kind in _MORE else {}
-        return self._environment.get_template(f"{kind}.html").render(**page._asdict(), done=done, **more)
+    def page(
+        self, kind: str, page: Page, *, served: bool = True, refresh: int | None = None, done: str | None = None
+    ) -> str:
+        """The page of a ``kind``, which is the name of its template. ``done``: what the action that led here has done.
+        ``served``: the first page has a link that reads it again. ``refresh``: seconds after which a browser does that
+        by itself."""
+        values = vars(page) | (_MORE[kind](page) if kind in _MORE else {})
+        template = self._environment.get_template(f"{kind}.html")
+        return template.render(**values, served=served, refresh=refresh, done=done)
 
     def problem(self, title: str, error: PollConsumerError | str) -> str:
         return self._environment.get_template("problem.html").render(now=None, done=None, title=title, error=str(error))
 
 
-def _dead_letters_values(page: DeadLettersPage) -> dict[str, Any]:
+def _dead_letters_values(page: Page) -> dict[str, Any]:
     error = page.groups[0].last.error if page.wanted.error and page.groups else None
     return {"count": sum(group.number for group in page.groups), "error": error}
 
 
-def _handler_values(page: HandlerPage) -> dict[str, Any]:
+def _handler_values(page: Page) -> dict[str, Any]:
     known = page.durations
     chart = None if known is None else durations_drawn(known)
     shares = {} if known is None else {name: _within(known, share) for name, share in _SHARES.items()}
     return {"chart": chart, "shares": shares, "looked_through": LOOKED_THROUGH}
 
 
-_MORE: dict[str, Callable[[Any], dict[str, Any]]] = {
+_MORE: dict[str, Callable[[Page], dict[str, Any]]] = {
+    "front": lambda page: {
+        "pictures": drawn(page.launches, page.now),
+        "charts": completion_charts([*page.completions.values()], page.now),
+        "spans": [*PastSpan],
+        "shown": SHOWN,
+    },
     "dead": _dead_letters_values,
     "queue": lambda page: {"charts": completion_charts([page.completions], page.now), "size": PAGE},
     "handler": _handler_values,

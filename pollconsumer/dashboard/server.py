@@ -24,21 +24,9 @@ from pollconsumer.core.messages.message import check_queue
 from pollconsumer.dashboard.access import Access, PageAnswer, TokenAccess, Visitor, page_answer, redirect, text_answer
 from pollconsumer.dashboard.console import Console, command_console, site_console
 from pollconsumer.dashboard.excerpts import Wanted
-from pollconsumer.dashboard.page_actions import Made, PageActions
-from pollconsumer.dashboard.page_reader import (
-    AnyPage,
-    Front,
-    HistoryPage,
-    MessagePage,
-    OfEnqueue,
-    OfPut,
-    PageReader,
-    PastSpan,
-    QueuePage,
-    SearchPage,
-    reading_of,
-)
-from pollconsumer.dashboard.pages import ICON, LONGEST_NAME, SCRIPT, STYLE, Pages, Served, static_file
+from pollconsumer.dashboard.page_actions import LEADS_TO, Made, PageActions
+from pollconsumer.dashboard.page_reader import Page, PageReader, PastSpan, reading_of
+from pollconsumer.dashboard.pages import ADDRESSES, ICON, LONGEST_NAME, SCRIPT, STYLE, Pages, Served, static_file
 from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.store.audit_log import acting_as
@@ -65,7 +53,7 @@ FILES = {
     SCRIPT: "text/javascript; charset=utf-8",
 }
 Query = Mapping[str, str]
-Read = Callable[[PageReader, Query], Front | AnyPage]
+Read = Callable[[PageReader, Query], Page]
 T = TypeVar("T")
 
 
@@ -111,9 +99,7 @@ class Dashboard:
             def shown() -> PageAnswer:
                 page = self._store.ask(lambda store: read(self._reading(store), query))
                 done = self._done.pop(query.get("done", ""), None)  # told once
-                if isinstance(page, Front):
-                    return page_answer(pages.front(page, served=True, refresh=refresh, done=done))
-                return page_answer(pages.page(name, page, done))
+                return page_answer(pages.page(name or "front", page, refresh=refresh, done=done))
 
             return self._answered(shown)._replace(live=name == "" and refresh is not None)
         if request.method in ("GET", "HEAD") and visitor.acts and name in FORMS:
@@ -154,52 +140,39 @@ class Dashboard:
     def _filled_in(self, name: str, given: Mapping[str, str], error: PollConsumerError | None = None) -> PageAnswer:
         """The page of a form, with what was ``given``, and refused with ``error``."""
         page = self._store.ask(lambda store: FORMS[name](self._console, store, given))
-        if error is None:
-            return page_answer(self._pages[True].page(name, page))
-        status, _ = status_of(error, STATUS, (500, ""))
-        return page_answer(self._pages[True].page(name, page._replace(error=str(error))), status)
+        page.error = error and str(error)
+        status = 200 if error is None else status_of(error, STATUS, (500, ""))[0]
+        return page_answer(self._pages[True].page(name, page), status)
 
     def _acted(self, form: dict[str, str], visitor: Visitor) -> str:
         """Do the action of a form. Returns the address of the page about it, which says what was done."""
         with acting_as(visitor.name):
             *_, done = self._store.ask_for_each(lambda store: PageActions(store, self._console, visitor.name).act(form))
-        served, address = Served(), "./?"
-        report = done.report if isinstance(done, Made) else done
-        if isinstance(done, Made):
-            address = f"{served.message(done.queue, done.id) or './?'}&"
-        elif form["what"] in ("pause_handler", "resume_handler"):
-            address = f"{served.handler(form['name']) or './?'}&"
-        elif form["what"] in ("pause_recurrence", "resume_recurrence", "put"):
-            address = f"{served.recurrence(form['name']) or './?'}&"
-        elif form["what"].endswith("_batch"):
-            address = f"{served.batch(form['queue'], form['id']) or './?'}&"
-        elif "id" in form and "queue" in form:
-            address = f"{served.message(form['queue'], form['id']) or './?'}&"
-        elif form["what"].endswith("_all"):
-            address = f"{served.dead(*map(form.get, Wanted._fields))}&"
-        receipt = token_hex(8)
+        report, named = (done.report, done._asdict()) if isinstance(done, Made) else (done, form)
+        page, receipt = LEADS_TO.get(form["what"]), token_hex(8)
+        address = (page and Served()(page, *(named.get(name) for name in ADDRESSES[page]))) or "./"
         self._done = dict([*self._done.items(), (receipt, report)][-MOST_DONE:])
-        return f"{address}done={receipt}"
+        return f"{address}{'&' if '?' in address else '?'}done={receipt}"
 
 
-def _message(reading: PageReader, query: Query) -> MessagePage:
+def _message(reading: PageReader, query: Query) -> Page:
     queue = query.get("queue") or None
     return reading.message(_named(query, "id"), queue and check_queue(queue))
 
 
-def _queue(reading: PageReader, query: Query) -> QueuePage:
+def _queue(reading: PageReader, query: Query) -> Page:
     state = query.get("state", State.READY.value)
     if state not in {*State}:
         raise NotFound("no such state", state, f"states are: {', '.join(State)}")
     return reading.queue(_named(query, "name"), State(state), _number(query, "skip"))
 
 
-def _search(reading: PageReader, query: Query) -> SearchPage:
+def _search(reading: PageReader, query: Query) -> Page:
     given = {"text": query.get("q", "").strip(), "header": query.get("header", "")}
     return reading.search(**{name: _named(given, name) for name, text in given.items() if text})
 
 
-def _past(reading: PageReader, query: Query) -> HistoryPage:
+def _past(reading: PageReader, query: Query) -> Page:
     span = query.get("of", "")
     if span not in {*PastSpan}:
         raise NotFound("no such span", span, f"spans are: {', '.join(PastSpan)}")
@@ -222,7 +195,7 @@ READ: dict[str, Read] = {
     "audit": lambda reading, _: reading.audit(),
 }
 """What is read for each page, by its address."""
-FORMS: dict[str, Callable[[Console, Store, Query], OfEnqueue | OfPut]] = {
+FORMS: dict[str, Callable[[Console, Store, Query], Page]] = {
     "enqueue": Console.enqueue_form,
     "put": Console.put_form,
 }

@@ -110,7 +110,7 @@ def test_many_batches_and_many_dead_members_are_shown_in_parts(wire: Wire) -> No
     pages = reading(wire)
     parts = [pages.batches(HOME, skip).batches for skip in (0, 50, 100)]
     assert [len(part) for part in parts] == [50, 11, 0]
-    assert len({each.id for part in parts for _, each in part}) == 61
+    assert len({each.id for part in parts for each in part}) == 61
     first = pages.batch(HOME, "b")
     assert (len(first.dead), first.after) == (50, 50)
     second = pages.batch(HOME, "b", 50)

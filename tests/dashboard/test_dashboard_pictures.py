@@ -8,8 +8,9 @@ import pytest
 
 from pollconsumer.core.durations import Histogram
 from pollconsumer.core.lifecycle import Timestamps
-from pollconsumer.dashboard.drawings import Drawn, completion_charts, drawn, durations_drawn
+from pollconsumer.dashboard.drawings import completion_charts, drawn, durations_drawn
 from pollconsumer.dashboard.excerpts import Completions
+from pollconsumer.dashboard.page_reader import Page
 from pollconsumer.store.reading.ledger import _BLANK
 from tests.dashboard.pages import Document
 
@@ -31,12 +32,12 @@ def launch(minutes_ago: float, **facts: Any) -> dict[str, Any]:
     return entry | facts
 
 
-def only(*launches: dict[str, Any]) -> Drawn:
+def only(*launches: dict[str, Any]) -> Page:
     [group] = drawn(launches, NOW)
     return group
 
 
-def heights(group: Drawn) -> dict[str, list[float]]:
+def heights(group: Page) -> dict[str, list[float]]:
     page = Document(str(group.columns))
     kinds = ("waiting", "work", "idle", "margin", "over", "died")
     return {kind: [box[3] for box in page.boxes(kind)] for kind in kinds if page.boxes(kind)}
