@@ -17,8 +17,8 @@ from pollconsumer.core.errors import CannotCreate, ConfigurationError, Permissio
 from pollconsumer.interface.cli.output import print_line, print_lines, print_notice
 from pollconsumer.interface.settings.load import NAME, absolute, find_config
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE
-from pollconsumer.platform_files.files import PRIVATE, File, crontab, render
-from pollconsumer.platform_files.installation import ENVIRONMENT_FILE, Installation, environment_text
+from pollconsumer.platform_files.files import File, crontab
+from pollconsumer.platform_files.installation import Installation
 
 HOURLY = "7 * * * *"
 """A schedule for each hour, at a minute that few others have."""
@@ -38,9 +38,8 @@ ABSENT = re.compile(r"no crontab for |can't open .*: No such file")
 def cron_files(installation: Installation) -> list[File]:
     """A crontab for Debian's cron, cronie and busybox. A second launch at the tick waits for the lease, so either
     hand-off suits; a launch sees which cron it is."""
-    text = render(
+    text = installation.render(
         "crontab",
-        mail_to=installation.user,
         launches="\n".join(_launches(installation)),
         options="".join(f" {each}" for each in map(shlex.quote, installation.options)),
         lines=len(entries(installation)),
@@ -49,10 +48,7 @@ def cron_files(installation: Installation) -> list[File]:
         doctor=_command(installation, installation.doctor()),
         move=_command(installation, installation.move()),
     )
-    found = [File("crontab", text)]
-    if installation.environment:
-        found.append(File(ENVIRONMENT_FILE, environment_text(installation.environment), PRIVATE, printed=False))
-    return found
+    return [File("crontab", text), *installation.environment_files(printed=False)]
 
 
 def entries(installation: Installation) -> list[str]:

@@ -45,10 +45,6 @@ def render(template: str, **values: object) -> str:
     return "\n".join(lines) + "\n"
 
 
-def shell(words: Iterable[str]) -> str:
-    return shlex.join(words)
-
-
 def crontab(words: Iterable[str]) -> str:
     """Words for a line of a crontab. Cron ends a command at a percent sign, unless a backslash precedes it, and removes
     that backslash. busybox's crond leaves both to the shell, which removes the backslash outside of quotes, too."""
@@ -72,8 +68,8 @@ def systemd_word(word: str) -> str:
     return text if _UNQUOTED.fullmatch(text) else f'"{text}"'
 
 
-def quoted(value: str) -> str:
-    """A scalar of YAML or JSON."""
+def quoted(value: str | Sequence[str]) -> str:
+    """A text of YAML or JSON; a list of texts also in a Dockerfile's exec form."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -81,11 +77,6 @@ def keyed(key: str, entries: Iterable[str]) -> str:
     """``key`` of YAML with its ``entries``; nothing if there are none."""
     found = [*entries]
     return "\n".join([f"{key}:", *(f"  {line}" for entry in found for line in entry.splitlines())]) if found else ""
-
-
-def flow(words: Iterable[str]) -> str:
-    """A list of YAML, or of a Dockerfile's exec form."""
-    return json.dumps([*words], ensure_ascii=False)
 
 
 def write_files(files: list[File], directory: Path, *, force: bool) -> None:

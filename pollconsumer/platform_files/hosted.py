@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 from pollconsumer.platform_files.calendar import every_five_minutes, for_azure, for_heroku, with_sunday_0
-from pollconsumer.platform_files.files import EXECUTABLE, PRIVATE, File, keyed, quoted, render, shell
+from pollconsumer.platform_files.files import EXECUTABLE, PRIVATE, File, keyed, quoted, render
 from pollconsumer.platform_files.installation import STORE, Installation
 
 HOME = "/home/site"
@@ -48,7 +49,7 @@ def azure_files(installation: Installation) -> list[File]:
     name = installation.name
     return [
         File(f"{name}/settings.job", f"{json.dumps(job)}\n", comment="//"),
-        File(f"{name}/run.sh", render("run.sh", run=shell(command)), EXECUTABLE),
+        File(f"{name}/run.sh", render("run.sh", run=shlex.join(command)), EXECUTABLE),
         File("appsettings.json", f"{json.dumps(app, indent=2)}\n", PRIVATE, comment="//"),
     ]
 
@@ -57,14 +58,12 @@ def github_files(installation: Installation) -> list[File]:
     """A workflow of GitHub Actions. Its store and other variables are secrets of the repository."""
     name, schedule = installation.name, every_five_minutes(installation.schedule)
     command = installation.run_in_repository("--launcher", "queue", schedule=schedule)
-    text = render(
+    text = installation.render(
         "pollconsumer.yml",
-        name=name,
         schedule=quoted(schedule),
         minutes=installation.ci_minutes(schedule),
-        install=quoted(installation.installs),
-        run=quoted(f"exec {shell(command)}"),
-        environment="\n".join(f"{each}: ${{{{ secrets.{each} }}}}" for each in sorted(installation.remote_environment)),
+        run=quoted(f"exec {shlex.join(command)}"),
+        environment="\n".join(f"{each}: ${{{{ secrets.{each} }}}}" for each in installation.remote_environment),
     )
     return [File(f".github/workflows/{name}.yml", text)]
 
@@ -73,17 +72,14 @@ def gitlab_files(installation: Installation) -> list[File]:
     """A job of GitLab CI, which a pipeline schedule starts. Variables are those of the project's CI settings."""
     name, schedule = installation.name, every_five_minutes(installation.schedule)
     command = installation.run_in_repository("--launcher", "queue", schedule=schedule)
-    text = render(
+    text = installation.render(
         "gitlab-ci.yml",
-        name=name,
         schedule=quoted(schedule),
         set="\n".join(
-            f'#   printf %s "${each}" | glab variable set {each} --masked'
-            for each in sorted(installation.remote_environment)
+            map('#   printf %s "${0}" | glab variable set {0} --masked'.format, installation.remote_environment)
         ),
         minutes=installation.ci_minutes(schedule),
-        install=quoted(installation.installs),
-        run=quoted(shell(command)),
+        run=quoted(shlex.join(command)),
     )
     return [File(f".gitlab/{name}.gitlab-ci.yml", text)]
 
@@ -97,10 +93,10 @@ def heroku_files(installation: Installation) -> list[File]:
     text = render(
         "heroku.sh",
         interval=INTERVALS[schedule],
-        script=shell(["sh", str(Path(installation.in_repository) / "heroku.sh")]),
+        script=shlex.join(["sh", str(Path(installation.in_repository) / "heroku.sh")]),
         set="".join(f" {each}=…" for each in sorted(variables)) or " (none is needed)",
         store=ADD_ON if embedded else "",
-        run=shell(command),
+        run=shlex.join(command),
     )
     return [File("heroku.sh", text, EXECUTABLE)]
 
@@ -108,22 +104,20 @@ def heroku_files(installation: Installation) -> list[File]:
 def render_files(installation: Installation) -> list[File]:
     """A Blueprint of Render: a cron job, and a Key Value service in the place of an embedded store."""
     # A run takes its time to start, and is delayed while the one before is active.
-    target, name, embedded = installation.in_repository, installation.name, installation.settings.is_embedded
+    target, embedded = installation.in_repository, installation.settings.is_embedded
     command = installation.run_at("pollconsumer", target, "--handoff", "deadline", "--launcher", "queue")
-    text = render(
+    text = installation.render(
         "render.yaml",
-        name=name,
-        store=render("render.keyvalue", name=name) if embedded and STORE in installation.remote_environment else "",
+        store=installation.render("render.keyvalue") if embedded and STORE in installation.remote_environment else "",
         schedule=quoted(with_sunday_0(installation.schedule)),
-        install=quoted(installation.installs),
-        run=quoted(f"exec {shell(command)}"),
+        run=quoted(f"exec {shlex.join(command)}"),
         environment=keyed("envVars", _variables(installation)),
     )
     return [File("render.yaml", text)]
 
 
 def _variables(installation: Installation) -> Iterator[str]:
-    for each in sorted(installation.remote_environment):
+    for each in installation.remote_environment:
         if each == STORE and installation.settings.is_embedded:
             service = f"name: {installation.name}-store\n    type: keyvalue\n    property: connectionString"
             yield f"- key: {each}\n  fromService:\n    {service}"
@@ -135,20 +129,18 @@ def railway_files(installation: Installation) -> list[File]:
     """A cron service of Railway, and a Redis in the place of an embedded store."""
     name, schedule = installation.name, every_five_minutes(installation.schedule)
     command = installation.run_in_repository("--linger", "30s", "--launcher", "drop", schedule=schedule)
-    values = dict.fromkeys(sorted(installation.remote_environment), "preserve()")
+    values = dict.fromkeys(installation.remote_environment, "preserve()")
     brings_store = installation.settings.is_embedded and STORE in values
     if brings_store:
         values[STORE] = "store.env.REDIS_URL"
     kept = [variable for variable, value in values.items() if value == "preserve()"]
-    text = render(
+    text = installation.render(
         "railway.ts",
-        name=name,
         set="\n".join(f"//   railway variable set {each}=… --service {name}" for each in kept),
         redis=" redis," if brings_store else "",
         store=REDIS.replace("$name", quoted(f"{name}-store")) if brings_store else "",
-        start=quoted(shell(command)),
+        start=quoted(shlex.join(command)),
         schedule=quoted(schedule),
-        grace=installation.stop_grace,
         environment="\n".join(f"{variable}: {value}," for variable, value in values.items()),
         resources="store, launch" if brings_store else "launch",
     )

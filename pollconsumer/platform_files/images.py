@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.platform_files.calendar import for_aws, with_sunday_0
-from pollconsumer.platform_files.files import EXECUTABLE, PRIVATE, File, crontab, flow, keyed, quoted, render, shell
+from pollconsumer.platform_files.files import EXECUTABLE, PRIVATE, File, crontab, keyed, quoted, render
 from pollconsumer.platform_files.installation import (
     ENVIRONMENT_FILE,
     STORE,
@@ -46,7 +47,7 @@ def kubernetes_files(installation: Installation) -> list[File]:
     schedule = quoted(with_sunday_0(installation.schedule))
     return [
         secret(installation, installation.remote_environment),
-        File("cronjob.yaml", render("cronjob.yaml", name=installation.name, schedule=schedule, job=job)),
+        File("cronjob.yaml", installation.render("cronjob.yaml", schedule=schedule, job=job)),
     ]
 
 
@@ -58,23 +59,18 @@ def _baton(installation: Installation) -> tuple[str, ...]:
 
 def secret(installation: Installation, data: dict[str, str]) -> File:
     entries = "\n".join(f"{key}: {quoted(value)}" for key, value in sorted(data.items()))
-    return File("secret.yaml", render("secret.yaml", name=installation.name, data=entries), PRIVATE)
+    return File("secret.yaml", installation.render("secret.yaml", data=entries), PRIVATE)
 
 
 def pod(installation: Installation, command: tuple[str, ...]) -> str:
     """The specification of a Job."""
-    return render(
+    return installation.render(
         "pod.yaml",
-        name=installation.name,
-        image=quoted(installation.image_name),
-        command=flow(command),
+        command=quoted(command),
         environment="\n".join(
             f"- name: {each}\n  valueFrom:\n    secretKeyRef:\n      name: {installation.name}\n      key: {each}"
-            for each in sorted(installation.remote_environment)
+            for each in installation.remote_environment
         ),
-        active_deadline=installation.longest_run,
-        stop_grace=installation.stop_grace,
-        memory=installation.memory_mib,
     )
 
 
@@ -88,9 +84,8 @@ def keda_files(installation: Installation) -> list[File]:
     command = installation.run_at(
         PROGRAM, DIRECTORY, "--until-empty", "--linger", "30s", "--launcher", "queue", schedule=SCHEDULE
     )
-    text = render(
+    text = installation.render(
         "scaledjob.yaml",
-        name=installation.name,
         instances=installation.settings.consumer.instances,
         authentication=_authentication(installation.name, credentials) if credentials else "",
         triggers="\n".join(_triggers(installation, authenticated=bool(credentials))),
@@ -165,29 +160,25 @@ def docker_files(installation: Installation) -> list[File]:
     """An image, and a crontab of the machine that runs it: a container for each launch."""
     name = installation.name
     paths = (str(installation.target / "Dockerfile"), str(installation.settings.directory))
-    build = shell(["docker", "build", "--tag", installation.image or name, "--file", *paths])
-    image, label, store = (shell([each]) for each in (installation.image or name, name, f"{name}-store"))
+    build = shlex.join(["docker", "build", "--tag", installation.image or name, "--file", *paths])
+    image, label, store = map(shlex.quote, (installation.image or name, name, f"{name}-store"))
     variables = installation.remote_environment
     embedded = installation.settings.is_embedded
     if embedded:
         variables |= {STORE: f"redis://{store}:6379/0"}
     command = installation.run_at(PROGRAM, DIRECTORY, *BATON)
-    dockerfile = render("Dockerfile", build=build, entrypoint=flow(command[:1]), command=flow(command[1:]))
-    launch = render(
+    dockerfile = render("Dockerfile", build=build, entrypoint=quoted(command[:1]), command=quoted(command[1:]))
+    launch = installation.render(
         "launch.sh",
         label=label,
-        environment_file=shell([str(installation.environment_file)]),
+        environment_file=shlex.quote(str(installation.environment_file)),
         network=f"--network {name} \\" if embedded else "",
-        memory=installation.memory_mib,
-        tasks=installation.tasks,
-        stop_grace=installation.stop_grace,
         image=image,
     )
-    table = render(
+    table = installation.render(
         "docker.crontab",
         build=build,
         label=label,
-        mail_to=installation.user,
         schedule=installation.schedule,
         launch=crontab([str(installation.target / "launch.sh")]),
     )
@@ -208,21 +199,18 @@ def docker_files(installation: Installation) -> list[File]:
 def cloudrun_files(installation: Installation) -> list[File]:
     """A job of Cloud Run, which Cloud Scheduler starts. Its variables are secrets of Secret Manager."""
     command, secrets = _baton(installation), installation.secret_names
-    text = render(
+    text = installation.render(
         "cloudrun.yaml",
-        name=installation.name,
         schedule=quoted(with_sunday_0(installation.schedule)),
         create="\n".join(
             f'#   printf %s "${variable}" | gcloud secrets create {name} --data-file=-'
             for variable, name in secrets.items()
         ),
-        image=quoted(installation.image_name),
-        command=flow(command),
+        command=quoted(command),
         environment="\n".join(
             f"- name: {variable}\n  valueFrom:\n    secretKeyRef:\n      name: {name}\n      key: latest"
             for variable, name in secrets.items()
         ),
-        longest=installation.longest_run,
         memory=max(LEAST_MEMORY, installation.memory_mib),
     )
     return [File("cloudrun.yaml", text)]
@@ -231,25 +219,23 @@ def cloudrun_files(installation: Installation) -> list[File]:
 def ecs_files(installation: Installation) -> list[File]:
     """A task on Fargate, and the schedule of EventBridge that starts it. Its variables are parameters of SSM."""
     name, command = installation.name, _baton(installation)
-    parameters = {variable: f"/{name}/{variable}" for variable in sorted(installation.remote_environment)}
+    parameters = {variable: f"/{name}/{variable}" for variable in installation.remote_environment}
     least = installation.memory_mib
     memory = LEAST_MEMORY if least <= LEAST_MEMORY else min(MOST_MEMORY, -(-least // STEP) * STEP)
-    task = render(
+    task = installation.render(
         "ecs-task.yaml",
-        name=name,
         put="\n".join(
             f'#   aws ssm put-parameter --type SecureString --name {parameter} --value "${variable}"'
             for variable, parameter in parameters.items()
         ),
-        image=quoted(installation.image_name),
-        command=flow(command[1:]),
-        entry_point=flow(command[:1]),
+        command=quoted(command[1:]),
+        entry_point=quoted(command[:1]),
         secrets=keyed("secrets", (f"- name: {each}\n  valueFrom: {path}" for each, path in parameters.items())),
         stop_timeout=min(LONGEST_GRACE, installation.stop_grace),
         cpu=256 if memory <= 2 * STEP else 1024,
         memory=memory,
     )
-    schedule = render("ecs-schedule.yaml", name=name, expression=quoted(for_aws(installation.schedule)))
+    schedule = installation.render("ecs-schedule.yaml", expression=quoted(for_aws(installation.schedule)))
     return [File("ecs-task.yaml", task), File("ecs-schedule.yaml", schedule)]
 
 
@@ -257,9 +243,8 @@ def containerapps_files(installation: Installation) -> list[File]:
     """A scheduled job of Azure Container Apps. Its variables are secrets of a Key Vault."""
     command, secrets = _baton(installation), installation.secret_names
     quarters = -(-installation.memory_mib // STEP_OF_APPS)
-    text = render(
+    text = installation.render(
         "containerapp.yaml",
-        name=installation.name,
         resources=RESOURCES,
         identity=IDENTITY,
         put="\n".join(
@@ -274,10 +259,8 @@ def containerapps_files(installation: Installation) -> list[File]:
                 for name in secrets.values()
             ),
         ),
-        image=quoted(installation.image_name),
-        command=flow(command),
+        command=quoted(command),
         environment="\n".join(f"- name: {variable}\n  secretRef: {name}" for variable, name in secrets.items()),
-        longest=installation.longest_run,
         cpu=quarters / 4,
         memory=quarters / 2,
     )

@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 import secrets
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,7 +34,7 @@ from pollconsumer.interface.settings.reading import SERVICE_LINK
 from pollconsumer.platform_files import hosted, images, machines
 from pollconsumer.platform_files.calendar import least_gap
 from pollconsumer.platform_files.crontabs import cron_files, install, installed_groups, uninstall
-from pollconsumer.platform_files.files import PRIVATE, File, render, shell, write_files
+from pollconsumer.platform_files.files import PRIVATE, File, render, write_files
 from pollconsumer.platform_files.installation import EVERY_MINUTE, STORE, Installation
 from pollconsumer.store.client.address import several_hosts
 
@@ -292,5 +293,5 @@ def begin(directory: Path) -> None:
     if os.path.isdir(target):  # noqa: PTH112  it never raises
         refuse_writable_modules(target)
     write_files(begun, directory, force=False)
-    there = [] if target == Path.cwd() else [f"cd {shell([str(directory)])}"]
+    there = [] if target == Path.cwd() else [f"cd {shlex.quote(str(directory))}"]
     print_lines(["", "next:", *there, *NEXT.strip().splitlines()])

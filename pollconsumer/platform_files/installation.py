@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
@@ -13,7 +14,7 @@ from pollconsumer.core.notation.text import printable
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import PREFIX, VERSION
 from pollconsumer.platform_files.calendar import least_gap
-from pollconsumer.platform_files.files import shell
+from pollconsumer.platform_files.files import PRIVATE, File, quoted, render
 
 EVERY_MINUTE = "* * * * *"
 ENVIRONMENT_FILE = "pollconsumer.env"
@@ -71,8 +72,9 @@ class Installation:
 
     @property
     def remote_environment(self) -> dict[str, str]:
-        """Variables for a platform that has the configuration file, but should not have its password in it."""
-        return {**({} if self.settings.client else {STORE: self.settings.store}), **self.environment}
+        """Variables for a platform that has the configuration file, but should not have its password in it; sorted."""
+        store = {} if self.settings.client else {STORE: self.settings.store}
+        return dict(sorted((store | dict(self.environment)).items()))
 
     @property
     def secret_names(self) -> dict[str, str]:
@@ -81,7 +83,7 @@ class Installation:
             each: re.sub(r"[^a-z0-9]+", "-", each.removeprefix(PREFIX).lower()).strip("-")
             for each in self.remote_environment
         }
-        return {variable: f"{self.name}-{slugs[variable]}" for variable in sorted(slugs)}
+        return {variable: f"{self.name}-{slug}" for variable, slug in slugs.items()}
 
     @property
     def in_repository(self) -> str:
@@ -93,11 +95,32 @@ class Installation:
     @property
     def installs(self) -> str:
         """The command that installs what the repository's requirements.txt names."""
-        return shell(["pip", "install", "--requirement", str(Path(self.in_repository) / "requirements.txt")])
+        return shlex.join(["pip", "install", "--requirement", str(Path(self.in_repository) / "requirements.txt")])
 
     @property
     def image_name(self) -> str:
         return self.image or f"registry.example.org/{self.name}:{VERSION}"
+
+    def environment_files(self, *, printed: bool = True) -> list[File]:
+        """The file with the variables in force, for platforms of this machine; none if there are no variables."""
+        if not self.environment:
+            return []
+        return [File(ENVIRONMENT_FILE, environment_text(self.environment), PRIVATE, printed=printed)]
+
+    def render(self, template: str, **values: object) -> str:
+        """The template with these values, and with those that any template may ask for."""
+        common = {
+            "name": self.name,
+            "user": self.user,
+            "namespace": self.settings.namespace,
+            "image": quoted(self.image_name),
+            "install": quoted(self.installs),
+            "stop_grace": self.stop_grace,
+            "longest": self.longest_run,
+            "memory": self.memory_mib,
+            "tasks": self.tasks,
+        }
+        return render(template, **common | values)
 
     def run(self, *options: str, schedule: str | None = None) -> tuple[str, ...]:
         """The command of a launch, on this machine."""

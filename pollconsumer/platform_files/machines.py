@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from xml.sax.saxutils import escape
 
 from pollconsumer.platform_files.calendar import for_launchd, for_systemd
-from pollconsumer.platform_files.files import PRIVATE, File, render, shell, systemd, systemd_word
-from pollconsumer.platform_files.installation import ENVIRONMENT_FILE, Installation, environment_text
+from pollconsumer.platform_files.files import File, render, systemd, systemd_word
+from pollconsumer.platform_files.installation import Installation
 
 HOMES = tuple(map(Path, ("/home", "/root", "/run/user")))
 """What ProtectHome=yes hides."""
@@ -18,9 +19,6 @@ def systemd_files(installation: Installation) -> list[File]:
     name, data, store = installation.name, installation.data, f"{installation.name}-store.service"
     environment_file = str(installation.environment_file).replace("%", "%%")
     common = {
-        "name": name,
-        "namespace": installation.settings.namespace,
-        "user": installation.user,
         "after_store": f"Requires={store}\nAfter={store}" if data else "",
         "environment_file": f"EnvironmentFile={environment_file}" if installation.environment else "",
         "sandbox": _sandbox(installation),
@@ -29,32 +27,26 @@ def systemd_files(installation: Installation) -> list[File]:
     doctor = systemd(installation.doctor())
     found = [
         File(f"{name}.service", _service(installation, common)),
-        File(f"{name}.timer", render("pollconsumer.timer", calendar=calendar, **common)),
-        File(f"{name}-doctor.service", render("pollconsumer-doctor.service", doctor=doctor, **common)),
-        File(f"{name}-doctor.timer", render("pollconsumer-doctor.timer", **common)),
+        File(f"{name}.timer", installation.render("pollconsumer.timer", calendar=calendar)),
+        File(f"{name}-doctor.service", installation.render("pollconsumer-doctor.service", doctor=doctor, **common)),
+        File(f"{name}-doctor.timer", installation.render("pollconsumer-doctor.timer")),
     ]
     if data:
         start, stop = (systemd(installation.store(verb)) for verb in ("start", "stop"))
-        directory = systemd_word(str(data))
-        text = render("pollconsumer-store.service", start=start, stop=stop, directory=directory, **common)
-        found.append(File(store, text))
-    if installation.environment:
-        found.append(File(ENVIRONMENT_FILE, environment_text(installation.environment), PRIVATE))
-    return found
+        values = {"start": start, "stop": stop, "directory": systemd_word(str(data))} | common
+        found.append(File(store, installation.render("pollconsumer-store.service", **values)))
+    return [*found, *installation.environment_files()]
 
 
 def _service(installation: Installation, common: dict[str, str]) -> str:
-    return render(
+    return installation.render(
         "pollconsumer.service",
         run=systemd(installation.run("--handoff", "deadline", "--launcher", "queue")),
         start_timeout=installation.hard_end + 60,
-        stop_grace=installation.stop_grace,
         # A launch that finds no server starts one, which must not be killed at its end.
         kill_mode="# A server that the launch had to start stays.\nKillMode=process"
         if installation.data
         else "KillMode=mixed",
-        memory=installation.memory_mib,
-        tasks=installation.tasks,
         **common,
     )
 
@@ -87,20 +79,16 @@ def launchd_files(installation: Installation) -> list[File]:
     if installation.data_home:
         words = ("/usr/bin/env", f"XDG_DATA_HOME={installation.data_home}", *words)
     if installation.environment:
-        source = shell([str(installation.environment_file)])
-        words = ("/bin/sh", "-c", f"set -a; . {source}; exec {shell(words)}")
-    text = render(
+        source = shlex.quote(str(installation.environment_file))
+        words = ("/bin/sh", "-c", f"set -a; . {source}; exec {shlex.join(words)}")
+    text = installation.render(
         "launchd.plist",
         label=label,
         words="\n".join(f"<string>{escape(word)}</string>" for word in words),
         instants="\n".join(_entry(each) for each in for_launchd(installation.schedule)),
-        exit_timeout=installation.stop_grace,
         log=escape(str(installation.settings.directory / f"{label}.log")),
     )
-    found = [File(f"{label}.plist", text)]
-    if installation.environment:
-        found.append(File(ENVIRONMENT_FILE, environment_text(installation.environment), PRIVATE, printed=False))
-    return found
+    return [File(f"{label}.plist", text), *installation.environment_files(printed=False)]
 
 
 def _entry(instant: dict[str, int]) -> str:

@@ -21,7 +21,7 @@ export default defineRailway((ctx) => {
     },
     env: {
       // From SIGTERM to SIGKILL: the longest handler, and 15 s. 0 by default: a deployment would kill a launch at work.
-      RAILWAY_DEPLOYMENT_DRAINING_SECONDS: "$grace",
+      RAILWAY_DEPLOYMENT_DRAINING_SECONDS: "$stop_grace",
       $environment
       // Name what your handlers need, too, as OTHER: preserve(), which keeps its value: what is not named is removed.
     },
