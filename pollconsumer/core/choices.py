@@ -10,13 +10,13 @@ class HandOff(StrEnum):
     """When a launch makes way for the next one."""
 
     DEADLINE = "deadline"
-    """Before the next one starts."""
+    """The launch ends before the next one starts."""
     BATON = "baton"
-    """As soon as the next one waits, which calls it."""
+    """The launch works on until the next one waits for the lease and calls it."""
 
     @property
     def on_call(self) -> bool:
-        """Whether a launch that waits for the lease calls its holder, which then makes way."""
+        """Whether a launch that waits for the lease calls the holder, which then makes way."""
         return self is HandOff.BATON
 
 
@@ -24,27 +24,27 @@ class Loop(StrEnum):
     """How a launch's loop decides."""
 
     WOKEN = "woken"
-    """A wait may be cut short, so the last one lasts until the margin begins."""
+    """A wait may be cut short, so the last wait lasts until the margin begins."""
     ARTICLE = "article"
-    """Plain, as in its source: it idles only if idle_time fits. An enqueue ends a wait in either."""
+    """The rule of the article: a launch idles only if idle_time fits. An enqueue ends a wait under either rule."""
 
 
 class LauncherRule(StrEnum):
     """What the platform does at a tick while the launch before is alive."""
 
     AUTO = "auto"
-    """Found out: see ``core/launcher/detection.py``."""
+    """The launch finds the rule out: see ``core/launcher/detection.py``."""
     PARALLEL = "parallel"
-    """It starts another beside it."""
+    """The platform starts another launch beside it."""
     QUEUE = "queue"
-    """It starts one as soon as that one ends."""
+    """The platform starts another launch as soon as that one ends."""
     DROP = "drop"
-    """It drops the tick."""
+    """The platform starts no launch at that tick."""
 
     def handoff(self, chosen: HandOff) -> HandOff:
-        """The hand-off in force where ``chosen`` is chosen. A baton needs a successor that waits while its predecessor
-        works. Only ``parallel`` starts one: elsewhere a launch would outlast a tick in vain, and have another one
-        dropped."""
+        """The hand-off that is in force if the settings choose ``chosen``. A baton needs a successor that waits while
+        its predecessor works, and only ``parallel`` starts one. Under the other rules a launch would outlast its tick
+        in vain, and the platform would drop the next launch."""
         return chosen if self is LauncherRule.PARALLEL else HandOff.DEADLINE
 
 
@@ -52,7 +52,7 @@ class Dialect(StrEnum):
     """How a monitor wants to be told of a launch."""
 
     AUTO = "auto"
-    """By the host and path of its URL."""
+    """Recognised by host and path of the monitor's URL."""
     HEALTHCHECKS = "healthchecks"
     CRONITOR = "cronitor"
     SENTRY = "sentry"
@@ -76,9 +76,9 @@ class Overlap(StrEnum):
     ALLOW = "allow"
     """Enqueue it."""
     QUEUE = "queue"
-    """Enqueue it, to begin when that one has ended; skip it if another waits already."""
+    """Enqueue it. It begins when the one before has ended. Skip it if another occurrence waits already."""
     REPLACE = "replace"
-    """Stop that one, and begin when it has ended."""
+    """Stop the one before. This one begins when that has ended."""
 
     @property
     def in_order(self) -> bool:
@@ -87,7 +87,8 @@ class Overlap(StrEnum):
 
 
 class After(StrEnum):
-    """The instant from which a recurrence's period counts: the due time of its last occurrence, or the end of that."""
+    """The instant from which a recurrence counts its period: the due time of its last occurrence, or the end of that
+    occurrence."""
 
     DUE = "due"
     END = "end"

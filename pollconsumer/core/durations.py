@@ -25,16 +25,17 @@ BOUNDS = tuple(0.001 * 2 ** (number / PER_DOUBLING) for number in range(24 * PER
 longer ones."""
 LAST = len(BOUNDS) - 1
 GENERATION = 8_000
-"""Messages of a group that are forgotten together, once the same number of later ones is known."""
+"""Durations are forgotten in generations of so many messages: the older generation goes when the newer one is full."""
 HANDLER_LIMIT = 300.0
-"""Seconds for which a message may be handled whose handler has no timeout, where no setting says otherwise."""
+"""Default limit of a handler without a timeout, in seconds."""
 MEMORY = 100
 """Maximum weight of earlier messages, so that an average follows a handler that changed."""
 OVERRUN_TARGETS = {LauncherRule.PARALLEL: 1.0, LauncherRule.QUEUE: 1.0, LauncherRule.DROP: 0.05}
-"""Share of launches that may outlast their window. Where the next launch is started all the same, an overrun costs
-nothing: a message goes on until its own limit. Where the tick is dropped an overrun costs a period."""
+"""Share of launches that may outlast their window. If the launcher starts the next launch all the same, an overrun
+costs nothing, since the message goes on until its own limit. If the launcher drops the tick, an overrun costs a
+period."""
 OVERRUN_TARGET_OF_BUDGETS = OVERRUN_TARGETS[LauncherRule.DROP]
-"""The same for a launch that its platform ends with its window: an overrun costs the attempt."""
+"""The share for a launch that its platform kills at the end of its window, where an overrun costs the attempt."""
 
 
 class Histogram:
@@ -60,12 +61,12 @@ class Histogram:
 
     @property
     def longest(self) -> float:
-        """The upper bound of the longest duration; there is one at least."""
+        """The upper bound of the longest duration. There must be one at least."""
         return BOUNDS[max(self.counts)]
 
     def up_to(self, longest: float) -> Histogram:
-        """The durations of at most ``longest``, and those in its bucket. Where longer ones are left out, the sum is
-        that of the others' upper bounds: at most 4.4 % too great for durations of a millisecond or more."""
+        """The durations up to ``longest``, and the longer ones in its bucket. If longer ones are left out, the sum is
+        reckoned from the upper bounds of the others: at most 4.4 % too great for durations of a millisecond or more."""
         first = bisect_left(BOUNDS, longest) + 1
         longer = sum(count * BOUNDS[bucket - 1] for bucket, count in self.counts.items() if bucket >= first)
         if not longer:
@@ -79,8 +80,8 @@ class Histogram:
         return self.total / self.count if self.count else None
 
     def quantile(self, share: float) -> float:
-        """The duration that a ``share`` of all does not exceed, as if those of a bucket were spread evenly over it;
-        there is one duration at least."""
+        """The duration that a ``share`` of all does not exceed, as if durations were spread evenly over their bucket.
+        There must be one duration at least."""
         rank, below = share * self.count, 0
         for bucket, count in sorted(self.counts.items()):
             if rank < below + count:
@@ -92,8 +93,8 @@ class Histogram:
     def excess(self, share: float) -> float:
         """The least m with Σ max(0, d − m) ≤ share × Σ d.
 
-        Each duration counts as its bucket's upper bound, and m is such a bound, too: it is never less than the exact
-        one, and at most 9 % more than the exact one for a share 4.4 % smaller.
+        Each duration counts as its bucket's upper bound, and m is such a bound, too. So m is never less than the exact
+        value. It is at most 9 % more than the exact value for a share 4.4 % smaller.
         """
         left, longer, bound = share * self.total, 0, 0.0
         for bucket in sorted(self.counts, reverse=True):
@@ -125,17 +126,17 @@ class Average:
 class Durations:
     """Handling durations: the overall average, one per handler, and how long the long ones are.
 
-    ``learned``, from earlier launches: by handler. ``window``: seconds of the launch's window. Longer durations stay
-    out of the overall average and of the excess, but for the article's loop: a message that takes longer than the
-    window outlasts it whenever it is begun, and no margin prevents that.
+    ``learned``: histograms of earlier launches, by handler. ``window``: seconds of the launch's window. Longer
+    durations are left out of the overall average and of the excess, except in the article's loop: a message that takes
+    longer than the window outlasts it whenever it begins, and no margin prevents that.
     """
 
     def __init__(self, learned: Mapping[str, Histogram], window: float = math.inf, loop: Loop = Loop.WOKEN) -> None:
         self.measured: defaultdict[str, Histogram] = defaultdict(Histogram)
         self.longest = 0.0
-        """The longest duration that this launch has measured and counts."""
+        """The longest duration that this launch has measured, among those that count."""
         self.longer_than_window = 0
-        """How many durations that this launch has measured were longer than its window."""
+        """How many of the durations that this launch has measured were longer than its window."""
         self._earlier, self._learned, self._window = learned, Histogram(), window
         self._longest_counted, self._left_out = math.inf if loop is Loop.ARTICLE else window, Average()
         self._averages = {}
@@ -162,8 +163,8 @@ class Durations:
 
     @property
     def mean(self) -> float | None:
-        """The mean of all durations, those of this launch that are longer than its window, too; None before the
-        first."""
+        """The mean of all durations, including those that are longer than the window if this launch measured them. None
+        before the first."""
         count = self.overall.count + self._left_out.count
         return (self.overall.total + self._left_out.total) / count if count else None
 
@@ -189,8 +190,8 @@ class Durations:
     def excess(self, share: float) -> float:
         """The least m with Σ max(0, d − m) ≤ share × Σ d, see Histogram.
 
-        Computed again once a longer duration was added, or their sum has grown by an eighth: as durations up to m leave
-        the first sum as it is, what was computed before is only too long. ``share`` is constant.
+        The result is kept until a longer duration is added, or the sum has grown by an eighth. Meanwhile it is only too
+        long, since durations up to m do not change the first sum. ``share`` is constant.
         """
         if self._total >= self._valid_below:
             every = Histogram()
@@ -211,7 +212,7 @@ def margin(average: float | None, estimated_duration: float, tolerance_factor: f
 
 
 class MarginRule(Protocol):
-    """The settings that a margin follows from."""
+    """The settings that determine a margin."""
 
     @property
     def estimated_duration(self) -> float: ...
@@ -232,8 +233,9 @@ class MarginRule(Protocol):
 def margin_in(window: Window, durations: Durations, rule: MarginRule, concurrency: int) -> float:
     """The margin of a launch whose ``durations`` are known.
 
-    Estimates, and durations of earlier launches, may be far from what this launch will meet. So, however many the
-    slots, they leave half of the window, until the launch has measured a duration as long as the margin they call for.
+    Estimates, and durations of earlier launches, may be far from what this launch will meet. So a margin that follows
+    from them takes half of the window at most, whatever the number of slots, until the launch has measured a duration
+    as long as that margin.
     """
     expected, factor = rule.estimated_duration, rule.tolerance_factor
     if rule.loop is Loop.ARTICLE:
@@ -250,7 +252,7 @@ def _harmonic(n: int) -> float:
 
 
 def ahead(average: float | None, *, horizon: float, left: float, concurrency: int, most: int) -> int:
-    """How many messages to reserve beside the ones in the slots: as many as the slots are expected to begin within the
+    """How many messages to reserve beyond those in the slots: as many as the slots are expected to begin within the
     shorter of ``horizon`` and ``left``."""
     if average is None:
         return 0

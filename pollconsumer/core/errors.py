@@ -75,11 +75,13 @@ COMMANDS = {
     **dict.fromkeys(("dlq", "failed", "failure"), "dead list"),
 }
 IN_GROUPS = {"cancel": ("cancel", "remove", "purge"), "init cron --uninstall": ("pause",)}
-"""The command that a word means by itself → those of which a group has one that the word means there."""
+"""Commands that groups name otherwise: the command that `COMMANDS` gives for a word → the names to look for in a
+group."""
 
 
 def command_for(word: str, group: str, known: list[str]) -> str | None:
-    """The command that is meant by ``word``, which is none of ``known`` in ``group``; None if it is nobody's word."""
+    """The command that a user probably meant by ``word``, which is not among the ``known`` commands of ``group``. None
+    if there is no likely one."""
     meant = COMMANDS.get(word.lower())
     verbs = IN_GROUPS.get(meant or "", ((meant or "").rpartition(" ")[2],))
     return next((f"{group} {verb}" for verb in verbs if group and verb in known), meant)
@@ -89,14 +91,15 @@ SHOWN_CHARACTERS = 80
 
 
 def shown(value: object) -> str:
-    """``value`` for a message: escaped, cut to 80 characters."""
+    """``value`` as an error shows it: escaped, cut to 80 characters."""
     text = printable(str(value)[: SHOWN_CHARACTERS + 1])
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
 def suggestion(name: str, known: Collection[str], otherwise: str = "", *, beginning: str = "") -> str:
-    """A question for the name in ``known`` that resembles the unknown ``name``; without one ``otherwise``, or all of
-    ``known``. ``beginning``: that of all names, which makes none resemble another."""
+    """The last part of an error about an unknown ``name``: ``did you mean NAME?`` if a ``known`` name resembles it,
+    else ``otherwise`` or a list of all ``known``. ``beginning``: a prefix of all names, which is left out when names
+    are compared."""
     by_word = {each.removeprefix(beginning).strip("-_").replace("-", "_"): each for each in known}
     word = name.removeprefix(beginning).strip("-_").replace("-", "_")
     meant = word if word in by_word else (OPTIONS | FLAGS | STATES).get(word.lower())
@@ -105,7 +108,7 @@ def suggestion(name: str, known: Collection[str], otherwise: str = "", *, beginn
 
 
 def unknown_options(unknown: Collection[str], known: Collection[str]) -> TypeError:
-    """The error of a call with options that it does not take, as Python's own of such a call."""
+    """The error for unknown options of a call: a TypeError, as Python raises one."""
     whole = f"known here: {', '.join(sorted(known))}"
     if "in_" in known:  # options of a message
         whole = f"arguments of the handler go into the payload, a dict; {whole}"
@@ -114,16 +117,16 @@ def unknown_options(unknown: Collection[str], known: Collection[str]) -> TypeErr
 
 
 class PollConsumerError(Exception):
-    """The base of all errors. Its text says what went wrong, with which value, and how to fix it. ``exit_code``: that
-    of a command which ends with the error."""
+    """The base of all errors. Its text says what went wrong, with which value, and how to fix it. A command that ends
+    with the error has its ``exit_code``."""
 
     exit_code: int = 1
     key = ""
-    """The key that the store refused a command for, because of what stands there, or one in its slot."""
+    """The key for which the store refused a command, because of the value of that key or of one in its slot."""
     traced = ""
     """The traceback of the user's code that caused the error."""
     shows_trace = False
-    """Whether the traceback is printed in any case, and not with -v alone."""
+    """Whether the traceback is always printed, even without -v."""
 
     def __init__(self, what: str, value: object = None, fix: str = "") -> None:
         text = what if value is None else f"{what}: {shown(value)}"
@@ -131,7 +134,7 @@ class PollConsumerError(Exception):
 
 
 class UsageError(PollConsumerError):
-    """A call, or a flag of a command, is not allowed here, or not together with others that are given."""
+    """The call, or the flag of a command, is not allowed here, or not together with others that are given."""
 
     exit_code = 2
 
@@ -151,9 +154,9 @@ class Refused(BadData):
 
 
 class Conflict(BadData):
-    """``id`` belongs to a message with another handler or payload, which is unchanged.
+    """The ``id`` belongs to a message with another handler or payload. That message is unchanged.
 
-    ``at``: position of the refused message, from 0. ``accepted``: ids enqueued before it by the same call.
+    ``at``: position of the refused message, from 0. ``accepted``: ids that the same call has enqueued before it.
     """
 
     id: str = ""
@@ -180,8 +183,8 @@ class NotCompleted(PollConsumerError):
 
 
 class ChildFailed(NotCompleted):
-    """The message ``id`` that a handler called by ``context.call`` ended in ``state`` and not as completed, because of
-    ``last_error``; or it has not ended in time, and ``state`` is empty."""
+    """The message ``id``, called by a handler with ``context.call``, ended in ``state`` because of ``last_error`` and
+    is not completed. If ``state`` is empty, it has not ended in time."""
 
     def __init__(self, id: str, state: str, last_error: str | None) -> None:  # noqa: A002  its name in messages
         super().__init__(id, state or "unfinished", last_error)
@@ -197,16 +200,16 @@ class WaitRefused(PollConsumerError, TimeoutError):
 
 
 class QueueFull(PollConsumerError):
-    """The queue has as many messages ready as its setting ``max_ready`` allows. ``accepted``: ids enqueued before it by
-    the same call."""
+    """The queue has as many messages ready as its setting ``max_ready`` allows. ``accepted``: ids that the same call
+    has enqueued before."""
 
     exit_code = 69
     accepted: list[str] = []  # noqa: RUF012  replaced, never changed
 
 
 class StoreUnreachable(PollConsumerError):
-    """The store did not answer. ``sent``: the call may still have been carried out. ``accepted``: ids enqueued before
-    it by the same call."""
+    """The store did not answer. ``sent``: the store may have carried out the call. ``accepted``: ids that the same call
+    has enqueued before."""
 
     exit_code = 69
     sent: bool = False
@@ -214,7 +217,7 @@ class StoreUnreachable(PollConsumerError):
 
 
 class OutcomeUnknown(StoreUnreachable):
-    """The call was sent and its reply lost; repeating it with ``ids`` is idempotent."""
+    """The call was sent, but its reply was lost. Repeating it with ``ids`` is idempotent."""
 
     ids: list[str]
 
@@ -228,22 +231,22 @@ class NodeLost(StoreUnreachable):
 
 
 class NotReplicated(OutcomeUnknown):
-    """The messages ``ids`` are accepted, but lost if a replica without them is promoted."""
+    """The messages ``ids`` are accepted, but will be lost if a replica without them is promoted."""
 
     def __init__(self, ids: list[str], problem: str) -> None:
         super().__init__(ids, f"accepted, but {problem}")
 
 
 class CannotCreate(PollConsumerError):
-    """A file or directory cannot be made. ``accepted``: ids enqueued before it by the same call."""
+    """A file or directory cannot be made. ``accepted``: ids that the same call has enqueued before."""
 
     exit_code = 73
     accepted: list[str] = []  # noqa: RUF012  replaced, never changed
 
 
 class LeaseLost(PollConsumerError):
-    """The launch no longer holds its lease, or a message that it had reserved. What it writes is refused from then on,
-    and another launch handles its messages again."""
+    """The launch no longer holds its lease, or a message that it had reserved. The store refuses what it writes from
+    then on, and another launch handles its messages."""
 
     exit_code = 75
 
@@ -261,14 +264,14 @@ class ConfigurationError(PollConsumerError):
 
 
 class StoreRefused(ConfigurationError):
-    """The store must not be used: for example, it evicts keys, was replaced or emptied, is too old, or has keys of
-    another program. Or the embedded server cannot be started. The text says which."""
+    """The store must not be used: it evicts keys, was replaced or emptied, is too old, or has keys of another program.
+    Or the embedded server cannot be started. The text says which."""
 
 
 class WentBack(StoreRefused):
-    """The store has lost writes that it had acknowledged. Raised if that happened while a batch was open, or if
-    ``strict.on_rollback`` is ``refuse``."""
+    """The store has lost writes that it had acknowledged. Raised if that happened while a batch was open, or if the
+    setting ``strict.on_rollback`` is ``refuse``."""
 
 
 OF_ANY_QUEUE = (LeaseLost, PermissionDenied, StoreUnreachable)
-"""Errors that are not due to the keys of a single queue."""
+"""Errors that do not come from the keys of a single queue."""

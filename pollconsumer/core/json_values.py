@@ -1,5 +1,5 @@
-"""Strict JSON, without the NaN and Infinity that Python's parser accepts; JSON forms of Python values, and errors that
-locate a value without one."""
+"""Strict JSON, without the NaN and Infinity that Python's parser accepts; JSON forms of Python values; errors that
+locate a value without JSON form."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def to_json(value: Any) -> Any:
 
 
 def in_order(value: Any, written: Any) -> Any:
-    """``written``, the JSON form that pydantic has made of ``value``, with the items of each set sorted by their text.
-    A set has another order in each process, and a repeated call must have an equal payload."""
+    """``written``, which pydantic has made of ``value``, with the items of each set sorted by their text. The order of
+    a set differs from process to process, but a repeated call must have an equal payload."""
     if getattr(type(value), "__pydantic_root_model__", False):
         return in_order(value.root, written)
     if isinstance(written, list):
@@ -64,7 +64,7 @@ def in_order(value: Any, written: Any) -> Any:
     if not isinstance(written, dict):
         return written
     own = dict(value) if isinstance(value, Mapping) else _fields_of(value)
-    if not own.keys() >= written.keys() and len(own) == len(written):  # other names, in the same order
+    if not own.keys() >= written.keys() and len(own) == len(written):  # under other names, in the same order
         own = dict(zip(written, own.values(), strict=True))
     return {name: in_order(own.get(name), each) for name, each in written.items()}
 
@@ -82,7 +82,7 @@ _text = json.JSONEncoder(sort_keys=True).encode
 
 def explain(whole: object, what: str, remedy: str) -> NoReturn:
     """Raise the TypeError or BadData that locates the value for which ``whole`` could not be encoded. ``remedy``: what
-    to do about a type without JSON form."""
+    a user can do about a type without JSON form."""
     try:
         _look_through(whole, what, set())
     except TypeError as error:

@@ -1,1 +1,1 @@
-"""What is told of launches and messages: events, progress, pings of monitors, repeated warnings."""
+"""What is reported of launches and messages: events, progress, pings of monitors, repeated warnings."""

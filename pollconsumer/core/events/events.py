@@ -28,7 +28,8 @@ class Event:
 
 
 class LaunchBegan(Event):
-    """The launch has the lease. ``queues``: empty if it serves all. ``left``: seconds until its window ends."""
+    """The launch has the lease. ``queues`` is empty if it serves all queues. ``left``: seconds until its window
+    ends."""
 
     role: str
     queues: tuple[str, ...]
@@ -36,8 +37,8 @@ class LaunchBegan(Event):
 
 
 class LaunchWaits(Event):
-    """The launch waits, since others hold the lease. ``holders``: their hosts and processes; ``left``: seconds for
-    which it may wait."""
+    """The launch waits because other launches hold the lease. ``holders``: their hosts and processes. ``left``: seconds
+    that it may wait."""
 
     role: str
     holders: tuple[str, ...]
@@ -45,15 +46,15 @@ class LaunchWaits(Event):
 
 
 class NamespaceShared(Event):
-    """A launch of another project on this host holds the lease. ``config``: its configuration. Its handlers differ from
-    this launch's."""
+    """A launch of another project on this host holds the lease: its handlers differ from this launch's. ``config``: the
+    configuration of that project."""
 
     config: str
 
 
 class MessageCompleted(Event):
-    """A message is completed. ``took``: seconds. A launch reports this only if its log shows it (``-v``), since it may
-    complete tens of thousands of messages a second: count none by it."""
+    """A message is completed after ``took`` seconds. A launch may complete tens of thousands a second, so it emits this
+    event only if its log shows it (``-v``). Do not count messages by it."""
 
     id: str
     handler: str
@@ -62,8 +63,8 @@ class MessageCompleted(Event):
 
 class AttemptFailed(Event):
     """An attempt has failed. ``delay``: seconds until the next attempt; None if the message became a dead letter.
-    ``place``: the last line of the user's code in the traceback, as ``handlers.py:14``; ``traced``: the traceback, or
-    the last lines that a program printed; both empty if there is none."""
+    ``place``: the last line of the user's code in the traceback, as ``handlers.py:14``. ``traced``: the traceback, or
+    the last lines that a program printed. Both are empty if there is none."""
 
     id: str
     handler: str
@@ -92,7 +93,7 @@ class HandlerPaused(Event):
 
 class MessageNotBegun(Event):
     """The handler could not be started, for ``reason``: the system refused a thread or a process, the launch is too
-    short, or there is no codec. The message is ready again after ``delay`` seconds, and no attempt is counted."""
+    short, or there is no codec. The message is ready again after ``delay`` seconds. No attempt is counted."""
 
     id: str
     handler: str
@@ -101,21 +102,21 @@ class MessageNotBegun(Event):
 
 
 class OrphansRecovered(Event):
-    """Messages of a launch that was killed are ready again in ``queue``. ``messages``: how many."""
+    """The messages of a launch that was killed are ready again in ``queue``. ``messages``: their number."""
 
     queue: str
     messages: int
 
 
 class MessagesFound(Event):
-    """Accepted messages were in no list of their queue, and have been repaired."""
+    """Accepted messages were in no list of their queue. They are in one again."""
 
     queue: str
     messages: int
 
 
 class MessageStopped(Event):
-    """A person stopped a message that was running, or reserved and not started. It is cancelled."""
+    """A message is cancelled because a person stopped it, while it was running or reserved."""
 
     id: str
     handler: str
@@ -124,13 +125,14 @@ class MessageStopped(Event):
 
 
 class ReservationsLost(Event):
-    """Messages were settled too late: they had been offered to another launch."""
+    """Messages were settled too late: another launch could have them already."""
 
     ids: tuple[str, ...]
 
 
 class NewerMessagesFound(Event):
-    """Messages of the queue, or follow-ups in its outbox, were written by a newer pollconsumer, and are left for it."""
+    """A newer pollconsumer has written messages of the queue, or follow-ups in its outbox. They are left for a launch
+    of that version."""
 
     queue: str
 
@@ -152,7 +154,7 @@ class ResultDropped(Event):
 
 
 class StepsUnasked(Event):
-    """The message is completed, and its handler has not asked for ``steps`` that an earlier attempt recorded."""
+    """The message is completed, although its handler has not asked for ``steps`` that an earlier attempt recorded."""
 
     id: str
     handler: str
@@ -174,8 +176,8 @@ class QueueUnknown(Event):
 
 
 class QueueUnserved(Event):
-    """``messages`` are ready in a queue that neither this launch nor another has served lately. ``handlers``: those of
-    this launch whose queue it is."""
+    """``messages`` are ready in a queue that no launch has served lately, and that this one does not serve.
+    ``handlers``: the handlers of this launch whose messages go to that queue."""
 
     queue: str
     handlers: tuple[str, ...]
@@ -183,30 +185,31 @@ class QueueUnserved(Event):
 
 
 class ConflictDropped(Event):
-    """A message that a handler enqueued, or a member that it added to a batch, is dropped: another message has its id.
-    The handler's own message is completed; the member counts as cancelled."""
+    """A message is dropped because another message has its id: a follow-up that a handler enqueued, or a member that it
+    added to a batch. The handler's own message is completed. The member counts as cancelled."""
 
     id: str
     queue: str
 
 
 class DescriptorsUsedUp(Event):
-    """The limit of open files was reached after this handler or a concurrent one. The launch ends."""
+    """Open files reached their limit after this handler or a concurrent one had run. The launch ends."""
 
     id: str
     handler: str
 
 
 class WindowTooShort(Event):
-    """The launch never had time to handle a message: its ``margin`` was longer than what was ``left`` of its window, in
-    seconds."""
+    """The launch never had time to handle a message: its ``margin`` was longer than the time ``left`` of its window.
+    Both are in seconds."""
 
     margin: float
     left: float
 
 
 class StoreAwaited(Event):
-    """The store at ``address`` has not answered for ``seconds``. The launch goes on asking for the seconds ``left``."""
+    """The store at ``address`` has not answered for ``seconds``. The launch repeats the call for the seconds
+    ``left``."""
 
     address: str
     reason: str
@@ -215,7 +218,7 @@ class StoreAwaited(Event):
 
 
 class OccurrencesSkipped(Event):
-    """Occurrences came due while no launch ran, and are skipped: the recurrence's ``missed`` says so."""
+    """Occurrences that came due while no launch ran are skipped, as the recurrence's ``missed`` says."""
 
     recurrence: str
     messages: int
@@ -228,7 +231,7 @@ class RecurrenceRemoved(Event):
 
 
 class RecurrenceUnreadable(Event):
-    """This version cannot read the recurrence's definition or next instant; the launch skips it."""
+    """This version cannot read the recurrence's definition or its next instant. The launch skips the recurrence."""
 
     recurrence: str
     queue: str
@@ -236,8 +239,8 @@ class RecurrenceUnreadable(Event):
 
 
 class RecurrenceTaken(Event):
-    """A recurrence of the configuration is left out, since one of the same name was added at run time (``recurrences
-    add``, or by a program)."""
+    """The launch leaves out a recurrence of its configuration, because a recurrence of the same name was added at run
+    time (by ``recurrences add``, or by a program)."""
 
     recurrence: str
     queue: str
@@ -251,42 +254,43 @@ class RecurrenceContested(Event):
 
 
 class QueueLeftOut(Event):
-    """The queue's keys cannot be used, for ``reason``; the launch goes on with other queues."""
+    """The queue's keys cannot be used, for ``reason``. The launch goes on with its other queues."""
 
     queue: str
     reason: str
 
 
 class OutboxEntryRefused(Event):
-    """A message in the outbox of ``queue`` cannot be read, for ``reason``. It is kept: ``dead list --unreadable``."""
+    """A message in the outbox of ``queue`` cannot be read, for ``reason``. The outbox keeps it: ``dead list
+    --unreadable``."""
 
     queue: str
     reason: str
 
 
 class SpoolFileRefused(Event):
-    """Spooled messages in ``file`` cannot be enqueued, for ``reason``. It is kept: ``dead list --unreadable``."""
+    """Spooled messages in ``file`` cannot be enqueued, for ``reason``. The file is kept: ``dead list --unreadable``."""
 
     file: str
     reason: str
 
 
 class SpoolUnusable(Event):
-    """Some or all messages spooled in ``directory`` cannot be enqueued now, for ``reason``. A launch tries again."""
+    """Messages spooled in ``directory`` cannot be enqueued now, for ``reason``. A launch tries again."""
 
     directory: str
     reason: str
 
 
 class PingFailed(Event):
-    """A monitor was not told of the launch, for ``reason``."""
+    """The launch could not ping its monitor, for ``reason``."""
 
     host: str
     reason: str
 
 
 class LaunchEnded(Event):
-    """The launch has ended. ``run_id``: the platform's name of the launch, if it has one."""
+    """The launch has ended. ``run_id``: the id that the platform gave the launch, if it gave one."""
 
     role: str
     stop_reason: str
@@ -298,7 +302,7 @@ class LaunchEnded(Event):
     run_id: str | None = None
 
     def counts(self) -> str:
-        """What became of its messages; counts of zero are left out."""
+        """The launch's messages by outcome, without counts of zero."""
         done = "moved" if self.role == "mover" else "completed"
         counts = {done: self.handled, "failed": self.failed, "released": self.released, "asleep": self.yielded}
         return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no messages"

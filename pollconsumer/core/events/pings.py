@@ -1,5 +1,5 @@
-"""Makes the requests that tell a monitor, in its dialect, that a run begins, and how it ended. A run is a launch, or an
-occurrence."""
+"""Requests to a monitor, in its dialect: the first reports that a run begins, the last how it ended. A run is a launch,
+or an occurrence."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pollconsumer.core.window import why_stopped
 
 
 class Ping(NamedTuple):
-    """An HTTP request: a POST if it has a body, else a GET. ``token``: its bearer token, if any. ``content``: the type
-    of its body."""
+    """An HTTP request: a POST if it has a body, else a GET. ``token``: its bearer token, if any. ``content``: the media
+    type of the body."""
 
     url: str
     body: bytes | None = None
@@ -23,8 +23,8 @@ class Ping(NamedTuple):
 
 
 class RunEnd(NamedTuple):
-    """How a run, of a launch or of an occurrence, ended. ``code``: 0 is success. ``line``: the result in words.
-    ``counts``: numbers of what it did, by name."""
+    """How a run ended. ``code``: 0 is success. ``line``: the result in words. ``counts``: what the run did, as numbers
+    by name."""
 
     code: int
     line: str
@@ -33,7 +33,7 @@ class RunEnd(NamedTuple):
 
 
 def dialect_of(url: str, chosen: Dialect) -> Dialect:
-    """``chosen``, or that of the monitor at ``url``."""
+    """``chosen``; for `AUTO` the dialect of the monitor at ``url``."""
     if chosen is not Dialect.AUTO:
         return chosen
     parts = urlsplit(url)
@@ -50,7 +50,7 @@ def dialect_of(url: str, chosen: Dialect) -> Dialect:
 
 
 def first(url: str, dialect: Dialect, run: str) -> Ping | None:
-    """The request that says that a run begins; None if the dialect has none. ``run``: the UUID of the run."""
+    """The request that reports the beginning of a run; None if the dialect has none. ``run``: the UUID of the run."""
     match dialect:
         case Dialect.HEALTHCHECKS:
             return Ping(extended(url, {"rid": run}, "/start"))
@@ -64,7 +64,7 @@ def first(url: str, dialect: Dialect, run: str) -> Ping | None:
 
 
 def last(url: str, dialect: Dialect, run: str, end: RunEnd) -> Ping:
-    """The request that says how a run has ended."""
+    """The request that reports how a run has ended."""
     code, line, well = end.code, end.line, end.code == 0
     match dialect:
         case Dialect.HEALTHCHECKS:
@@ -83,7 +83,7 @@ def last(url: str, dialect: Dialect, run: str, end: RunEnd) -> Ping:
 
 
 def ending_of(end: LaunchEnded, code: int) -> RunEnd:
-    """The end of a launch, with its counts of the ledger."""
+    """The end of a launch as a run's end, with the counts that the ledger has."""
     line = (
         f"{end.role} ran {end.running_seconds:.1f}s ({why_stopped(end.stop_reason)}): {end.counts()}; exit code {code}"
     )
@@ -91,7 +91,7 @@ def ending_of(end: LaunchEnded, code: int) -> RunEnd:
 
 
 def extended(url: str, query: Mapping[str, str] | Sequence[tuple[str, str]], path: str = "") -> str:
-    """``url`` with ``path`` at the end of its own, and ``query`` after its own."""
+    """``url`` with ``path`` appended to its path, and ``query`` to its query."""
     parts = urlsplit(url)
     extended = parts.path.rstrip("/") + path if path else parts.path
     return urlunsplit(parts._replace(path=extended, query="&".join(filter(None, (parts.query, urlencode(query))))))

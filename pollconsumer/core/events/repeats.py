@@ -1,19 +1,19 @@
 """Damps warnings and failures that repeat from launch to launch.
 
-Cron mails all output: a store that is down for a day would cause 1,440 mails. A streak is the launches that met the
-same problem; it is printed at its 1st, 2nd, 5th, 15th and 60th, then hourly, and once when it is over. Rarer launches
-print it if an hour has passed since the last line. A problem that returns within an hour resumes its streak, so one of
-every other launch is damped like a permanent one.
+Cron mails all output, so a store that is down for a day would cause 1,440 mails. A streak is a series of launches that
+met the same problem. Its 1st, 2nd, 5th, 15th and 60th launch prints it, then one an hour, and it is printed once more
+when it is over. Where launches are rarer, each prints it if an hour has passed since the last line. A problem that
+returns within an hour resumes its streak, so a problem of every other launch is damped like a permanent one.
 
 When a streak is over depends on its kind:
 
-- ``failure``: it ended the launch. Over when a launch gets as far as the lease, acquired or not.
-- ``standing``: every working launch checks it. Over when one has worked and not met it.
-- ``lasting``: as ``standing``, but printed from the second launch in a row on, however rare launches are: a launch that
+- ``failure``: the problem ended the launch. Over when a launch gets as far as the lease, acquired or not.
+- ``standing``: every working launch checks for the problem. Over when a launch has worked and not met it.
+- ``lasting``: as ``standing``, but printed from the second launch in a row on, however rare launches are. A launch that
   began before a change of the configuration may meet it once.
-- ``met``: it depends on a message, as an unknown handler does. Over when a launch has worked and not met it, and it was
-  last met more than two minutes ago, twice the time for which a message without a handler is parked. If only one launch
-  met it, its end is not reported.
+- ``met``: the problem depends on a message, as an unknown handler does. Over when a launch has worked and not met it,
+  and it was last met more than two minutes ago: twice the time for which a message without a handler is parked. If only
+  one launch met it, its end is not reported.
 """
 
 import json
@@ -34,13 +34,13 @@ MOST_CHARACTERS = 200
 """Maximum length of a streak's name, and of its text, which is shown when the streak is over."""
 MOST_LAUNCHES = 10**9
 LATEST = 1e12
-"""A stored streak with a greater number is corrupt: JSON may have numbers that cannot be printed."""
+"""A greater number makes a stored streak corrupt: JSON may have numbers that cannot be printed."""
 
 
 class Streak(NamedTuple):
-    """The launches that met the same problem: how many ``launches``. In epoch seconds, ``began``: when the first one
-    met it; ``met``: when the last one did; ``printed``: when its line was last printed. ``reported``: a line was
-    printed since the streak was last over. ``launch``: the last launch that met it; this one printed the line if
+    """The launches that met the same problem: ``launches`` is their number. In epoch seconds, ``began`` is when the
+    first one met it, ``met`` when the last one did, ``printed`` when its line was last printed. ``reported``: whether a
+    line was printed since the streak was last over. ``launch``: the last launch that met it, which printed the line if
     ``met`` equals ``printed``."""
 
     kind: str
@@ -64,9 +64,9 @@ class Streaks:
         self.known = known or {}
 
     def meet(self, name: str, kind: str, text: str, launch: str, now: float) -> str | None:
-        """Record that ``launch`` met the problem ``name``. Returns the line to print: ``text``, with the duration of
-        the streak from the second launch on; or None. If one launch meets the problem repeatedly, each call returns the
-        same decision."""
+        """Record that ``launch`` met the problem ``name``. Returns the line to print, or None. The line is ``text``,
+        from the second launch on with the duration of the streak. If one launch meets the problem repeatedly, each call
+        returns the same decision."""
         before = self.known.get(name[:MOST_CHARACTERS])
         if before is None or _is_gone(before, now) or (before.over and not before.printed):
             before = Streak(kind, 0, now, now, 0.0, False, False, "", "")
@@ -84,9 +84,9 @@ class Streaks:
         return text if launches == 1 else f"{text} ({_span(streak)})"
 
     def end(self, launch: str, now: float, *, worked: bool) -> list[str]:
-        """Record that ``launch`` ended normally; if it has not ``worked``, it got only as far as the lease. Returns
-        lines for the streaks that are over, one for those of the same text. A streak that the launch met is not over.
-        """
+        """Record that ``launch`` ended normally. A launch that has not ``worked`` got only as far as the lease. Returns
+        a line for each streak that is over, but one for streaks of the same text. A streak that the launch met is not
+        over."""
         lines = dict[str, str]()
         for name, streak in self.known.items():
             lasts = streak.kind not in ("standing", "lasting") and 0 <= now - streak.met < MET_AGAIN_WITHIN
@@ -99,7 +99,8 @@ class Streaks:
         return [*lines.values()]
 
     def encode(self, now: float) -> bytes:
-        """The streaks for the next launch: bounded in number, without expired ones; empty if there are none."""
+        """The streaks, encoded for the next launch: bounded in number, without expired ones. Empty if there are
+        none."""
         kept = [(name, streak) for name, streak in self.known.items() if not _is_gone(streak, now)]
         kept.sort(key=lambda each: each[1].met)
         return json.dumps(dict(kept[-MOST_STREAKS:])).encode() if kept else b""
@@ -127,7 +128,8 @@ def _read(fields: object) -> Streak | None:
 
 
 def _is_gone(streak: Streak, now: float) -> bool:
-    """Whether a recurrence now starts a new streak. After a change of the clock ``met`` may be in the future."""
+    """Whether the streak is so old that the problem would start a new one. After a change of the clock ``met`` may be
+    in the future."""
     if streak.kind == "lasting" and not streak.over:
         return False
     return abs(now - streak.met) > (RESUMED_WITHIN if streak.over else FORGOTTEN_AFTER)
