@@ -27,8 +27,8 @@ StateName = Literal["scheduled", "ready", "reserved", "completed", "dead", "canc
 
 
 class Timestamps(NamedTuple, Generic[I]):
-    """When a message entered each phase, by the server's clock: in epoch milliseconds, for programs as datetimes; None
-    if it has not."""
+    """When a message entered each phase, by the server's clock; None for a phase that it has not entered. In epoch
+    milliseconds, or as datetimes for programs."""
 
     scheduled_at: I | None = None
     due_at: I | None = None
@@ -48,7 +48,7 @@ class Timestamps(NamedTuple, Generic[I]):
 
 
 def state_of(t: Timestamps[int]) -> State:
-    """The state: an end takes precedence, then the furthest phase."""
+    """The state. An end takes precedence, then the furthest phase."""
     if t.completed_at:
         return State.COMPLETED
     if t.dead_at:

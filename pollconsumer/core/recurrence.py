@@ -1,4 +1,4 @@
-"""Recurrences: cron expressions in a time zone, and periods; what there is to do when one is due."""
+"""Recurrences: cron expressions in a time zone, periods, and what to do when an occurrence is due."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ from pollconsumer.core.notation.instants import LAST_MILLISECOND, datetime_of, e
 from pollconsumer.core.notation.timespan import DAY, YEAR, format_duration
 
 ON_TIME = 90.0
-"""Seconds by which an occurrence may be late without counting as missed: a platform may skip one launch a minute."""
+"""Seconds by which an occurrence may be late without counting as missed, since a platform may skip one launch a
+minute."""
 MOST_CAUGHT_UP = 100
 """Maximum missed occurrences enqueued at once."""
 MOST_LOOKED_AT = 100_000
-"""Maximum missed occurrences counted: of a period the last ones, else the first. Beyond it, the count is too low."""
+"""Maximum missed occurrences counted: the last ones of a period, the first ones of a cron expression. If more were
+missed, the count is too low."""
 _LAST = LAST_MILLISECOND - int(DAY * 1000)
-"""The last instant of any recurrence: of a later one some time zones have no local time."""
+"""The last instant of any recurrence. Some time zones have no local time for a later one."""
 LEAST_PERIOD, MOST_PERIOD = 1.0, 5 * YEAR
 LONGEST_NAME = 100
-"""Maximum length of a name that is put at run time: together with an instant, it must make an id."""
+"""Maximum length of the name of a recurrence put at run time. Name and instant together must make an id."""
 MOST_TIMES = 10**9
 First = Literal["now", "next"] | int
-"""Where a recurrence that is put at run time begins: at once, at its rule's next instant, or at an instant, in epoch
-ms."""
+"""The first instant of a recurrence that is put at run time: at once, by its rule, or an instant in epoch ms."""
 MOST_JITTER = DAY
 LONGEST_EXPIRY = 1000 * YEAR
 _RULE = ("every", "cron", "timezone", "enabled", "after", "offset")
@@ -41,9 +42,9 @@ _OF_PUT = (
     "created_by", "created", "ping", "rate_key", "rate", "options",
 )  # fmt: skip
 _OF_EITHER = ("ping", "rate_key", "rate", "after", "offset", "headers", "options")
-"""Fields that definitions of configurations have, too, if they are set."""
+"""Fields that definitions of configurations have only if they are set."""
 OF_MESSAGES = ("expires", "timeout", "max_attempts", "retry", "concurrency_key", "concurrency_limit", "order_key")
-"""The options of a recurrence's messages that its definition has only if they are given."""
+"""Options of a recurrence's messages. Its definition has only those that are given."""
 _OF_CONFIGURATION = (
     "name", "handler", "cron", "every", "timezone", "queue", "payload", "priority", "missed", "overlap", "enabled",
     "occurrence_wanted",
@@ -52,11 +53,11 @@ _OF_CONFIGURATION = (
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """A recurring message. Exactly one of ``cron`` and ``every`` (seconds) is set. If it is not ``enabled``, it is
-    listed and yields nothing.
+    """A recurring message. Exactly one of ``cron`` and ``every`` (seconds) is set. A recurrence that is not ``enabled``
+    is listed, but yields nothing.
 
     If ``at_run_time``, a program or a person has put it, and its periods count from its first instant. Otherwise a
-    configuration defines it: it has neither ``times``, ``until``, ``created_by`` nor ``created``, and its periods count
+    configuration defines it. Then ``times``, ``until``, ``created_by`` and ``created`` are unset, and its periods count
     from the epoch.
     """
 
@@ -72,47 +73,49 @@ class Recurrence:
     overlap: Overlap = Overlap.ALLOW
     enabled: bool = True
     occurrence_wanted: bool = False
-    """Whether the handler takes its nominal instant as the argument ``occurrence``."""
+    """Whether the handler takes the nominal instant as the argument ``occurrence``."""
     at_run_time: bool = False
     times: int | None = None
-    """How many occurrences it yields; None for no limit."""
+    """How many occurrences the recurrence yields; None for no limit."""
     until: datetime | None = None
     """The latest instant; None for no limit."""
     headers: dict[str, str] = field(default_factory=dict)
     created_by: str | None = None
     created: datetime | None = None
-    """When the recurrence was first put; None before that."""
+    """When the recurrence was first put; None until then."""
     ping: str | None = field(default=None, repr=False)
-    """URL of a monitor that is told how each occurrence begins and ends; a secret. Configurations have it, too."""
+    """URL of a monitor that is told how each occurrence begins and ends. It is a secret. Configurations may have it,
+    too."""
     rate_key: str = ""
-    """The rate key of its occurrences, with their rate. Configurations have both, too."""
+    """The rate key of the occurrences; ``rate`` is their rate. Configurations may have both, too."""
     rate: str = ""
     after: After = After.DUE
-    """The instant from which its period counts. Configurations have it, too."""
+    """The instant from which the period counts. Configurations may have it, too."""
     offset: int = 0
-    """How many ms later each of its instants is than its rule says: the part of its jitter that `offset_of` chooses.
-    Configurations have it, too."""
+    """Delay of each instant after that of the rule, in ms: the part of the jitter that `offset_of` chooses.
+    Configurations may have it, too."""
     options: dict[str, Any] = field(default_factory=dict)
-    """Options of its messages, some of `OF_MESSAGES`: times are in seconds, and ``expires`` counts from the instant.
-    Configurations have them, too."""
+    """Options of the messages, some of `OF_MESSAGES`. Times are in seconds. ``expires`` counts from the instant.
+    Configurations may have them, too."""
 
     def as_json(self) -> str:
-        """The definition of a configuration's recurrence. Equal recurrences have the same text."""
+        """The definition of a recurrence of a configuration. Equal recurrences have the same text."""
         values = {name: getattr(self, name) for name in _OF_CONFIGURATION}
         values |= {name: value for name in _OF_EITHER if (value := getattr(self, name)) not in (_DEFAULTS[name], {})}
         return json.dumps(values, sort_keys=True)
 
     @property
     def rule(self) -> str | None:
-        """Its rule, for people."""
+        """The rule, for people."""
         later = f", {format_duration(self.offset / 1000)} later" if self.offset else ""
         if self.every is None:
             return None if self.cron is None else f"{self.cron}{later}"
         return f"every {format_duration(self.every)}{' after the end' * (self.after is After.END)}{later}"
 
     def as_put(self) -> tuple[str, str]:
-        """The definition of a recurrence that is put at run time, without its creation and without defaults; equal ones
-        have the same text. And the beginning of the text, which is the same for all with this rule."""
+        """The definition of a recurrence that is put at run time, without its creation and without defaults. Equal
+        recurrences have the same text. And the beginning of that text, which is the same for all recurrences with this
+        rule."""
         rule = {name: getattr(self, name) for name in _RULE if getattr(self, name) != _DEFAULTS[name]}
         head = f'{{"rule":{_compact(rule)},"handler":'
         names = [name for name in _OF_PUT if name not in ("handler", "created")]
@@ -125,18 +128,18 @@ class Recurrence:
         return f"{head}{_compact(self.handler)}{given}}}", head
 
     def message(self, payload: bytes) -> NewMessage:
-        """A message of the recurrence, which has the name of that as its id."""
+        """A message of the recurrence. Its id is the recurrence's name."""
         options = dict(self.options)
         lifetime = round(options.pop("expires", 0) * 1000)
         message = NewMessage(self.name, self.queue, self.handler, payload, self.priority, lifetime=lifetime, **options)
         return message._replace(headers=self.headers or None, ping=self.ping, rate_key=self.rate_key, rate=self.rate)
 
     def instants(self, after_ms: int, phase_ms: int = 0) -> Iterator[int]:
-        """Nominal instants later than ``after_ms``, in epoch milliseconds, ascending; of one put at run time with a
-        period, counted from its instant ``phase_ms``. Of one whose period counts from ends, as if occurrences took no
-        time.
+        """Nominal instants later than ``after_ms``, in epoch milliseconds, ascending. ``phase_ms``: an instant from
+        which periods count, if it is put at run time. If its periods count from ends, occurrences are taken to end at
+        once.
 
-        ValueError if the time zone is not known here.
+        ValueError if the time zone is unknown here.
         """
         counts_from = (self.at_run_time and phase_ms) or self.offset
         if self.after is After.END:
@@ -155,7 +158,7 @@ class Recurrence:
         return next(self.instants(after_ms, phase_ms), None)
 
     def due(self, first_ms: int, until_ms: int) -> list[int]:
-        """The recurrence's instants from ``first_ms``, which is the first of them, until ``until_ms``."""
+        """The recurrence's instants until ``until_ms``. ``first_ms`` is the first of them."""
         if first_ms > until_ms:
             return []
         if self.after is After.END:
@@ -166,7 +169,8 @@ class Recurrence:
         return [first_ms, *islice(later, MOST_LOOKED_AT - 1)]
 
     def begins(self, first: First, now_ms: int) -> int | None:
-        """The first instant of a recurrence that is put now; None if there is none, or if it is not enabled."""
+        """The first instant of a recurrence that is put now. None if there is none, or if the recurrence is not
+        enabled."""
         if not self.enabled:
             return None
         if first == "now":
@@ -178,13 +182,13 @@ class Recurrence:
 
 
 def latest_ms(recurrence: Recurrence) -> int:
-    """The latest instant that it may yield, in epoch ms."""
+    """The latest instant that the recurrence may yield, in epoch ms."""
     return _LAST if recurrence.until is None else min(_LAST, epoch_ms(recurrence.until))
 
 
 def offset_of(jitter: float, namespace: str, name: str) -> int:
-    """The offset of the recurrence ``name``, in ms: less than its ``jitter``, which is in seconds, and the same on each
-    host."""
+    """The offset of the recurrence ``name``, in ms. It is less than its ``jitter``, which is in seconds, and the same
+    on each host."""
     return int(sha256(f"{namespace}\n{name}".encode())[:12], 16) % int(jitter) * 1000
 
 
@@ -196,7 +200,7 @@ def _compact(value: object) -> str:
 
 
 def zone_of(name: str) -> tzinfo:
-    """The time zone ``name``. ValueError if it is unknown here; UTC is always known."""
+    """The time zone ``name``. ValueError if this machine does not know it; UTC is always known."""
     if name == "UTC":
         return UTC
     try:
@@ -206,8 +210,8 @@ def zone_of(name: str) -> tzinfo:
 
 
 def recurrence_from_json(definition: str | bytes, name: str = "", queue: str = "default") -> Recurrence:
-    """Inverse of ``as_json``, and of ``as_put`` for the name and queue under which that is stored. ValueError for text
-    that is corrupt, or of a newer version."""
+    """The inverse of ``as_json``, and of ``as_put`` given the name and the queue under which the definition is stored.
+    ValueError if the text is corrupt, or of a newer version."""
     try:
         values = json.loads(definition)
     except (ValueError, RecursionError):
@@ -267,7 +271,7 @@ def _check(recurrence: Recurrence) -> None:
 
 
 def _check_rule(recurrence: Recurrence) -> None:
-    """Raise ValueError for an invalid value of a field that says when it recurs."""
+    """Raise ValueError for an invalid value of a field that determines the instants."""
     cron, every = recurrence.cron, recurrence.every
     if (cron is None) == (every is None):
         raise ValueError("its definition needs either cron or every")
@@ -298,7 +302,8 @@ def _check_put(recurrence: Recurrence) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What to do now: ``enqueue`` these instants, count ``skipped`` ones, look again at ``next``."""
+    """What to do now: ``enqueue`` occurrences of these instants, count ``skipped`` ones, and look again at the instant
+    ``next``."""
 
     enqueue: tuple[int, ...]
     skipped: int
@@ -306,7 +311,8 @@ class Tick:
 
 
 class Replaced(NamedTuple):
-    """A definition by which instants were due ``until`` another replaced it, which begins with ``first``."""
+    """An earlier definition, by which instants were due ``until`` another definition replaced it. That one begins with
+    the instant ``first``."""
 
     until: int
     first: int
@@ -318,8 +324,8 @@ def tick(
 ) -> Tick:
     """What to do with the occurrences from ``due_ms``, the first pending one, until ``now_ms``.
 
-    Those from ``attended_since_ms`` on were not missed, only late: a launch was there, behind a long handler.
-    ``before``: definitions by which the first ones are due, oldest first.
+    Occurrences from ``attended_since_ms`` on were not missed, only late: a launch was there, but a long handler delayed
+    it. ``before``: earlier definitions by which the first occurrences are due, oldest first.
     """
     passed = list[int]()
     for until, first, replaced in [each for each in before if due_ms <= each.until]:
@@ -333,11 +339,12 @@ def tick(
 def tick_after_end(
     recurrence: Recurrence, due_ms: int, now_ms: int, attended_since_ms: int, ended_ms: int | None
 ) -> Tick:
-    """The same of one whose period counts from the end of its last occurrence. ``ended_ms``: that end; None while it is
-    unfinished, 0 if there was none, or it was forgotten. A launch whose clock runs fast reckons an end a little ahead;
-    one more than a period ahead is corrupt, or the clock was set back: it is taken for 0, so that occurrences go on.
+    """`tick` for a recurrence whose period counts from the end of its last occurrence. ``ended_ms``: that end; None
+    while the occurrence is unfinished, 0 if there was none or it was forgotten. A launch whose clock runs fast may
+    report an end a little ahead. An end more than a period ahead is corrupt, or the clock was set back: it counts as 0,
+    so that occurrences go on.
 
-    An unfinished one is looked at again in a period: the next one is due no sooner, whenever it ends meanwhile.
+    An unfinished occurrence is looked at again after a period, since the next one is not due before, whenever it ends.
     """
     assert recurrence.every is not None
     period, due = round(recurrence.every * 1000), due_ms
@@ -352,7 +359,7 @@ def tick_after_end(
 def _made_up_for(
     recurrence: Recurrence, passed: list[int], following: int | None, now_ms: int, attended_since_ms: int
 ) -> Tick:
-    """What to do where the instants ``passed`` are due, of which one may have been missed."""
+    """What to do about the instants ``passed``, which are due. Some of them may have been missed."""
     missed = [instant for instant in passed if instant < attended_since_ms]
     attended = passed[len(missed) :]
     if recurrence.missed is not Missed.ALL:

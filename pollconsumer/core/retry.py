@@ -1,4 +1,4 @@
-"""Retry policy: a handler's outcomes, failures imposed on it, and the delay before the next attempt."""
+"""Retry policy: how a handler may end, failures imposed on it, and the delay before the next attempt."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pollconsumer.core.spans import seconds_in
 from pollconsumer.core.users_code import called
 
 MOST_CRASHES = 3
-"""Deaths of the process that handles a message, after which the message becomes a dead letter."""
+"""If the process that handles a message dies so often, the message becomes a dead letter."""
 STOP_GRACE = 5.0
-"""Seconds that a handler has to end by itself when its message is to stop."""
+"""Seconds that a handler has to end by itself after its message was asked to stop."""
 
 
 class Fatal(Exception):
-    """Raised by a handler: no further attempt can help; the message becomes a dead letter at once."""
+    """Raised by a handler: no further attempt can help. The message becomes a dead letter at once."""
 
 
 LONGEST_DEFERRAL, SHORTEST_DEFERRAL = 7 * DAY, 1.0
-"""Seconds after its due time for which a message may be deferred uncharged, and the shortest delay of that."""
+"""In seconds: how long after its due time a message may be deferred uncharged, and the shortest delay of that kind."""
 
 
 class RetryIn(Exception):
-    """Raised by a handler: try again after ``delay``, in seconds, as text such as ``5m`` or as a timedelta. If it is
-    not ``charged``, this was no attempt, and no failure. A message is deferred like this until a week after it was due,
-    and is a dead letter then."""
+    """Raised by a handler: try again after ``delay``, in seconds, as text such as ``5m`` or as a timedelta. Unless
+    ``charged``, this is no attempt, and no failure. A message can be deferred like this until a week after it was due.
+    Then it becomes a dead letter."""
 
     seconds: float
     charged: bool = True
@@ -39,12 +39,12 @@ class RetryIn(Exception):
 
 
 def is_deferred(error: BaseException) -> TypeGuard[RetryIn]:
-    """Whether the handler asks not to be charged."""
+    """Whether ``error`` asks for another attempt without charging this one."""
     return isinstance(error, RetryIn) and not error.charged
 
 
 class Partial(Exception):
-    """Raised by a bulk handler: the messages at these positions in its list, from 0, failed with these errors; the
+    """Raised by a bulk handler: the messages at these positions in its list, from 0, failed with these errors. The
     others are completed. TypeError for anything but a mapping of positions to exceptions."""
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:
@@ -58,16 +58,16 @@ class Partial(Exception):
 
 
 class Skip(Exception):
-    """Raised by a hook ``before``: the handler is not called, and the message is completed without a result."""
+    """Raised by a hook ``before``: the message is completed without a result, and its handler is not called."""
 
 
 class Yield(Exception):
-    """Raised by a handler: continue in the next launch, uncharged."""
+    """Raised by a handler: continue in the next launch. No attempt is charged."""
 
 
 class Asleep(BaseException):
-    """Raised in a handler by ``context.sleep`` and ``context.wait_for``: the message gives its place back, uncharged,
-    until ``until``, in epoch ms, or until a signal comes. Not an Exception, so that ``except Exception`` does not catch
+    """Raised in a handler by ``context.sleep`` and ``context.wait_for``: the message leaves its slot, uncharged, until
+    ``until``, in epoch ms, or until a signal comes. Not an Exception, so that ``except Exception`` does not catch
     it."""
 
     def __init__(self, until: int) -> None:
@@ -76,7 +76,7 @@ class Asleep(BaseException):
 
 
 class HandlerTimeout(TimeoutError):
-    """The handler exceeded its limit of so many ``seconds`` and was stopped. A failure like any other."""
+    """The handler exceeded its limit of this many ``seconds`` and was stopped. A failure like any other."""
 
     seconds: float
 
@@ -86,7 +86,7 @@ class HandlerTimeout(TimeoutError):
 
 
 class Stopped(Exception):
-    """A person asked for the end of the message, and its handler was interrupted."""
+    """A person stopped the message, and its handler was interrupted."""
 
     def __init__(self, returned: str = "") -> None:
         super().__init__(f"stopped on request: {returned}" if returned else "stopped on request")
@@ -97,30 +97,30 @@ class ProcessDied(Exception):
 
 
 class NotBegun(Exception):
-    """The system refused the process or thread in which the handler would run. Nothing of the handler has run: the
-    message is not charged an attempt."""
+    """The system refused the process or thread in which the handler would run. The handler has not begun, so no attempt
+    is charged."""
 
 
 class CallDied(NotBegun):
-    """A call with several messages died, or was stopped at its timeout: which of them it was is not known. None is
-    charged an attempt, each a death: from then on it is called alone."""
+    """A call with several messages died, or was stopped at its timeout. Which message caused it is unknown. Each is
+    charged a death, and none an attempt. From then on each is called alone."""
 
 
 class RetryPolicy(Protocol):
-    """The delays before a handler's further attempts: `Backoff`, or a user's object. One whose ``delay`` has a third
-    parameter, ``error``, is an `ErrorPolicy`: it is given the exception with which the attempt ended."""
+    """The delays before further attempts of a handler: a `Backoff`, or an object of the user's. If its ``delay`` has a
+    third parameter, ``error``, it is an `ErrorPolicy`, which is given the exception that ended the attempt."""
 
     def delay(self, attempt: int, chance: float, /) -> Span:
-        """Seconds, text such as ``5m`` or a timedelta, between a failed attempt number ``attempt`` (from 1) and the
-        next; ``chance`` is a random number in [0, 1)."""
+        """The time between a failed attempt number ``attempt`` (from 1) and the next: seconds, text such as ``5m`` or a
+        timedelta. ``chance`` is a random number in [0, 1)."""
 
 
 class ErrorPolicy(Protocol):
-    """A `RetryPolicy` that sees the error with which the attempt ended: its ``delay`` has a third parameter that is
-    called ``error``."""
+    """A `RetryPolicy` that is given the error that ended the attempt: its ``delay`` has a third parameter called
+    ``error``."""
 
     def delay(self, attempt: int, chance: float, error: BaseException, /) -> Span:
-        """The same as for a `RetryPolicy`, after an attempt that ended with ``error``."""
+        """The same as for a `RetryPolicy`, after an attempt that ``error`` ended."""
 
 
 class Backoff:
@@ -145,8 +145,8 @@ class Backoff:
     def delay(self, attempt: int, chance: float) -> float:
         """Seconds between a failed attempt number ``attempt`` (from 1) and the next; ``chance`` in [0, 1).
 
-        Jitter only shortens, to (1 - jitter) times the plain delay at least, to spread retries of a common cause
-        (Brooker, "Exponential Backoff and Jitter", 2015).
+        Jitter spreads retries that have a common cause. It only shortens a delay, to (1 - jitter) times its length at
+        least (Brooker, "Exponential Backoff and Jitter", 2015).
         """
         try:
             base_delay = min(self.most, self.first * self.factor ** (attempt - 1))
@@ -156,12 +156,13 @@ class Backoff:
 
 
 class Pauses:
-    """The delays of ``retry=["10s", "1m"]``: one for each further attempt, the last one for all after these."""
+    """The delays of ``retry=["10s", "1m"]``, one for each further attempt. The last one also serves all attempts after
+    that."""
 
     __slots__ = ("_seconds",)
 
     def __init__(self, pauses: Sequence[Span]) -> None:
-        """Raise BadData for an invalid delay or for none, TypeError for another type."""
+        """Raise BadData for an invalid delay or an empty list, TypeError for another type."""
         self._seconds = [seconds_in(f"retry[{at}]", pause) for at, pause in enumerate(pauses)]
         if not self._seconds:
             raise BadData("retry", "[]", "give one delay at least")
@@ -172,7 +173,8 @@ class Pauses:
 
 
 class Retry(NamedTuple):
-    """The delay before another attempt. ``problem``: why the handler's policy failed, if this is the default delay."""
+    """The delay before another attempt. ``problem``: why the handler's own policy failed, if this is the default
+    delay."""
 
     delay: float
     problem: BaseException | None = None
@@ -189,8 +191,8 @@ def after_failure(
     chance: float,
     since_due: float | None = None,
 ) -> Retry | None:
-    """What to do with a message whose attempt number ``attempt`` (from 1) ended with ``error``; None if no attempt is
-    left, or none can help. ``since_due``: seconds since it was due; None if every attempt is charged."""
+    """What to do with a message whose attempt number ``attempt`` (from 1) ended with ``error``. None if no attempt is
+    left, or none can help. ``since_due``: seconds since the message was due; None if every attempt is charged."""
     if is_fatal(error, fatal):
         return None
     if since_due is not None and is_deferred(error):  # GUARD what is deferred costs no attempt
@@ -213,8 +215,8 @@ def after_failure(
 
 
 def is_fatal(error: BaseException, fatal: tuple[type[BaseException], ...]) -> bool:
-    """Whether no attempt can help after ``error``: it is Fatal, or of one of the handler's ``fatal`` classes. A class
-    whose own check raises has none."""
+    """Whether no attempt can help after ``error``, since it is Fatal or of one of the handler's ``fatal`` classes. An
+    error counts as none of a class whose own check raises."""
     try:
         return isinstance(error, (Fatal, *fatal))
     except BaseException:
@@ -222,8 +224,8 @@ def is_fatal(error: BaseException, fatal: tuple[type[BaseException], ...]) -> bo
 
 
 def sees_error(delay: Callable[..., object]) -> bool:
-    """Whether the method of a policy is given the error."""
+    """Whether the policy's method ``delay`` takes the error."""
     try:
         return "error" in signature(delay).parameters
-    except ValueError:  # not written in Python
+    except ValueError:  # it is not written in Python
         return False

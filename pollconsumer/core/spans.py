@@ -1,4 +1,4 @@
-"""Durations, quotas and rates as settings, options and calls give them."""
+"""Durations, quotas and rates: reads what settings, options and calls give."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pollconsumer.core.notation.timespan import DAY, Span, parse_duration
 
 
 def seconds_in(name: str, span: Span) -> float:
-    """`parse_duration` for the argument ``name`` of a call: BadData for an invalid value, TypeError for another
+    """``span``, the argument ``name`` of a call, in seconds. BadData for an invalid value, TypeError for another
     type."""
     try:
         return parse_duration(span)
@@ -26,7 +26,8 @@ LEAST_PERIOD, MOST_PERIOD = 0.1, 31 * DAY
 
 
 def parse_quota(quota: str, example: str = "100/1m") -> tuple[int, int]:
-    """Messages and milliseconds of the period in ``quota``, written ``100/1m``. ValueError for another text."""
+    """The number of messages, and the period in milliseconds, of a ``quota`` such as ``100/1m``. ValueError for another
+    text."""
     count, slash, period = quota.partition("/")
     if not slash or not re.fullmatch(r"[0-9]{1,9}", count.strip()) or int(count) == 0:
         raise ValueError(f"write messages / period, as in {example}")
@@ -40,11 +41,12 @@ def parse_quota(quota: str, example: str = "100/1m") -> tuple[int, int]:
 
 
 MOST_IN_A_PERIOD = 1000
-"""Maximum number of messages in a period: the store remembers each, in six bytes, until the period is past."""
+"""Maximum number of messages in a period. The store remembers each one, in six bytes, until the period is over."""
 
 
 def parse_rate(rate: object) -> tuple[int, int]:
-    """Messages and milliseconds of the period in ``rate``, written ``60/1h``. ValueError for anything else."""
+    """The number of messages, and the period in milliseconds, of a ``rate`` such as ``60/1h``. ValueError for anything
+    else."""
     return _parsed(rate if isinstance(rate, str) else "")
 
 
@@ -57,7 +59,7 @@ def _parsed(rate: str) -> tuple[int, int]:
 
 
 def check_rate(rate: object, key: object) -> None:
-    """Raise BadData if ``rate`` or ``key`` is invalid. ``rate`` may be empty, which stands for the queue's."""
+    """Raise BadData if ``rate`` or ``key`` is invalid. An empty ``rate`` stands for the queue's."""
     check_short_key(key, "rate key")
     if rate != "":
         try:
@@ -67,14 +69,14 @@ def check_rate(rate: object, key: object) -> None:
 
 
 def check_short_key(key: object, what: str) -> str:
-    """``key``, if it is valid for a concurrency key or a rate key: ``what`` says which."""
+    """``key``, if it is a valid key. ``what`` names its kind: a concurrency key, or a rate key."""
     if not isinstance(key, str) or not is_text(key) or not 0 < len(key.encode()) <= 255 or min(key) < " ":
         raise BadData(what, repr(key), "text of 1 to 255 bytes without control characters")
     return key
 
 
 def key_of(handler: str, payload: bytes, argument: str | None) -> str:
-    """The rate key of a handler's message, by the value of an argument. An argument that is missing counts as null."""
+    """The rate key of a handler's message: the value of an argument. A missing argument counts as null."""
     if argument is None:
         return handler
     value = loads(payload).get(argument)

@@ -1,7 +1,7 @@
 """Calls of code that users give us: codecs, credential providers, hooks, types, policies.
 
-Whatever such code raises is an answer. `SystemExit` and its like would end a launch, a command or a thread of ours; so
-`called` raises an `Exception` in their place, which its callers treat like any other. Its values are `lazy`.
+Such code may raise anything. `SystemExit` and its like would end a launch, a command or a thread of ours, so `called`
+raises an `Exception` in their place, which callers treat like any other. Values are kept by `lazy`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 MOST_CHARACTERS = 200
 OTHERS, OURS, OUR_THREAD = range(3)
-"""Whose code runs at the bottom of a thread: that of a program that is not ours; that of a command or of an endpoint;
-that of a thread which we have begun, and which no signal interrupts."""
+"""Whose code is at the bottom of a thread's stack: that of another program; that of a command or an endpoint; that of a
+thread which we have started, and which no signal interrupts."""
 _printing_on_stderr = ContextVar("users' code prints on standard error", default=False)
 whose: ContextVar[int] = ContextVar("whose code runs here", default=OTHERS)
 
@@ -30,17 +30,17 @@ class TimeIsUp(BaseException):
 
 
 class Exited(Exception):
-    """Users' code raised what is no Exception; the text names it."""
+    """Users' code raised an exception that is no Exception. The text names it."""
 
 
 class UnreadableError(Exception):
-    """Stands for an exception of users' code whose class raises when it is looked at."""
+    """Replaces an exception of users' code whose class raises when the exception is inspected."""
 
 
 class lazy(Generic[T]):  # noqa: N801  it decorates as a function does
-    """`functools.cached_property` without the lock that it has before Python 3.12. All instances share that lock: code
-    of users would run under it, and a process that is forked meanwhile would wait for it for ever. Threads that ask at
-    one time may each make the value; all of them get the first."""
+    """`functools.cached_property` without a lock. Before Python 3.12 that has a lock, which all instances share: users'
+    code would run under it, and a process that is forked meanwhile would wait for it for ever. Threads that ask at the
+    same time may each compute the value. All of them get the first."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make, self.__doc__ = make, make.__doc__
@@ -54,11 +54,11 @@ class lazy(Generic[T]):  # noqa: N801  it decorates as a function does
 
 
 def called(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """What ``function``, which is users' code, returns. Raises the Exception that it raises, and `Exited` for what is
-    none.
+    """What ``function``, which is users' code, returns. Raises the Exception that the function raises, and `Exited` in
+    place of what is no Exception.
 
-    What interrupts the function is raised as it is: our own timeout, Ctrl-C, and, in a program that is not ours,
-    whatever that program's signal handlers raise.
+    An interruption of the function is raised as it is: our own timeout, Ctrl-C, and, in a program that is not ours,
+    whatever the signal handlers of that program raise.
     """
     try:
         return function(*arguments, **named)
@@ -72,7 +72,7 @@ def called(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
 
 @contextmanager
 def _having(variable: ContextVar[T], value: T) -> Iterator[None]:
-    """Let ``variable`` have ``value`` within the block."""
+    """Set ``variable`` to ``value`` within the block."""
     token = variable.set(value)
     try:
         yield
@@ -81,12 +81,12 @@ def _having(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 def answering() -> AbstractContextManager[None]:
-    """Let nothing that users' code raises within the block end this thread."""
+    """Nothing that users' code raises within the block ends this thread."""
     return _having(whose, OURS)
 
 
 def printing_on_stderr() -> AbstractContextManager[None]:
-    """Wrap a command whose standard output is for what it prints itself: `users_output` goes to standard error."""
+    """Wrap a command that prints data on standard output: within it `users_output` goes to standard error."""
     return _having(_printing_on_stderr, value=True)
 
 
@@ -98,8 +98,8 @@ def users_output() -> AbstractContextManager[object]:
 
 @contextmanager
 def refusing(what: str, name: str, who: str) -> Iterator[None]:
-    """`answering` and `users_output`, with ConfigurationError for an exception that ``who``, code of users, raises
-    within the block. A PollConsumerError passes as it is. ``what`` and ``name``: as of the ConfigurationError."""
+    """`answering` and `users_output`. Within the block an exception of ``who``, users' code, becomes a
+    ConfigurationError with ``what`` and ``name``. A PollConsumerError stays as it is."""
     with answering(), users_output():
         try:
             yield
@@ -110,7 +110,7 @@ def refusing(what: str, name: str, who: str) -> Iterator[None]:
 
 
 def readable(error: BaseException) -> BaseException:
-    """``error``, or `UnreadableError` in its place, if its class raises when it is looked at."""
+    """``error``, or an `UnreadableError` in its place if its class raises when it is inspected."""
     try:
         if (error.__class__, error.__traceback__, error.__cause__) and type(type(error).__name__) is str:
             getattr(error, "trace", None)
@@ -139,7 +139,7 @@ def text_of(error: BaseException) -> str:
 
 
 def _is_interruption(kind: type[BaseException]) -> bool:
-    """Whether an exception that is no Exception comes from outside of the code in which it is raised."""
+    """Whether an exception that is no Exception comes from outside the code that it interrupts."""
     if issubclass(kind, TimeIsUp) or whose.get() == OTHERS:
         return True
     by_person = issubclass(kind, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -1,5 +1,5 @@
-"""What the ledger tells of the time that launches cover: ticks without a launch, what of each minute launches leave
-unserved, and messages that they handle beyond their windows."""
+"""What the ledger says of the time that launches cover: ticks without a launch, the part of each minute that is
+unserved, and messages that were handled beyond a window."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.window import StopReason, why_stopped
 
 LOOKED_AT = 10
-"""Launches whose starts tell how often a launcher without a known schedule comes."""
+"""Number of launches whose starts show how often a launcher without a known schedule starts one."""
 FEWEST = 3
 EARLY = 0.1
 """Share of a period by which a tick may be earlier than reckoned."""
 MUCH = 0.2
-"""The share of a window that is worth a line."""
+"""The unserved share of a window from which on `unserved_time` has a line."""
 WINDOW_OVER = why_stopped(StopReason.NO_TIME_TO_IDLE)
 MOST_NAMED = 3
 _TYPES = [str, str, str, int, int]
 
 
 class Hole(NamedTuple):
-    """``ticks`` in succession, from ``first_ms`` to ``last_ms``, without a launch of a group. ``period``:
-    seconds from tick to tick. ``before``: the id of the launch after them, which started at ``until_ms``; both None if
-    none has come yet."""
+    """A series of ``ticks``, from ``first_ms`` to ``last_ms``, at which no launch of a group started. ``period``:
+    seconds from tick to tick. ``before``: the id of the launch that ended the series by starting at ``until_ms``. Both
+    are None if none has come yet."""
 
     role: str
     queues: tuple[str, ...]
@@ -50,10 +50,10 @@ class Hole(NamedTuple):
 
 
 def holes_of(entries: Sequence[Mapping[str, Any]], now: int) -> list[Hole]:
-    """The holes in ``entries`` of the ledger, newest first, as they are; ``now`` in epoch ms of the server's clock.
+    """The holes in ``entries`` of the ledger. Both are sorted newest first. ``now``: epoch ms of the server's clock.
 
-    A launch's own schedule tells its ticks, else the usual time between starts. Groups whose launches producers start,
-    or of which half or more end as soon as their queues are empty, have no ticks.
+    The ticks of a launch follow from its own schedule or, without one, from the usual time between starts. A group has
+    no ticks if producers start its launches, or if half or more of them end as soon as their queues are empty.
     """
     groups = defaultdict[str, list[Mapping[str, Any]]](list)
     for entry in reversed(entries):
@@ -65,7 +65,8 @@ def holes_of(entries: Sequence[Mapping[str, Any]], now: int) -> list[Hole]:
 
 
 def _replaced(hole: Hole, entries: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether other launches serve all queues of the group since its ``hole`` began: the crontab has other lines."""
+    """Whether other launches have served all queues of the group since its ``hole`` began, as when lines of the crontab
+    were replaced."""
     since = (each for each in entries if each["role"] == hole.role and each.get("started_ms", 0) > hole.first_ms)
     return bool(hole.queues) and {*hole.queues} <= {queue for each in since for queue in each["queues"]}
 
@@ -113,14 +114,15 @@ def _period(latest: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> f
 
 
 def _end(launch: Mapping[str, Any], now: int) -> int:
-    """When the launch had ended, by its entry; now if it runs."""
+    """When the launch had ended, by its entry; ``now`` if it still runs."""
     if launch["stop_reason"] is None:
         return now
     return int(launch.get("ended_ms", launch["started_ms"] + 1000 * launch["running_seconds"]))
 
 
 def usual_margin(launches: Sequence[Mapping[str, Any]]) -> float | None:
-    """The seconds before their windows' ends in which ``launches``, newest first, took no message; None if unknown."""
+    """How many seconds before their windows' ends ``launches``, newest first, usually stopped taking messages. None if
+    unknown."""
     ended = [each for each in launches[:LOOKED_AT] if why_stopped(each["stop_reason"]) == WINDOW_OVER]
     margins = [each["margin_seconds"] for each in ended if each.get("margin_seconds") is not None]
     return None if len(margins) < FEWEST else median(margins)
@@ -133,9 +135,9 @@ def unserved_time(
     handoff: HandOff,
     period: float | None = None,
 ) -> str | None:
-    """A line about how much of each ``window``, or ``period`` between launches, in seconds, goes unserved, and what
-    helps; None if it is little. ``launches``: of one group, newest first, as the ledger has them. ``handoff``: the
-    setting."""
+    """A line that says how much of each ``window`` (or ``period`` between launches), in seconds, is unserved, and what
+    helps. None if it is little. ``launches``: those of one group, newest first, as the ledger has them. ``handoff``:
+    the setting."""
     if period is not None and period - window > MUCH * period:
         whole, served = format_duration(period), format_duration(round(window))
         return (
@@ -154,7 +156,7 @@ def unserved_time(
 
 
 class WorkBeyond(NamedTuple):
-    """A message, since when it is handled, and until when it may be at most; in epoch ms of the server's clock."""
+    """A message that is being handled: since when, and until when at most, in epoch ms of the server's clock."""
 
     handler: str
     queue: str
@@ -167,7 +169,7 @@ class WorkBeyond(NamedTuple):
 
 
 def read_work(stored: object) -> list[WorkBeyond]:
-    """The messages of an entry, but for corrupt ones."""
+    """The messages of an entry, without corrupt ones."""
     found = [each for each in stored if isinstance(each, list)] if isinstance(stored, list) else []
     return [WorkBeyond(*each) for each in found if [*map(type, each)] == _TYPES and min(each[3:]) >= 0]
 

@@ -8,9 +8,11 @@ from typing import NamedTuple
 from pollconsumer.core.choices import LauncherRule
 
 REAPED_LATE = 11.0
-"""Seconds: busybox's crond tests whether a tick is due before it reaps, and reaps each ten seconds, a little late."""
+"""Seconds. busybox's crond reaps ended processes every ten seconds, a little late, and only after testing for a due
+tick."""
 REAPED_LATE_BY_DCRON = 5.0
-"""Seconds: dcron tests at the first second of a minute, and reaps five seconds after it wakes, each ten seconds."""
+"""Seconds. dcron tests at the first second of a minute. It reaps five seconds after it wakes, then every ten
+seconds."""
 BUSYBOX = "busybox"
 GIVES_UP = ("-n", "--nb", "--nonblock", "-w", "--wait", "--timeout")
 """Options of flock with which it does not wait for its lock, or not for long."""
@@ -19,32 +21,31 @@ OVERLAPS = ("-overlapping", "--overlapping")
 DROP, QUEUE, PARALLEL = LauncherRule.DROP, LauncherRule.QUEUE, LauncherRule.PARALLEL
 ON_DEMAND, ON_DEMAND_BY_URL = "on-demand", "on-demand-url"
 BY_PRODUCERS = (ON_DEMAND, ON_DEMAND_BY_URL)
-"""Platforms of launches that producers have started: how often they come says nothing about a crontab."""
+"""Platforms of launches that producers have started. How often they start one says nothing about a crontab."""
 DEMANDED_VARIABLE = "_POLLCONSUMER_DEMANDED"
-"""No setting: one of these platforms, in a launch that a producer has started."""
+"""An environment variable that is no setting. In a launch that a producer started it names one of these platforms."""
 
 
 class Ancestor(NamedTuple):
-    """A process from which this one descends. ``executable``: the file's own name, without its directory; empty if
-    unknown."""
+    """An ancestor of this process. ``executable``: the name of its file, without the directory; empty if unknown."""
 
     executable: str
     command: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        """The name by which it was called: busybox is many programs in one file."""
+        """The name by which the process was called: busybox is many programs in one file."""
         return self.command[0].rpartition("/")[2].lstrip("-") if self.command else self.executable
 
     def is_called(self, name: str) -> bool:
-        """Whether ``name`` is its name or its file's. cron's children have the name in capitals."""
+        """Whether the process or its file is called ``name``. The children of cron have its name in capitals."""
         return name in (self.name.lower(), self.executable.lower())
 
     def has_option(self, beginnings: tuple[str, ...]) -> bool:
         return any(word.startswith(beginnings) for word in self.command[1:])
 
     def is_applet(self, name: str) -> bool:
-        """Whether it is ``name`` of busybox, by a link or as ``busybox NAME``."""
+        """Whether the process is the applet ``name`` of busybox, called by a link or as ``busybox NAME``."""
         if self.name.startswith(BUSYBOX):
             return self.command[1:2] == (name,)
         return self.name == name and self.executable.startswith(BUSYBOX)
@@ -52,8 +53,8 @@ class Ancestor(NamedTuple):
 
 class Found(NamedTuple):
     """A launcher. ``platform`` is empty if it is unknown. ``reaped_late``: a process that ends less than these seconds
-    before a tick still counts as alive at the tick. ``is_watched``: its own settings decide the rule, which is a guess
-    until launches have seen what it does."""
+    before a tick still counts as alive at the tick. ``is_watched``: the rule depends on settings of the launcher, so it
+    is a guess until launches have seen what the launcher does."""
 
     platform: str
     rule: LauncherRule
@@ -63,7 +64,8 @@ class Found(NamedTuple):
 
 UNKNOWN = Found("", PARALLEL, is_watched=True)
 
-# The first that fits counts: what is more specific stands before what it runs on. Rows are plain, for the start's sake.
+# The first that fits counts, so a specific launcher stands before the one that it runs on. Plain tuples make a start
+# faster.
 LAUNCHERS: tuple[tuple[Found, Callable[[Ancestor], bool]], ...] = (
     (Found("supercronic", PARALLEL), lambda it: it.is_called("supercronic") and it.has_option(OVERLAPS)),
     (Found("supercronic", DROP), lambda it: it.is_called("supercronic")),
@@ -75,7 +77,7 @@ LAUNCHERS: tuple[tuple[Found, Callable[[Ancestor], bool]], ...] = (
     (Found("fcron", DROP), lambda it: it.is_called("fcron")),
     (Found("launchd", DROP), lambda it: it.is_called("launchd")),
 )
-"""What starts launches, and whether a process is it."""
+"""Launchers, each with a function that says whether a process is that launcher."""
 PLATFORMS = (
     (Found("kudu", DROP), "WEBJOBS_RUN_ID", "WEBJOBS_RUN_ID"),
     (Found("jenkins", PARALLEL, is_watched=True), "JENKINS_URL BUILD_TAG", "BUILD_TAG"),
@@ -97,13 +99,13 @@ PLATFORMS = (
     (Found("systemd", QUEUE), "TRIGGER_UNIT", ""),
     (Found("systemd", QUEUE), "JOURNAL_STREAM", ""),
 )
-"""Places; the variables that are all set there, some with the beginning of their value; and the variable with the
-platform's own name of a run, or a URL that ends in it, if there is one."""
+"""Platforms. Each has the variables that are all set there, some with the beginning of their value. The last column is
+the variable with the platform's own id of a run, or with a URL that ends in it, if there is one."""
 
 
 def find_launcher(variables: Mapping[str, str], ancestors: Iterable[Ancestor]) -> Found:
-    """What has started this process: a producer; else the nearest of the ``ancestors``, parent first, that is a
-    launcher; else the platform whose ``variables`` of the environment are set."""
+    """The launcher of this process. It is a producer; else the nearest of the ``ancestors``, parent first, that is a
+    launcher; else the platform whose environment ``variables`` are set."""
     if (demanded := variables.get(DEMANDED_VARIABLE)) in BY_PRODUCERS:
         return Found(demanded, PARALLEL)
     for ancestor in ancestors:
@@ -114,7 +116,7 @@ def find_launcher(variables: Mapping[str, str], ancestors: Iterable[Ancestor]) -
 
 
 def is_here(known_by: str, variables: Mapping[str, str]) -> bool:
-    """Whether a process with these ``variables`` is in the place that is ``known_by`` some of them."""
+    """Whether a process with these ``variables`` runs on the platform that is ``known_by`` some of them."""
     for word in known_by.split():
         name, _, value = word.partition("=")
         if name not in variables or not variables[name].startswith(value):
@@ -123,7 +125,7 @@ def is_here(known_by: str, variables: Mapping[str, str]) -> bool:
 
 
 def recorded_launcher(platform: str, rule: str) -> Found:
-    """The launcher that an earlier launch had found, from its entry in the ledger."""
+    """The launcher that an earlier launch found, from its entry in the ledger."""
     known = (*(row[0] for row in LAUNCHERS), *(row[0] for row in PLATFORMS))
     unlisted = Found(platform, PARALLEL) if platform else UNKNOWN
     found = next((each for each in known if each.platform == platform), unlisted)
@@ -131,11 +133,12 @@ def recorded_launcher(platform: str, rule: str) -> Found:
 
 
 def given_launcher(rule: LauncherRule, found: Found) -> Found:
-    """``found``, with the ``rule`` of the settings: a launcher that reaps late does so, whoever says that it drops."""
+    """``found``, with the ``rule`` of the settings. Its ``reaped_late`` stays, since it is a fact about the
+    launcher."""
     return found if rule is LauncherRule.AUTO else found._replace(rule=rule)
 
 
 def run_id(variables: Mapping[str, str]) -> str | None:
-    """The platform's name of this run, by which its own logs know it."""
+    """The platform's own id of this run, which its logs show."""
     names = (variables.get(run) for _, known_by, run in PLATFORMS if run and is_here(known_by, variables))
     return next((name.rpartition("/")[2] for name in names if name), None)

@@ -1,8 +1,8 @@
-"""What earlier launches of a group tell, by entries of the ledger.
+"""What entries of the ledger show about earlier launches of a group.
 
-How long after its tick a launch starts, and how long after its end its process exits: the next deadline has to allow
-for both. And what a launcher does at a tick at which a launch is alive: that decides where neither the environment nor
-a parent process names the launcher. All times are in seconds.
+One thing is how long after its tick a launch starts, and how long after its end its process exits: the next deadline
+has to allow for both. The other is what a launcher does at a tick at which a launch is alive. This counts if neither
+the environment nor a parent process names the launcher. All times are in seconds.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from pollconsumer.core.launcher.detection import Found
 from pollconsumer.core.window import OUR_OWN
 
 LONGEST = 3600.0
-"""Seconds: a longer offset, exit time or wait for the next tick is corrupt, or of no use."""
+"""Seconds. A longer offset, exit time or wait for the next tick is corrupt, or of no use."""
 TIMES = 3
-"""Number of times that the same is seen in succession before it counts: a suspended machine, too, starts no launch."""
+"""How often in succession the same must be seen before it counts: a suspended machine, too, starts no launch."""
 SOON = 3.0
-"""Seconds after the end of a launch within which a launcher that queues starts the next. A pod that starts later may
-have been started beside it. A launch that ends within this time after a tick may do so by itself, just before a
-launcher that is late at times starts the next one: that is no sign of waiting."""
+"""A launcher that queues starts the next launch within so many seconds after the end of the one before. A pod that
+starts later may have been started beside it. A launch may also end by itself within this time after a tick, just before
+a late launcher starts the next one. That is no sign of waiting."""
 PERIODS = 2
-"""A launcher that drops a tick starts another launch within this number of periods: a launch with a baton is alive at
-two ticks. After a longer time, the machine was suspended or the launcher had stopped."""
+"""A launcher that drops a tick starts another launch within this number of periods, since a launch with a baton is
+alive at two ticks. After a longer time, the machine was suspended, or the launcher had stopped."""
 LAUNCHES = 10
-"""Number of launches from which it is learned."""
+"""Number of launches from which punctuality is learned."""
 FLOOR = 0.25
-"""Part of the margin beyond the largest exit time. A launch that ends after the next one has started makes it wait."""
+"""The margin is longer than the largest exit time by so many seconds: a launch that ends after the next one has started
+makes it wait."""
 FLOOR_OF_DROP = 0.5
-"""Least margin where ticks are dropped: the parent must notice the end of the process."""
+"""The least margin where ticks are dropped. The parent must notice the end of the process."""
 OF_EXIT = 0.25
-"""Share of the largest exit time that is the margin where ticks are dropped: on a busy machine a longer one will
-come."""
+"""The margin where ticks are dropped, as a share of the largest exit time: on a busy machine a longer one will come."""
 UNLEARNED_EXIT = 1.75
 
 
 class Past(NamedTuple):
-    """A launch of the past. Instants are in seconds of the server's clock, spans in seconds; both are None where
-    unknown. ``offset``: from its tick to its start. ``next_tick``: from its start to the tick after that. ``exit``:
-    from its end to that of its process. ``observed``: as it was written, see `Observed`."""
+    """An earlier launch. Instants are in seconds of the server's clock, spans in seconds; both are None where unknown.
+    ``offset``: from its tick to its start. ``next_tick``: from its start to the tick after that. ``exit``: from its end
+    to that of its process. ``observed``: as the launch recorded it, see `Observed`."""
 
     started: float | None
     ended: float | None
@@ -53,7 +53,7 @@ class Past(NamedTuple):
 
     @property
     def gone(self) -> float | None:
-        """When the launch's process had ended; None if it is not known to have ended."""
+        """When the launch's process had ended; None if that is unknown."""
         return None if self.ended is None else self.ended + (self.exit or 0.0)
 
     def waited_for(self, before: Past) -> bool:
@@ -65,8 +65,8 @@ class Past(NamedTuple):
 
 
 def past_launches(entries: Iterable[bytes], group: str, own: str = "") -> list[Past]:
-    """The launches of ``group`` among ``entries``, newest first, without the launch ``own``, and without corrupt
-    ones."""
+    """The launches of ``group`` among ``entries``, newest first, without the launch ``own`` and without corrupt
+    entries."""
     found = []
     for text in entries:
         try:
@@ -102,7 +102,8 @@ def _instant(value: object) -> float | None:
 
 
 class Observed(NamedTuple):
-    """What the launcher did the last ``times`` that a launch was alive at a tick. AUTO: nothing was seen."""
+    """What the launcher did at a tick while a launch was alive, the last ``times`` in succession. AUTO: no such tick
+    was seen."""
 
     rule: LauncherRule = LauncherRule.AUTO
     times: int = 0
@@ -113,8 +114,8 @@ class Observed(NamedTuple):
 
 
 def observed(before: Past | None, started: float, offset: float | None, least_offset: float) -> Observed:
-    """What the launch before had noted, and what the present one adds: when it ``started``, by the server's clock, and
-    how long after its tick, in seconds. ``least_offset``: the least time from a tick to a start."""
+    """What the launch before had observed, and what this launch adds, which ``started`` at this instant of the server's
+    clock, ``offset`` seconds after its tick. ``least_offset``: the least time from a tick to a start."""
     if before is None:
         return Observed()
     noted, rule = read_observed(before.observed), _at_the_tick(before, started, offset, least_offset)
@@ -159,17 +160,17 @@ class Punctuality(NamedTuple):
 
 def punctuality_of(offsets: Collection[float], exits: Collection[float], own: float | None) -> Punctuality:
     """The punctuality by the offsets and exit times of the last launches. This launch's ``own`` offset counts only if
-    it is less: a person may have started it."""
+    it is less than theirs, since a person may have started it."""
     least = min(offsets, default=0.0)
     return Punctuality(least if own is None else min(least, own), max(exits, default=UNLEARNED_EXIT))
 
 
 def learned(past: Sequence[Past], rule: LauncherRule, own: float | None = None, least_exit: float = 0.0) -> Punctuality:
-    """The punctuality by earlier launches, newest first, and by the ``own`` offset of this one. ``least_exit``: the
-    seconds that are kept for an exit at least where ticks are dropped, since an exit is cut off there.
+    """The punctuality by earlier launches, newest first, and by the ``own`` offset of this one. ``least_exit``: where
+    ticks are dropped, the exit time is taken to be at least so many seconds, since there a longer exit is cut off.
 
-    Under ``queue`` a launch that waited for the one before is left out. It started late because of the wait: if it
-    counted, each launch would end later than the one before.
+    Under ``queue`` a launch that waited for the one before is left out, since it started late because of the wait. If
+    it counted, each launch would end later than the one before.
     """
     prompt = [each for each, before in pairwise(past) if not each.waited_for(before)]
     counting = prompt if rule is LauncherRule.QUEUE else past
@@ -181,9 +182,9 @@ def learned(past: Sequence[Past], rule: LauncherRule, own: float | None = None, 
 
 def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) -> tuple[float, float]:
     """What a launch started by ``found`` must allow for: the seconds after the next tick by which it must have stopped,
-    negative for seconds before the tick; and its margin. ``min_margin`` is the setting: None to learn it.
+    negative if before the tick; and its margin. ``min_margin`` is the setting; None: the margin is learned.
 
-    Where ticks are dropped the process must be gone before the tick, however long its last message lasts: its exit
+    Where ticks are dropped, the process must be gone before the tick, however long its last message lasts. So its exit
     is no part of the margin. Elsewhere only the work must be over when the next launch starts.
     """
     if found.rule is LauncherRule.DROP:

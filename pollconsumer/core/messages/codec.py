@@ -1,7 +1,7 @@
-"""Codecs of applications: what the store has of payloads and results in place of their JSON.
+"""Codecs of applications encode payloads and results before the store has them.
 
-An encoded value is JSON, too, so that it can stand wherever the value can: an object with one name that no value of a
-user's has, and what the codec made of the value's JSON, in base64.
+An encoded value is JSON, too, so it can stand wherever the value can. It is an object with one name, which no value of
+a user's has, and which holds the output of the codec in base64.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ def is_encoded(value: object) -> bool:
 
 
 def encoded_json(data: bytes, codec: Codec | None) -> bytes:
-    """The JSON of what the codec makes of ``data``, which is JSON; without a codec, ``data``. Raises as the codec;
-    TypeError if that are no bytes, PayloadTooLarge if they are too many for a payload."""
+    """The JSON that stands for ``data``, itself JSON, once the codec has encoded it; ``data`` without a codec. Raises
+    what the codec raises, TypeError if the codec returns no bytes, PayloadTooLarge if it returns too many for a
+    payload."""
     if codec is None:
         return data
     made = called(codec.encode, data)
@@ -42,8 +43,7 @@ def encoded_json(data: bytes, codec: Codec | None) -> bytes:
 
 
 def decoded_value(value: Any, codec: Codec | None) -> Any:
-    """The value that ``value`` stands for: itself, without a codec or if it is not encoded. Undecodable, if the codec
-    refuses."""
+    """``value``, decoded; as it is without a codec, or if it is not encoded. Undecodable if the codec raises."""
     if codec is None or not is_encoded(value):
         return value
     try:
@@ -55,7 +55,7 @@ def decoded_value(value: Any, codec: Codec | None) -> Any:
 
 
 def decoded_object(value: dict[str, Any], codec: Codec | None) -> dict[str, Any]:
-    """`decoded_value` of a payload or a state. Undecodable, too, if the codec made something else of it."""
+    """`decoded_value` of a payload or a state, which must be an object. Undecodable, too, if it is none."""
     return _object(decoded_value(value, codec))
 
 
@@ -66,7 +66,7 @@ def _object(found: Any) -> dict[str, Any]:
 
 
 def readable_value(value: Any, codec: Codec | None) -> Any:
-    """`decoded_value` for people: what cannot be decoded as it is."""
+    """`decoded_value` for people: a value that cannot be decoded stays as it is."""
     try:
         return decoded_value(value, codec)
     except Undecodable:
@@ -74,7 +74,7 @@ def readable_value(value: Any, codec: Codec | None) -> Any:
 
 
 def shown_value(value: Any) -> Any:
-    """What is shown of a value without its codec: of an encoded one the size."""
+    """What is shown of a value where its codec is missing: of an encoded value only the size."""
     if not is_encoded(value):
         return value
     try:
@@ -88,7 +88,7 @@ def _content(value: dict[str, Any]) -> bytes:
 
 
 def coded(message: NewMessage, codec: Codec) -> NewMessage:
-    """``message``, encoded. Raises as the codec."""
+    """``message``, encoded. Raises what the codec raises."""
     if message.encoded:
         return message
     if message.digest:
@@ -105,13 +105,13 @@ def coded(message: NewMessage, codec: Codec) -> NewMessage:
 
 
 def coded_packed(message: Packed, codec: Codec) -> Packed:
-    """The same of a packed message."""
+    """`coded` for a packed message."""
     return continuations.packed(coded(continuations.unpacked(message), codec))
 
 
 def _digest(message: NewMessage, codec: Codec) -> str:
-    """The digest of handler and payload under the codec's key; of the handler alone, if it has none: of a payload that
-    is easy to guess, a digest without a key would tell who has the store which it is."""
+    """The digest of handler and payload, keyed by the codec. Without a key it is a digest of the handler alone: a
+    digest of a payload that is easy to guess would tell anyone who reads the store which payload it is."""
     import hmac
     from hashlib import blake2b, sha256
 

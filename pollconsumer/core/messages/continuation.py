@@ -1,9 +1,9 @@
 """A message's continuation: what its end brings about. It travels with the message. The script that ends the message
 reports it.
 
-A member of a batch has its batch and its number in its id: ``import-42.7``. The links of a chain have the id of the
-first one, and their number: ``import-42.7+2``. So a batch or a chain that is enqueued again has the same ids, and all
-members of a batch the same continuation.
+The id of a member of a batch consists of the batch's id and the member's number: ``import-42.7``. The id of a link of a
+chain consists of the first link's id and the number of the link: ``import-42.7+2``. So a batch or a chain that is
+enqueued again has the same ids. All members of a batch have the same continuation.
 """
 
 import json
@@ -33,36 +33,36 @@ FIRST = {
     *REQUIRED, "priority", "due", "delay", "key", "key_lifetime", "concurrency_key", "concurrency_limit", "digest",
     "headers", "timeout", "max_attempts", "retry", "lifetime", "ping", "rate_key", "rate",
 }  # fmt: skip
-"""The fields of the first versions. Those versions leave an entry with a later field to a newer version, if the entry
-has all of these fields, too. They drop it if one is missing. So an entry with a later field has all of these."""
+"""The fields of the first versions. If an entry has a later field, those versions leave it to a newer version, provided
+that it has all of these fields. Otherwise they drop it. So an entry with a later field has all of these."""
 INNER = ":batch"
-"""What follows the id of a member in the id of the batch that is this member."""
+"""A batch that is a member of another one has the member's id with this ending."""
 DIGEST_DIGITS = (0, 16)
 UNPACKABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, Malformed)
 MOST_ADDED_AT_ONCE = 256
-"""Numbers of members that a member takes at once, to add as many."""
+"""A member that adds further members reserves so many numbers at once."""
 MOST_CHARACTERS = 4 << 20
-"""Characters of what follows a message."""
+"""Maximum length of a continuation, in characters."""
 _MEMBER = re.compile(r"(.+)\.(\d{1,8})(?:\+\d{1,3})?")
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _types_of(declared: Any) -> tuple[type, ...]:
-    """The types of the values that a field of this declaration may have."""
+    """The types that values of a field may have, by the field's annotation."""
     kinds = [get_origin(each) or each for each in get_args(declared) or (declared,)]
     return (*kinds, int) if float in kinds else (*kinds,)
 
 
 _TYPES = {name: _types_of(declared) for name, declared in NewMessage.__annotations__.items()}
 STORED_AS = {"continuation": "sequel"}
-"""Fields of a message that entries of outboxes and spools have under another name, which never changes."""
+"""Fields of a message that have another name in entries of outboxes and spools. Stored names never change."""
 FIELDS = {STORED_AS.get(name, name): name for name in NewMessage._fields}
 """Stored name → field."""
 
 
 def packed(message: NewMessage) -> Packed:
-    """``message`` without fields at their defaults, so that a version that does not know them can send the others
-    on."""
+    """``message`` as a dict, without the fields at their defaults. So a version that does not know a field can still
+    send the message on, unless the field is set."""
     given, defaults = message._asdict() | {"payload": message.payload.decode()}, message._field_defaults
     wanted = {name for name, value in given.items() if name not in defaults or value != defaults[name]}
     if not wanted <= FIRST:
@@ -71,7 +71,7 @@ def packed(message: NewMessage) -> Packed:
 
 
 def unpacked(given: Packed) -> NewMessage:
-    """The inverse of `packed`: a message that the store accepts. One of `UNPACKABLE` for anything else."""
+    """The inverse of `packed`: a message that the store accepts. Raises one of `UNPACKABLE` for anything else."""
     given = {FIELDS[name]: value for name, value in given.items()} | {"payload": given["payload"].encode()}
     for name, value in given.items():
         kinds = _TYPES[name]
@@ -92,7 +92,7 @@ def unpacked(given: Packed) -> NewMessage:
 
 
 def whole(number: object) -> int:
-    """``number``, if it is a whole one of at most 46 bits. ValueError for anything else."""
+    """``number``, if it is a whole number of at most 46 bits. ValueError for anything else."""
     if type(number) is not int or not 0 <= number < 1 << 46:
         raise ValueError(number)
     return number
@@ -101,10 +101,11 @@ def whole(number: object) -> int:
 class Continuation(NamedTuple):
     """What the end of a message brings about.
 
-    ``then`` is enqueued if it is completed, ``failed`` if it ends otherwise, and the first of ``links``, which has the
-    others, if it is completed. ``batch``: the queue of the batch that it is a member of. Of a callback of a batch
-    ``called_by``: its queue; of other callbacks and of links ``previous``: the message before. ``answers``: ``queue``
-    and ``id`` of the message whose handler called this one, and ``as``, the name of the signal that answers it.
+    When the message is completed, ``then`` and the first of ``links`` are enqueued; that link carries the others. When
+    it ends otherwise, ``failed`` is enqueued. ``batch``: the queue of the batch that the message is a member of.
+    ``called_by``, for a callback of a batch: the queue of that batch. ``previous``, for other callbacks and for links:
+    the message before. ``answers``: the message whose handler called this one, by ``queue`` and ``id``, and ``as``, the
+    name of the signal that answers it.
     """
 
     batch: str = ""
@@ -116,7 +117,8 @@ class Continuation(NamedTuple):
     answers: Packed | None = None
 
     def following(self, message_id: str, queue: str, state: State, at: int, result: Any = None) -> list[NewMessage]:
-        """The messages to enqueue at the end, at an instant in epoch ms, of the message that has this continuation."""
+        """The messages to enqueue when the message that has this continuation ends at the instant ``at``, in epoch
+        ms."""
         previous = {"id": message_id, "queue": queue, "state": str(state), "at": at, "result": result}
         if state is not State.COMPLETED:  # GUARD a link follows a completed one
             return [] if self.failed is None else [_follow_up(self.failed, Continuation(previous=previous))]
@@ -126,7 +128,8 @@ class Continuation(NamedTuple):
         return [] if self.then is None else [_follow_up(self.then, Continuation(previous=previous))]
 
     def ends_member(self, state: State) -> bool:
-        """Whether the end of the message is that of a member: a chain is one, which goes on after a completed link."""
+        """Whether the end of the message is the end of a member. A chain is one member, and goes on after a completed
+        link."""
         # GUARD a chain goes on after a link
         return bool(self.batch) and not (state is State.COMPLETED and self.links)
 
@@ -136,15 +139,15 @@ def _follow_up(message: Packed, continuation: Continuation) -> NewMessage:
 
 
 def encoded(continuation: Continuation) -> str:
-    """The continuation as a JSON object; empty if it has nothing."""
+    """The continuation as a JSON object; empty text for an empty continuation."""
     given = {name: value for name, value in continuation._asdict().items() if value}
     return _encode(given) if given else ""
 
 
 @lru_cache(maxsize=64)
 def decoded(stored: bytes) -> tuple[Continuation, bool]:
-    """The inverse of `encoded`, and whether it has anything unknown, which a newer version wrote. Malformed for
-    anything else."""
+    """The inverse of `encoded`, and whether it has unknown fields, which a newer version wrote. Malformed for anything
+    else."""
     if not stored:
         return Continuation(), False
     try:
@@ -173,21 +176,22 @@ def continuation_of(given: dict[str, Any]) -> tuple[Continuation, bool]:
 
 
 def sound(given: Packed) -> NewMessage:
-    """`unpacked`, with what follows the message looked at, too."""
+    """`unpacked`, with a check of the continuation, too."""
     message = unpacked(given)
     decoded(message.continuation.encode())  # GUARD a continuation that is none
     return message
 
 
 def member_of(message_id: str) -> tuple[str, int] | None:
-    """The batch that a message is a member of, and its number, by its id; None if it is none."""
+    """The batch of which the message is a member, and the member's number, both read from its id; None for another
+    id."""
     found = _MEMBER.fullmatch(message_id)
     return (found[1], int(found[2])) if found else None
 
 
 def not_there(message_id: str, where: str = "list shows those that are kept") -> NotFound:
-    """The error for an id of which there is no message. ``where``: what to do about it, unless it may be the id of a
-    link or a callback that is not enqueued yet."""
+    """The error for an id without a message. ``where``: what the user can do; replaced by a hint if the id looks like
+    that of a link or a callback that is not enqueued yet."""
     if found := re.fullmatch(r"(.+)\+(\d{1,3})", message_id):
         before = found[1] if found[2] == "2" else f"{found[1]}+{int(found[2]) - 1}"
         where = f"a link of a chain is enqueued when the one before, {before}, is completed"
@@ -197,14 +201,15 @@ def not_there(message_id: str, where: str = "list shows those that are kept") ->
 
 
 def following_id(message_id: str, ending: str) -> str:
-    """The id of what follows a message, with this ``ending``. BadData if the message's leaves no room for that."""
+    """The id of a follow-up: the message's id with this ``ending``. BadData if the message's id leaves no room for the
+    ending."""
     since = f", since its callbacks or links get this id with {ending}"
     return check_stem(message_id, "message id", LONGEST_ID - len(ending), since) + ending
 
 
 def identified(message: NewMessage, message_id: str, batch: str = "") -> NewMessage:
-    """``message`` with this id, and what its continuation has with the ids that follow from it; ``batch`` is the queue
-    of the batch that it is a member of. BadData if an id is too long, or all of it too large."""
+    """``message`` with this id, and its continuation with the ids that follow from it. ``batch``: the queue of the
+    batch of which the message is a member. BadData if an id is too long, or the continuation too large."""
     if not message.continuation:
         return message._replace(id=message_id, continuation=_member_continuation(batch))
     continuation, _ = decoded(message.continuation.encode())
@@ -223,8 +228,9 @@ def identified(message: NewMessage, message_id: str, batch: str = "") -> NewMess
 
 
 def followed_again(message: NewMessage, message_id: str) -> NewMessage:
-    """``message`` with another id, and with callbacks and links whose ids follow from that. The message before it in a
-    chain stays the same. It belongs to no batch, and answers no message that called it."""
+    """``message`` with another id, for a rerun: its callbacks and links get ids that follow from the new one. The
+    message before it in a chain stays the same. The rerun belongs to no batch, and answers no message that called
+    it."""
     before, _ = decoded(message.continuation.encode())
     follows = Continuation(then=before.then, failed=before.failed, links=before.links)
     again = identified(message._replace(continuation=encoded(follows)), message_id)

@@ -22,19 +22,20 @@ LONGEST_ID = 128
 _ID = re.compile(r"[A-Za-z0-9_.:@+-]{1,128}")
 MAX_HANDLER_LENGTH = 200
 ENCODED = "pollconsumer:encoded"
-"""The one name of a value that a codec has encoded."""
+"""The only name of an object that stands for an encoded value."""
 OPTIONS, EXTENSION = slice(4, None), slice(12, None)
-"""The fields that have defaults; and those of them for which a record of letter A has no place."""
+"""Slices of a `NewMessage`: the fields that have defaults, and those for which a record of letter A has no place."""
 TRAVELLING = ("headers", "timeout", "max_attempts", "retry", "ping", "encoded")
-"""The fields that a record has as options, those of `Options`."""
+"""The fields that a record stores as options: those of `Options`."""
 UNTIL_START, REPLACES = "s", "r"
-"""Key rules: a holder in flight holds no more; and one that waits is replaced. After the second: how many ms that one
-may wait at most, from its enqueueing, 0 for no end."""
+"""Key rules. The first: a message frees its key when its handler starts. The second: the message replaces one that
+waits with its key; the number after the letter is the longest wait from that one's enqueueing, in ms, 0 for no
+limit."""
 SCOPED_BY = "\0"
-"""Ends the handler's name in a unique key that only messages of that handler share."""
+"""Separates handler and key in a unique key that only messages of one handler share."""
 MAX_KEY_BYTES = 255
 DIGESTED_BYTES = 33
-"""Length of a digested handler's name, with what ends it."""
+"""Length of a digested handler's name with its separator."""
 MAX_HEADERS_BYTES = 4096
 CREATED_BY = "created-by"
 """The header that says who created a message."""
@@ -42,19 +43,19 @@ LONGEST_CREATOR = 200
 _HEADER_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 FIRST_OPTIONS = frozenset(("headers", "timeout", "max_attempts", "retry", "ping"))
-"""The options of the first version. That version makes a message with any other option a dead letter if the record has
-the letter B, and leaves a record of letter C as it is. So a record with a later option has the letter C."""
+"""The options of the first version. If a record has any other option, that version makes the message a dead letter at
+letter B, and leaves the message as it is at letter C. So a record with a later option has letter C."""
 
 
 class NewMessage(NamedTuple):
     """A message about to be enqueued.
 
-    ``due`` is in epoch milliseconds, with a fraction, ``delay`` in milliseconds from the server's now. ``key`` is as
-    the queue has it, see `scoped_key`; ``key_lifetime`` in milliseconds, 0 until the message ends. It expires
-    ``lifetime`` milliseconds after it was accepted or, if that is later, due; 0 for never. At most
-    ``concurrency_limit`` messages with one concurrency key are in flight. Those with one ``rate_key`` are handed out
-    at ``rate`` at most, as ``60/1h``; empty: that of the queue. A message with an ``order_key`` is handed out once the
-    earlier messages with the same key have ended.
+    ``due`` is in epoch milliseconds, with a fraction; ``delay`` in milliseconds from the server's now. ``key`` is the
+    unique key as the queue stores it, see `scoped_key`; ``key_lifetime`` is in milliseconds, 0: until the message ends.
+    The message expires ``lifetime`` milliseconds after it was accepted or, if that is later, due; 0: never. At most
+    ``concurrency_limit`` messages with one concurrency key are in flight. Messages with one ``rate_key`` are handed out
+    at ``rate`` at most, such as ``60/1h``; empty: the queue's rate. A message with an ``order_key`` is handed out once
+    the earlier messages with the same key have ended.
     """
 
     id: str
@@ -69,7 +70,7 @@ class NewMessage(NamedTuple):
     concurrency_key: str = ""
     concurrency_limit: int = 1
     key_rule: str = ""
-    """How a holder of the key is dealt with: see `UNTIL_START`. Empty: this message is its duplicate."""
+    """What to do about another message that has the key: see `UNTIL_START`. Empty: this message is a duplicate."""
     digest: str = ""
     """The digest of handler and payload, if the user chose the id."""
     headers: Mapping[str, str] | None = None
@@ -82,38 +83,38 @@ class NewMessage(NamedTuple):
     rate_key: str = ""
     rate: str = ""
     continuation: str = ""
-    """What its end brings about, encoded: see `continuation.py`."""
+    """What the message's end brings about, encoded: see `continuation.py`."""
     encoded: bool = False
-    """Whether its payload is encoded by a codec: see `codec.py`."""
+    """Whether a codec has encoded the payload: see `codec.py`."""
     order_key: str = ""
 
 
 class Codec(Protocol):
     """Encodes the JSON of values, and decodes it again. Either may raise any exception.
 
-    An attribute ``digest_key``, bytes, keys the digest by which a second message of an id of the user's is compared
-    with the first; without it only their handlers are compared.
+    If the user chose a message's id, a second message with that id is compared with the first by a digest. The
+    attribute ``digest_key``, bytes, keys this digest. Without it only the handlers are compared.
     """
 
     def encode(self, data: bytes, /) -> bytes:
-        """What the store is to have in place of ``data``."""
+        """The bytes that the store has in place of ``data``."""
 
     def decode(self, data: bytes, /) -> bytes:
-        """The inverse of `encode`; also of what earlier keys encoded."""
+        """The inverse of `encode`. It must also decode what was encoded with earlier keys."""
 
 
 NO_OPTIONS = NewMessage("", "", "", b"")[OPTIONS]
 NO_EXTENSION = NewMessage("", "", "", b"")[EXTENSION]
-"""The defaults of these fields: one compare tells a message without options."""
+"""The defaults of `EXTENSION`: one comparison tells whether a message has none of these options."""
 
 
 def replaces(message: NewMessage) -> bool:
-    """Whether ``message`` replaces the one that waits with its key."""
+    """Whether ``message`` replaces a message that waits with its key."""
     return message.key_rule.startswith(REPLACES)
 
 
 def check_queue(name: object) -> str:
-    """``name``, if it is valid for a queue or a namespace."""
+    """``name``, if it is a valid name of a queue or a namespace."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadData("queue name", repr(name), "1 to 64 letters, digits, dots, dashes or underscores")
     return name
@@ -124,14 +125,15 @@ def check_id(value: object) -> str:
 
 
 def check_stem(value: object, what: str, most: int, since: str = "") -> str:
-    """An id with which longer ones begin, if it has ``most`` characters at most. ``since``: why no more."""
+    """``value``, an id to which an ending will be added, if it has ``most`` characters at most. ``since``: the reason
+    of that limit, for the error."""
     if not isinstance(value, str) or not _ID.fullmatch(value) or len(value) > most:
         raise BadData(what, repr(value), f"1 to {most} letters, digits or any of _ . : @ + -{since}")
     return value
 
 
 def check_handler(name: object) -> str:
-    # Printable: no control character, and none that changes the direction of the text after it.
+    # Only printable characters: no control character, and none that changes the direction of the text after it.
     if not isinstance(name, str) or not name.isprintable() or " " in name or not 0 < len(name) <= MAX_HANDLER_LENGTH:
         raise BadData("handler name", repr(name), f"1 to {MAX_HANDLER_LENGTH} printable characters without spaces")
     return name
@@ -144,7 +146,8 @@ def check_key(key: object) -> str:
 
 
 def scoped_key(handler: str, key: str) -> str:
-    """How a unique key of ``handler``'s messages is stored. Names that a record has no room for are digested."""
+    """The unique key of one of ``handler``'s messages, as it is stored. A name for which a record has no room is
+    digested."""
     own = f"{handler}{SCOPED_BY}"
     if len(f"{own}{key}".encode()) > MAX_KEY_BYTES:
         own = _digested(handler) + SCOPED_BY
@@ -152,7 +155,7 @@ def scoped_key(handler: str, key: str) -> str:
 
 
 def digested_key(key: str, used: int = 0) -> str:
-    """``key``, or what stands for it where it has no room beside ``used`` bytes."""
+    """``key``, or its digest if ``key`` has no room beside ``used`` bytes."""
     return key if len(key.encode()) + used <= MAX_KEY_BYTES else _digested(key)
 
 
@@ -194,17 +197,17 @@ def checked(message: NewMessage) -> NewMessage:
 
 
 class Options(NamedTuple):
-    """The options of a message, named and in the order of `TRAVELLING`. ``timeout`` in seconds, ``max_attempts`` and
-    ``retry``, the name of a policy, take the place of its handler's."""
+    """The options of a message, in the order of `TRAVELLING`. ``timeout`` (in seconds), ``max_attempts`` and ``retry``
+    (the name of a policy) replace those of its handler."""
 
     headers: Mapping[str, str] = MappingProxyType({})
     timeout: float | None = None
     max_attempts: int | None = None
     retry: str | None = None
     ping: str | None = None
-    """URL of a monitor that is told of the message, an occurrence."""
+    """The URL of the monitor that is told how an occurrence begins and ends."""
     encoded: bool = False
-    """Whether its payload is encoded by a codec."""
+    """Whether a codec has encoded the payload."""
 
 
 def has_later(options: Options) -> bool:
@@ -213,12 +216,12 @@ def has_later(options: Options) -> bool:
 
 
 def options_of(message: NewMessage) -> Options:
-    """The options of ``message``. BadData if any is invalid."""
+    """The options of ``message``. BadData for an invalid one."""
     return _checked_options(given_options(message))
 
 
 def given_options(message: NewMessage) -> Options:
-    """The options of ``message``, as they are."""
+    """The options of ``message``, unchecked."""
     options = Options(*[getattr(message, name) for name in TRAVELLING])
     return options._replace(headers={}) if message.headers is None else options
 
@@ -230,7 +233,7 @@ def encoded_options(options: Options) -> bytes:
 
 
 def decoded_options(stored: bytes) -> tuple[Options, bool]:
-    """The inverse of `encoded_options`, and whether a newer version wrote options that are not known. Malformed for
+    """The inverse of `encoded_options`, and whether it has unknown options, which a newer version wrote. Malformed for
     anything else."""
     if not stored:
         return Options(), False
@@ -265,15 +268,15 @@ def check_policy_name(name: object) -> str:
 
 
 def created_header(who: object) -> dict[str, str]:
-    """The header that says who created a message. BadData for what is no name."""
+    """The header that says who created a message. BadData if ``who`` is no name."""
     if not isinstance(who, str) or not who.isprintable() or not 0 < len(who) <= LONGEST_CREATOR:
         raise BadData("created_by", repr(who), f"1 to {LONGEST_CREATOR} printable characters")
     return {CREATED_BY: who}
 
 
 def variable_of(header: str) -> str:
-    """The name of a header as part of a program's variable: in capitals, with an underscore for each character that is
-    no letter or digit."""
+    """The name of the environment variable in which a program finds a header: in capitals, with an underscore for each
+    character that is no letter or digit."""
     return "".join(character if character.isalnum() else "_" for character in header.upper())
 
 
@@ -286,7 +289,8 @@ def read_header(text: str) -> tuple[str, str]:
 
 
 def check_new_headers(headers: object) -> dict[str, str]:
-    """`check_headers` for a producer. BadData, too, for two names that are one variable of a program."""
+    """`check_headers` for a producer. BadData, too, if two names would become the same environment variable of a
+    program."""
     checked = check_headers(headers)
     names: dict[str, str] = {}
     for name in checked:

@@ -1,4 +1,4 @@
-"""What a message has beside its checkpoint: the steps and the progress of its handler, and signals sent to it."""
+"""What a message has besides its checkpoint: recorded steps, progress, and signals sent to it."""
 
 import json
 from collections.abc import Sequence
@@ -13,15 +13,15 @@ from pollconsumer.core.notation.instants import EPOCH
 
 MOST_STEPS = 1000
 MOST_BYTES = 1024**2
-"""Bytes of JSON that the steps of a message have at most, and its signals."""
+"""Maximum size of a message's steps, and of its signals, in bytes of JSON."""
 MOST_RESULT_BYTES = 64 * 1024
-"""Bytes of JSON that a result of a step has at most, and the value of a signal."""
+"""Maximum size of one step's result, and of one signal's value, in bytes of JSON."""
 MOST_NAME = 100
 
 
 class Step(NamedTuple):
-    """What is recorded of a step. ``at``: when it was recorded; ``until``: when its sleep or its wait ends, None for
-    what has a result; both in epoch ms of the server's clock."""
+    """A recorded step. ``at``: when it was recorded. ``until``: when its sleep or its wait ends; None for a step that
+    has a result. Both are in epoch ms of the server's clock."""
 
     name: str
     at: int
@@ -30,7 +30,7 @@ class Step(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """A value that was sent to a message. ``at``: when, in epoch ms of the server's clock."""
+    """A value that was sent to a message. ``at``: when it was sent, in epoch ms of the server's clock."""
 
     name: str
     at: int
@@ -38,8 +38,8 @@ class Signal(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What a message has: its steps in the order in which they were recorded, the bytes of their JSON, the name of the
-    signal that it awaits, "" for none, and the signals sent to it, the first of each name."""
+    """The steps of a message in the order in which they were recorded, the ``size`` of their JSON in bytes, the name of
+    the signal that the message awaits ("" for none), and the signals sent to it, the first of each name."""
 
     steps: Sequence[Step] = ()
     size: int = 0
@@ -48,7 +48,7 @@ class Recorded(NamedTuple):
 
     @classmethod
     def of(cls, given: Sequence[Any] | None) -> Self:
-        """The same, of what JSON made of it on its way to another process."""
+        """The inverse of JSON, which has turned the tuples into lists on the way to another process."""
         if given is None:
             return cls()
         steps, size, awaited, signals = given
@@ -56,7 +56,8 @@ class Recorded(NamedTuple):
 
     @classmethod
     def read(cls, head: bytes, entries: Sequence[bytes | None], signals: bytes) -> Self:
-        """The same, of what is stored. A corrupt entry has no name: its step is taken again."""
+        """The same from the fields of the store. A corrupt entry becomes a step without a name, which is then taken
+        again."""
         _, _, awaited = head.partition(b" ")
         steps = [_step_in(entry) for entry in entries]
         size = sum(len(entry) for entry in entries if entry is not None)
@@ -65,7 +66,7 @@ class Recorded(NamedTuple):
 
 class StepEntry(NamedTuple):
     """A step as it is stored: its number, from 1, how many steps the message then has, its JSON, and the name of the
-    signal that the message awaits, "" for none. ``called``: a NewMessage each, enqueued before it is recorded."""
+    signal that the message awaits, "" for none. ``called``: each a NewMessage, enqueued before the step is recorded."""
 
     number: int
     total: int
@@ -74,26 +75,27 @@ class StepEntry(NamedTuple):
     called: Sequence[Any] = ()
 
     def fields(self, message_id: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-        """The fields of the store's hash that say the same, each before its value."""
+        """The fields of the store's hash that hold this step, each followed by its value."""
         head = f"{self.total} {self.awaited}".encode()
         return message_id + b"\n", head, b"%b\n%d" % (message_id, self.number), self.json.encode()
 
 
 def head_and_signals(message_id: bytes) -> tuple[bytes, bytes]:
-    """The field that says how many steps a message has, and which signal it awaits; and that of the signals sent to
-    it."""
+    """Two fields of the store's hash: one holds the number of a message's steps and the signal that it awaits, the
+    other the signals sent to it."""
     return message_id + b"\n", message_id + b"\n0"
 
 
 def step_fields(message_id: bytes, head: bytes | None) -> list[bytes]:
-    """The fields that have the steps of a message."""
+    """The fields of the store's hash that hold the steps of a message."""
     count, _, _ = (head or b"0").partition(b" ")
     most = min(MOST_STEPS, int(count)) if count.isdigit() else 0
     return [b"%b\n%d" % (message_id, number) for number in range(1, most + 1)]
 
 
 def signal_line(name: str, value: Any) -> tuple[bytes, bytes]:
-    """A signal as `signal.lua` stores it: what its line begins with, and its value. BadData for an invalid one."""
+    """The beginning of a signal's line, as `signal.lua` stores it, and the signal's value. BadData for an invalid
+    signal."""
     if value is None:
         raise BadData(f"signal {name}", "null", "None means that a wait timed out: send true instead")
     return f"\n{check_step_name(name, 'signal name')}\t".encode(), as_json(value, f"signal {name}").encode()
@@ -125,14 +127,14 @@ def _array(stored: bytes | None, least: int, most: int) -> list[Any] | None:
 
 
 def check_step_name(name: object, what: str) -> str:
-    """``name``, if it is valid for a step or a signal; # counts those of one name."""
+    """``name``, if it is valid for a step or a signal. It has no #, which numbers steps of the same name."""
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MOST_NAME or "#" in name:
         raise BadData(what, repr(name), f"1 to {MOST_NAME} printable characters, # is not one of them")
     return name
 
 
 def as_json(value: Any, what: str) -> str:
-    """``value`` as JSON. BadData if it is too long or invalid; TypeError for a type without JSON form."""
+    """``value`` as JSON. BadData for a value that is too long or invalid; TypeError for a type without JSON form."""
     try:
         text = "".join(quick(value, 0))
         size = len(text.encode())
@@ -144,17 +146,17 @@ def as_json(value: Any, what: str) -> str:
 
 
 def as_recorded(step: Step) -> str:
-    """The JSON of a step, whose result has a JSON form."""
+    """The JSON of a step whose result is known to have a JSON form."""
     return "".join(quick([*step] if step.until is not None else [*step[:3]], 0))
 
 
 MOST_CHARACTERS = 200
-"""Maximum length of a note."""
+"""Maximum length of a note, in characters."""
 
 
 class Progress(NamedTuple):
-    """How far a message has come: ``done`` of ``total``, which is None if unknown. ``at``: when the
-    store got it, by the server's clock."""
+    """How far a message has come: ``done`` of ``total``, which is None if unknown. ``at``: when the store received it,
+    by the server's clock."""
 
     done: float
     total: float | None = None
@@ -168,8 +170,8 @@ class Progress(NamedTuple):
 
 
 class AttemptLog(NamedTuple):
-    """What one attempt has logged and printed, the end of it. ``at``: when its launch reserved the message, by the
-    server's clock. ``text`` is what is stored in its place, an object, if it is encoded and the codec is not here."""
+    """The last lines that one attempt logged and printed. ``at``: when its launch reserved the message, by the server's
+    clock. ``text`` is an object, as stored, if it is encoded and this process lacks the codec."""
 
     attempt: int
     at: datetime
@@ -177,7 +179,7 @@ class AttemptLog(NamedTuple):
 
 
 def checked(done: float, total: float | None, note: str) -> Progress:
-    """The progress that a handler reports. BadData for a number that is none or is not finite, or for a long note."""
+    """The progress that a handler reports. BadData if a number is none or not finite, or if the note is too long."""
     for name, number in (("done", done), ("total", 0 if total is None else total)):
         if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) <= float_info.max:
             raise BadData(f"progress: {name}", str(number)[:MOST_CHARACTERS], "give a finite number")

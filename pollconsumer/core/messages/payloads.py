@@ -1,4 +1,4 @@
-"""Payloads: their JSON, what is refused of it, and digests."""
+"""Payloads: their JSON, what they must not contain, and their digests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pollconsumer.core.json_values import explain, to_json
 
 MAX_PAYLOAD_BYTES = 1 << 20
 _SUSPECT_NAME = r'"(?:-?[0-9][-+.0-9e]*|null|true|false)":'
-"""A name in encoded JSON that may not have been text. Compiled where a sign of one is seen."""
+"""A name in encoded JSON that may have been a number, null, true or false. Compiled at the first sign of one."""
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=to_json)
 _encode = _encoder.encode
@@ -21,9 +21,10 @@ _encode_sorted = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators
 
 
 def encode_payload(payload: Mapping[str, Any]) -> bytes:
-    """``payload`` as the stored JSON object: UTF-8, no NaN, at most 1 MiB.
+    """The JSON object that is stored for ``payload``: UTF-8, no NaN, at most 1 MiB.
 
-    TypeError for a type without JSON form, ValueError (BadData) for an invalid value; both name its place.
+    TypeError for a type without JSON form, ValueError (BadData) for an invalid value. Both say where in the payload it
+    is.
     """
     if not isinstance(payload, dict):
         raise TypeError(f"payload must be a dict of JSON values, not {type(payload).__name__}")
@@ -34,14 +35,15 @@ def encode_payload(payload: Mapping[str, Any]) -> bytes:
 
 
 def encode_named(payload: dict[str, Any]) -> bytes:
-    """`encode_payload` of a dict whose own names are known to be text. Hot path."""
+    """`encode_payload` of a dict whose top-level names are known to be text. Hot path."""
     try:
         text = "".join(quick(payload, 0))
         encoded = text.encode()
     except (TypeError, ValueError, RecursionError):
         encoded = _encode_checked(payload)
     else:
-        # A name that was no text ends with a digit, or is a word of JSON: that is found sooner than the whole name.
+        # A name that was no text ends with a digit, or is a word of JSON. These signs are found sooner than a whole
+        # name.
         is_suspect = text.rfind("{") and (
             encoded.translate(_ZEROS).find(b'0":') >= 0 or '"null":' in text or '"true":' in text or '"false":' in text
         )
@@ -53,7 +55,7 @@ def encode_named(payload: dict[str, Any]) -> bytes:
 
 
 def _has_text_names(whole: object) -> bool:
-    """Whether all names within are text: the encoder would write 1 and "1" alike."""
+    """Whether the names of all objects within are text. The encoder would write 1 and "1" alike."""
     left = [whole]
     for value in left:  # the list grows meanwhile
         if isinstance(value, dict):
@@ -68,8 +70,8 @@ def _has_text_names(whole: object) -> bool:
 
 
 def _encode_checked(payload: dict[str, Any]) -> bytes:
-    """Encode ``payload``, or raise the error that locates the value for which that failed; it tells a circle from deep
-    nesting."""
+    """Encode ``payload``, or raise the error that locates the value that cannot be encoded. It distinguishes a circular
+    reference from deep nesting."""
     try:
         encoded = _encode(payload).encode("utf-8")
     except (TypeError, ValueError, RecursionError):
@@ -85,10 +87,11 @@ def _explain(payload: dict[str, Any]) -> NoReturn:
 
 
 def _quick_of(slow: json.JSONEncoder) -> Callable[[Any, int], Iterable[str]]:
-    """The encoder that ``slow.encode`` makes in each call, made once, and without a search for circles: so it takes a
-    third of the time.
+    """The encoder that ``slow.encode`` makes anew in each call. Made once, and without the check for circular
+    references, it takes a third of the time.
 
-    A circle raises RecursionError. ``slow`` has no white space, no NaN, and no ASCII alone.
+    A circular reference raises RecursionError. ``slow`` writes no white space, no NaN, and characters beyond ASCII as
+    they are.
     """
     make: Any = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
@@ -100,18 +103,18 @@ def _quick_of(slow: json.JSONEncoder) -> Callable[[Any, int], Iterable[str]]:
 
 
 quick = _quick_of(_encoder)
-"""The parts of a value's JSON form, given the value and 0: of payloads and of results."""
+"""Yields the parts of a value's JSON form, for payloads and results. The second argument is 0."""
 
 
 def digest_of(handler: str, payload: bytes) -> str:
-    """Digest of handler and payload, independent of the order of names: 8 bytes, as hex."""
+    """Digest of handler and payload, 8 bytes as hex. It does not depend on the order of names."""
     from hashlib import blake2b
 
     return blake2b(f"{handler}\n{canonical_text(payload)}".encode(), digest_size=8).hexdigest()
 
 
 def canonical_text(payload: bytes) -> str:
-    """The JSON of a payload, with its names in order."""
+    """The JSON of a payload, with its names sorted."""
     if payload.count(b'":') < 2 and b" " not in payload and b"\\" not in payload:  # one name: nothing to sort
         return payload.decode()
     try:
@@ -144,7 +147,7 @@ def decode_payload(payload: bytes) -> dict[str, Any]:
     try:
         text = payload.decode()
         try:
-            value, end = _scan(text, 0)  # as decode does, without its search for white space
+            value, end = _scan(text, 0)  # as decode does, but without skipping white space
         except StopIteration:
             end = -1
         if end != len(text):

@@ -1,1 +1,1 @@
-"""How values are written: instants, spans of time, cron expressions, JSON; what of a text is escaped or redacted."""
+"""How values are written: instants, durations, cron expressions, JSON, escaped and redacted text."""

@@ -1,10 +1,10 @@
 """Cron expressions, and their instants in a time zone, as in Debian's cron.
 
-cronsim parses the expression and matches its days; changes of the clock are handled here, by the rules of the main loop
-of Debian's cron. If the clock goes forward by less than three hours, a skipped fixed time occurs right after the
-change, several of them as one. If it goes back by up to three hours, a repeated fixed time occurs once. An expression
-whose minute or hour begins with a star follows the clock. After a larger change nothing is made up for, and repeated
-times occur again.
+cronsim parses the expression and matches its days. This module handles changes of the clock, by the rules of the main
+loop of Debian's cron. If the clock goes forward by less than three hours, a fixed time that it skips occurs right after
+the change; several of them occur as one. If the clock goes back by up to three hours, a repeated fixed time occurs
+once. An expression whose minute or hour begins with a star follows the clock. After a larger change skipped times are
+left out, and repeated times occur again.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.instants import EPOCH, FIRST_MILLISECOND, LAST_MILLISECOND, datetime_of
 
 YEARS_SEARCHED = 50
-"""If no day matches within these years, none ever does: 29 February falls on each day of the week within 40 years."""
+"""If no day matches within these years, none ever does: 29 February falls on every day of the week within 40 years."""
 LAST_YEAR = 9990
 """The last year in which days are searched: Python's calendar ends soon after it."""
 DAY, MINUTE, SECOND = 86_400_000, 60_000, 1000
 MADE_UP_FOR = {False: 180 * MINUTE, True: 5 * MINUTE}
-"""Lengths of a gap, by whether an expression follows the clock: times that a shorter gap skips occur right after it."""
+"""By whether an expression follows the clock: if a gap is shorter than this, the times that it skips occur right after
+it."""
 NOT_REPEATED = 181 * MINUTE
-"""Fixed times occur once if the clock goes back by at most this."""
+"""If the clock goes back by at most this, fixed times occur once."""
 
 
 NICKNAMES = {
@@ -42,12 +43,12 @@ NICKNAMES = {
 }
 _HASHED = re.compile(r"H(?:\(([0-9]{1,2})-([0-9]{1,2})\))?(?:/([0-9]{1,2}))?")
 _HASHED_VALUES = ((0, 59), (0, 23), (1, 28), (1, 12), (0, 6))
-"""The values of ``H`` in each field. Each month has these days, and a week has one Sunday."""
+"""The range of ``H`` in each field. Every month has these days. Sunday is 0 alone."""
 
 
 def five_fields(expression: str) -> str:
-    """The five fields that a nickname, such as ``@daily``, stands for; any other expression as it is. ValueError for
-    ``@reboot`` and unknown nicknames."""
+    """The five fields that a nickname such as ``@daily`` stands for. Any other expression is returned as it is.
+    ValueError for ``@reboot`` and unknown nicknames."""
     name = expression.strip().lower()
     if not name.startswith("@"):
         return expression
@@ -59,9 +60,9 @@ def five_fields(expression: str) -> str:
 
 
 def spread(expression: str, seed: str) -> str:
-    """The expression that ``H`` in its fields stands for, as in Jenkins: a value that ``seed`` chooses. ``H(0-29)``
-    is one of these values; ``H/15`` every 15th value, ``H(0-29)/10`` every tenth of these, from a chosen one on.
-    ValueError for an ``H`` that stands for no value."""
+    """``expression`` with each ``H`` replaced, as in Jenkins, by a value that ``seed`` determines. ``H(0-29)`` is a
+    value of this range. ``H/15`` is every 15th value and ``H(0-29)/10`` every tenth of the range, from a first one that
+    ``seed`` determines. ValueError for an ``H`` that stands for no value."""
     fields = expression.split()
     if len(fields) != 5 or "H" not in expression:
         return expression
@@ -72,7 +73,7 @@ def spread(expression: str, seed: str) -> str:
 
 
 def _chosen(term: str, at: int, chosen: int) -> str:
-    """What a term of the field ``at`` stands for, where its ``H`` is by the number ``chosen``."""
+    """A term of the field ``at`` with its ``H`` replaced; the number ``chosen`` determines by which value."""
     hashed = _HASHED.fullmatch(term)
     if hashed is None:
         return term
@@ -123,17 +124,17 @@ class Cron:
                 yield instant
 
     def _times(self, after_ms: int, zone: tzinfo) -> Iterator[tuple[int, int, int]]:
-        """Local times of the expression, in ms, with the offset from UTC before and after the change of the clock: they
-        differ if the clock skips or repeats the time."""
+        """Local times of the expression, in ms. With each come the offsets from UTC before and after a change of the
+        clock: they differ if the change skips or repeats that time."""
         after_ms = min(max(after_ms, FIRST_MILLISECOND + DAY), LAST_MILLISECOND - DAY)
         start = datetime_of(after_ms).astimezone(zone)
         shown_ms = after_ms + _offset(start)
-        shown_ms -= max(0, _offset(start) - _offset(start.replace(fold=1)))  # times about to be repeated
+        shown_ms -= max(0, _offset(start) - _offset(start.replace(fold=1)))  # for times that are about to be repeated
         for day in self._days(datetime_of(shown_ms).date()):
             midnight = datetime(day.year, day.month, day.day, tzinfo=zone)
             day_ms = (day.toordinal() - EPOCH.toordinal()) * DAY
             for hour in self._hours[bisect_left(self._hours, (shown_ms - day_ms) // (60 * MINUTE)) :]:
-                passed = (shown_ms - day_ms) // MINUTE - hour * 60  # in the hour shown
+                passed = (shown_ms - day_ms) // MINUTE - hour * 60  # minutes of the displayed hour that are over
                 for minute in self._minutes[bisect_left(self._minutes, passed) :]:
                     local = midnight.replace(hour=hour, minute=minute)
                     local_ms = day_ms + (hour * 60 + minute) * MINUTE
@@ -152,7 +153,7 @@ class Cron:
 
 
 def _read_as_ranges(part: str, field: Field) -> str:
-    """``part`` with single-value ranges replaced by the value: cronsim reads 6-6/10 as 6/10."""
+    """``part`` with each range of a single value replaced by that value, since cronsim reads 6-6/10 as 6/10."""
     terms = []
     for term in part.split(","):
         span, _, step = term.partition("/")
@@ -172,7 +173,7 @@ def _offset(local: datetime) -> int:
 
 
 def _end_of_gap(local_ms: int, before: int, after: int, zone: tzinfo) -> int:
-    """The instant of the change of the clock that skips ``local_ms``."""
+    """The instant at which the clock goes forward and skips ``local_ms``."""
     low, high = (local_ms - after) // SECOND, (local_ms - before) // SECOND
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,7 +1,7 @@
 """SHA-1 and SHA-256 in hexadecimal.
 
-By the interpreter's own modules, if it has them: importing hashlib loads OpenSSL, which takes as long as a launch's
-first ten round trips.
+They come from the interpreter's own modules, if it has them: importing hashlib loads OpenSSL, which takes as long as
+the first ten round trips of a launch.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def sha1(data: bytes) -> str:
-    """The SHA-1 of ``data``, by which the server identifies scripts: not for security."""
+    """The SHA-1 of ``data``, by which the server identifies scripts. It is no protection against an attacker."""
     return str(_sha1(data, usedforsecurity=False).hexdigest())
 
 

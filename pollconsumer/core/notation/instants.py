@@ -12,7 +12,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LAST_MILLISECOND = 253_402_300_799_999
 """The end of year 9999, in milliseconds since the epoch: Python has no later dates."""
 LEAST_EPOCH_SECONDS = 1_000_000_000
-"""The least number that is taken for an instant, one of the year 2001: a smaller one means a delay."""
+"""The least number that means an instant, in 2001. A smaller number means a delay."""
 FIRST_MILLISECOND = -62_135_596_800_000
 TOO_LATE = "must not be beyond year 9999"
 _FINER_THAN_MICROSECONDS, _LONG_YEAR = r"[.,]\d{6}\d*[1-9]", r"\+?\d{5,}-"
@@ -21,16 +21,16 @@ _UNITS = ((86400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 def datetime_of(instant: int | datetime) -> datetime:
-    """The instant, in epoch milliseconds, as a datetime in UTC. The store may hold any number: one out of Python's
-    range becomes the nearest instant within it. A datetime is returned as it is."""
+    """The instant, in epoch milliseconds, as a datetime in UTC. The store may hold any number. A number out of Python's
+    range becomes the nearest instant in the range. A datetime is returned as it is."""
     if isinstance(instant, datetime):
         return instant
     return EPOCH + timedelta(milliseconds=min(max(instant, FIRST_MILLISECOND), LAST_MILLISECOND))
 
 
 def read_instant(text: str) -> int:
-    """An ISO 8601 time in epoch milliseconds, rounded up so that no message is early. ValueError with the broken
-    rule."""
+    """An ISO 8601 time in epoch milliseconds, rounded up so that no message is early. The text of a ValueError says
+    which rule ``text`` breaks."""
     if re.match(_LONG_YEAR, text):
         raise ValueError(TOO_LATE)
     try:
@@ -43,8 +43,8 @@ def read_instant(text: str) -> int:
 
 
 def given_instant(value: object) -> datetime:
-    """An instant that JSON has as text, like `read_instant`, or as seconds since the epoch. ValueError with the broken
-    rule, also for a number that means milliseconds or a delay."""
+    """An instant from JSON: text, as for `read_instant`, or seconds since the epoch. The text of a ValueError says
+    which rule ``value`` breaks. ValueError, too, for a number that must be milliseconds or a delay."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not LEAST_EPOCH_SECONDS <= value <= LAST_MILLISECOND / 1000:
             raise ValueError("a number is seconds since the epoch, as in 1893456000, or write ISO 8601")
@@ -53,8 +53,8 @@ def given_instant(value: object) -> datetime:
 
 
 def due_of(moment: datetime, *, finer: bool = False) -> int:
-    """An aware ``moment`` as a due time in epoch milliseconds, rounded up; a past one is due now, even before Python's
-    first year. ``finer``: it was written with digits beyond the microsecond. ValueError beyond year 9999."""
+    """An aware ``moment`` as a due time in epoch milliseconds, rounded up. A past one, even before year 1, is due now.
+    ``finer``: ``moment`` was written with digits beyond the microsecond. ValueError beyond year 9999."""
     microseconds = (moment - EPOCH) // timedelta(microseconds=1) + finer
     if microseconds > LAST_MILLISECOND * 1000:
         raise ValueError(TOO_LATE)
@@ -62,44 +62,46 @@ def due_of(moment: datetime, *, finer: bool = False) -> int:
 
 
 def epoch_ms(moment: datetime) -> int:
-    """``moment``, an aware datetime, rounded down to the millisecond."""
+    """The aware datetime ``moment`` in epoch milliseconds, rounded down."""
     return (moment - EPOCH) // _MILLISECOND
 
 
 def exact_epoch_ms(moment: datetime) -> float:
-    """``moment`` in milliseconds, with its microseconds as a fraction."""
+    """``moment`` in epoch milliseconds, with microseconds as a fraction."""
     return (moment - EPOCH) / _MILLISECOND
 
 
 def ceil_epoch_ms(moment: datetime) -> int:
-    """``moment`` rounded up to the millisecond, for due times, which must not be early."""
+    """``moment`` in epoch milliseconds, rounded up: a due time must not be early."""
     return -((EPOCH - moment) // _MILLISECOND)
 
 
 def ceil_ms(seconds: float) -> int:
-    """``seconds`` in milliseconds, rounded up, so that no timer fires early, except for floating-point errors: 4.016 s
-    are 4016 ms."""
+    """``seconds`` in milliseconds, rounded up so that no timer fires early. Floating-point errors are not rounded up:
+    4.016 s are 4016 ms."""
     return math.ceil(seconds * 1000 - 1e-6)
 
 
 def moment_of(instant: int | None) -> datetime | None:
-    """`datetime_of`; None for none."""
+    """`datetime_of`, or None for None."""
     return None if instant is None else datetime_of(instant)
 
 
 def iso(instant: int | datetime) -> str:
-    """ISO 8601 in UTC with milliseconds, as in ``2030-01-31T09:00:00.000Z``, within the range of `datetime_of`."""
+    """The instant as ISO 8601 in UTC with milliseconds, ``2030-01-31T09:00:00.000Z``, within the range of
+    `datetime_of`."""
     return iso_of(datetime_of(instant))
 
 
 def iso_of(moment: datetime, timespec: str = "milliseconds") -> str:
-    """``moment``, which is in UTC, as ISO 8601, truncated to ``timespec``."""
+    """``moment``, which is in UTC, as ISO 8601, truncated to the unit ``timespec``."""
     return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def clock(epoch_ms: int, now_ms: int, *, utc: bool = False) -> str:
-    """``23:19:01``, with its date if that is not the date of ``now_ms``; in this machine's zone, or in ``utc``."""
-    latest = LAST_MILLISECOND - 86_400_000  # in each zone Python has dates until then
+    """The time of day ``23:19:01``, with its date if ``now_ms`` is on another date; in this machine's zone, or in
+    ``utc``."""
+    latest = LAST_MILLISECOND - 86_400_000  # until then Python has dates in each zone
     zone = UTC if utc else None
     moment, now = (datetime_of(min(at, latest)).astimezone(zone) for at in (epoch_ms, now_ms))
     return moment.strftime("%H:%M:%S" if moment.date() == now.date() else "%Y-%m-%d %H:%M:%S")

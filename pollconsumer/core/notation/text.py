@@ -15,7 +15,7 @@ _INVISIBLE = {
     *map(chr, (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x2800, 0x3164, 0xFFA0)),
     *map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))),
 }
-"""Characters without a glyph that ``str.isprintable`` accepts, as letters, marks or symbols."""
+"""Invisible characters that ``str.isprintable`` accepts because they count as letters, marks or symbols."""
 HIDDEN = "***"
 # Compiled when they are first used: most launches print no URL.
 _USERINFO = r"(?s)(.*?://)?.*@"
@@ -26,7 +26,7 @@ ADDRESS = r"https?://[^\s/?#]+[^\s]*"
 
 
 def is_text(text: str) -> bool:
-    """Whether ``text`` can be encoded: undecodable bytes arrive as lone surrogates."""
+    """Whether ``text`` can be encoded. It cannot if undecodable bytes have become lone surrogates."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -35,7 +35,7 @@ def is_text(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """``text`` on one line, with characters that are neither visible nor a space escaped as in Python: control
+    """``text`` on one line. Characters that are neither visible nor a space are escaped as in Python: control
     characters (C0, DEL, C1), line and paragraph separators, direction and format characters, other blanks, unpaired
     surrogates, private and unassigned characters. Idempotent."""
     if text.isascii() and text.isprintable():
@@ -46,9 +46,9 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> list[str]:
-    """The lines of ``text``, escaped and indented, so that none can imitate one of ours.
+    """The lines of ``text``, escaped and indented, so that no line can imitate one of ours.
 
-    Only a line feed breaks a line: other separators are escaped.
+    Only a line feed breaks a line. Other separators are escaped.
     """
     return [f"{INDENT}{printable(line)}".rstrip() for line in text.rstrip("\n").split("\n")]
 
@@ -60,10 +60,10 @@ def counted(number: int, noun: str) -> str:
 
 
 def redacted(url: str) -> str:
-    """``url`` with everything that may be a secret hidden.
+    """``url`` with everything hidden that may be a secret.
 
-    Malformed URLs too: a password may contain ``@``, ``/`` or ``#``, and without a host it is in the place of the port.
-    Hides too much rather than too little.
+    It also handles malformed URLs: a password may contain ``@``, ``/`` or ``#``, and in a URL without a host it stands
+    where the port should be. It hides too much rather than too little.
     """
     url = re.sub(_SECRET_OPTION, rf"\1{HIDDEN}", url)
     if "@" in url:
@@ -75,22 +75,23 @@ def redacted(url: str) -> str:
 
 
 def site_of(url: str) -> str:
-    """Scheme and host of ``url``, whose path is a secret, as of a monitor."""
+    """Scheme and host of ``url``, without the path, which may be a secret, as in a monitor's URL."""
     scheme, separator, rest = url.partition("://")
     host = rest.partition("/")[0].partition("?")[0].rpartition("@")[2]
     return f"{scheme}://{host}/{HIDDEN}" if separator and host else HIDDEN
 
 
 def _is_port(text: str) -> bool:
-    """Whether ``text`` is a port, alone or followed by further hosts of a list."""
+    """Whether ``text`` is a port, possibly followed by further hosts of a list."""
     text, _, others = text.partition(",")
     listed = not others or re.fullmatch(_HOSTS, others)
     return bool(listed) and text.isdecimal() and text.isascii() and len(text) <= 5 and 1 <= int(text) <= 65535
 
 
 def check_address(url: object) -> str:
-    """``url``. ValueError if it is no address of a monitor; the error does not show the URL, which may be a secret."""
-    # Compiled when a URL is checked: most launches import this module, and have none.
+    """``url``, if a monitor can have it. ValueError otherwise. The error does not show the URL, which may be a
+    secret."""
+    # Compiled when a URL is checked: most launches import this module, and have no URL.
     if not isinstance(url, str) or not (url.isascii() and url.isprintable() and re.fullmatch(ADDRESS, url)):
         raise ValueError("write https://HOST/…, without spaces")
     try:

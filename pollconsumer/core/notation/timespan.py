@@ -7,7 +7,7 @@ import re
 from datetime import timedelta
 
 Span = str | float | timedelta
-"""A duration as programs give it."""
+"""A duration, as programs write it."""
 DAY, YEAR = 86400.0, 365 * 86400.0
 UNITS = {"d": DAY, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PART = r"(\d+(?:\.\d+)?)(ms|[dhms])"
@@ -20,7 +20,7 @@ def parse_duration(value: Span) -> float:
         value = value.total_seconds()
     elif isinstance(value, bool) or not isinstance(value, str | int | float):
         raise TypeError(f"must be seconds, text such as 1m30s, or a timedelta, not {type(value).__name__}")
-    # First: an exception of a signal handler is lost in a float() that fails.
+    # This comes first: if a float() fails, an exception that a signal handler raises meanwhile is lost.
     if isinstance(value, str) and re.fullmatch(_WHOLE, value.strip()):
         seconds = sum(float(number) * UNITS[unit] for number, unit in re.findall(_PART, value))
     else:
@@ -37,7 +37,8 @@ def parse_duration(value: Span) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """``seconds`` for people, in at most two units: ``1h 5m``, ``12.3s``, ``48ms``; a number that is none as such."""
+    """``seconds`` for people, in at most two units: ``1h 5m``, ``12.3s``, ``48ms``. NaN and infinity are written as
+    Python does."""
     if not math.isfinite(seconds):
         return str(seconds)
     if seconds < 0.9995:
