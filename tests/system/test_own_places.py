@@ -58,7 +58,9 @@ def test_a_user_without_a_home_is_told_where_the_embedded_server_could_live(home
         refused = homeless.command(*command)
         assert refused.returncode == 73, command
         assert refused.stderr.startswith("pollconsumer: error: no home directory for user id: ")
-        assert refused.stderr.endswith("; set data to a directory that you may write (documentation: two-users.md)\n")
+        assert refused.stderr.endswith(
+            "; set data to a directory that you may write (documentation: embedded-server.md)\n"
+        )
 
 
 @pytest.mark.parametrize(

@@ -271,7 +271,7 @@ def test_a_configuration_of_another_user_than_the_store_is_said_with_the_remedie
         assert "config.toml is web's, but you are ada and " in said[0], (command, said)
         assert f"{shared.users.place}/ada/.local/share/pollconsumer" in said[0], command
         assert "web's launches never read" in said[0], command
-        assert said[0].endswith("; set data= or store= to share one (documentation: two-users.md)\n"), command
+        assert said[0].endswith("; set data= or store= to share one (documentation: embedded-server.md)\n"), command
         assert ("is web's" in said[2]) == (command[0] in ("check", "doctor")), (command, said)
 
 

@@ -1,4 +1,4 @@
-"""docs/reference/ has every finding of `doctor` and every metric, and no other."""
+"""docs/reference/ has every finding of `doctor` and every metric, and no other; docs/alarm.md what to do at each."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from pollconsumer.store.client.wire import Wire
 
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
+DOCS = Path(__file__).parents[2] / "docs"
+REFERENCE = DOCS / "reference"
 
 
 def listed(page: str) -> set[str]:
@@ -36,6 +37,32 @@ def made() -> Iterator[str]:
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
                 named = (each for argument in node.args[:1] for each in ast.walk(argument))
                 yield from (str(each.value) for each in named if isinstance(each, ast.Constant))
+
+
+def texts() -> Iterator[str]:
+    """What findings say is wrong, with ``…`` for what varies: the third argument of the calls that make them, or what
+    the code calls ``what`` before."""
+    yield from (what for _, what, _ in ENDS.values())
+    for module in (findings, examiner):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("Finding", "_unserved"):
+                said = node.args[2]
+            elif isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "what":
+                said = node.value
+            else:
+                continue
+            if isinstance(said, ast.Constant):
+                yield str(said.value)
+            elif isinstance(said, ast.JoinedStr):
+                yield "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in said.values)
+
+
+def test_the_page_for_an_alarm_says_what_to_do_at_every_finding() -> None:
+    heads = re.findall(r"^- (`[^:]*`)(?:, .*)?:", (DOCS / "alarm.md").read_text("utf-8"), re.MULTILINE)
+    phrases = [re.escape(each).replace("…", ".*") for head in heads for each in re.findall("`([^`]+)`", head)]
+    said = {*texts()} - {"launches of the … … (…)"}  # which has one of ENDS
+    assert len(said) > 35
+    assert [text for text in said if not any(re.search(phrase, text) for phrase in phrases)] == []
 
 
 def test_every_finding_has_a_row() -> None:

@@ -23,7 +23,7 @@ from pollconsumer.runtime.system.own_files import OwnFiles, modes_mean_nothing
 
 TRUST = "set POLLCONSUMER_TRUST_WRITABLE=true"
 COMPILED, IMPORTED = "__pycache__", (".py", ".pyc", ".so")
-REMEDY = "set data= or store= to share one (documentation: two-users.md)"
+REMEDY = "set data= or store= to share one (documentation: embedded-server.md)"
 
 
 def refuse_writable_file(path: Path) -> None:

@@ -19,7 +19,7 @@ from pollconsumer.core.errors import CannotCreate
 NAME = "pollconsumer"
 EMBEDDED = "embedded"
 """What a configuration calls the server that pollconsumer starts, whose data is in such a directory."""
-ELSEWHERE = "set data to a directory that you may write (documentation: two-users.md)"
+ELSEWHERE = "set data to a directory that you may write (documentation: embedded-server.md)"
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 OTHERS_IN_IT = stat.S_IWOTH | stat.S_ISVTX
 SHARED_MODE = stat.S_ISGID | stat.S_IRWXU | stat.S_IRWXG | OTHERS_IN_IT
