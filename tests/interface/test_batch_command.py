@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import subprocess
 import sys
-from contextlib import suppress
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -22,6 +20,7 @@ from pollconsumer.interface.cli.messages import batch
 from pollconsumer.interface.logs import logs
 from pollconsumer.store.reading.batch_reader import BatchReader, BatchStatus
 from tests.conftest import NAMESPACE
+from tests.terminal import Screen
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,22 +77,16 @@ def test_a_callback_of_an_unfinished_batch_waits(site: Site) -> None:
 
 def test_a_batch_is_watched_until_it_has_ended(site: Site) -> None:
     make(site, GOOD % "a", '{"handler": "hold", "payload": {"name": "b"}}')
-    ours, theirs = os.openpty()
     command = [sys.executable, "-m", "pollconsumer", "batch", "show", "import", "--watch", "--json"]
     place: dict[str, Any] = {"cwd": site.directory, "env": site.environment | {"TERM": "xterm"}}
-    watching = subprocess.Popen(command, **place, stdout=subprocess.PIPE, stderr=theirs)
-    os.close(theirs)
-    launch = site.start("run", "--until-empty")
-    shown = ""
-    while "50%" not in shown:
-        shown += os.read(ours, 4096).decode()
-    assert (watching.poll(), "100%" in shown) == (None, False)
-    site.open_gate()
-    with suppress(OSError):  # at the end
-        while part := os.read(ours, 4096):
-            shown += part.decode()
-    os.close(ours)
-    assert "100%" in shown
+    with Screen() as screen:
+        watching = subprocess.Popen(command, **place, stdout=subprocess.PIPE, stderr=screen.side)
+        screen.hand_over()
+        launch = site.start("run", "--until-empty")
+        shown = screen.read_to("50%")
+        assert (watching.poll(), "100%" in shown) == (None, False)
+        site.open_gate()
+        assert "100%" in screen.read_rest()
     assert json.loads(watching.communicate(timeout=90)[0])["state"] == "ended"
     assert launch.wait() == 0
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.terminal import Screen
 
 if TYPE_CHECKING:
     from tests.site import Site
@@ -51,12 +51,10 @@ def test_lines_are_passed_over_in_a_file_alone(site: Site) -> None:
 def test_a_terminal_is_told_how_many_and_a_pipe_which(site: Site) -> None:
     again = '{"handler": "record", "payload": {"name": "a"}, "id": "a"}'
     write(site, *[GOOD % n for n in range(20)], again, again)
-    ours, theirs = os.openpty()
     command = [sys.executable, "-m", "pollconsumer", "enqueue", "--ndjson", "lines"]
-    subprocess.run(command, cwd=site.directory, env=site.environment, stdout=theirs, check=True, timeout=60)
-    os.close(theirs)
-    assert os.read(ours, 4096).decode() == "22 enqueued, 1 of them duplicates\r\n"
-    os.close(ours)
+    with Screen() as screen:
+        subprocess.run(command, cwd=site.directory, env=site.environment, stdout=screen.side, check=True, timeout=60)
+        assert screen.read_rest() == "22 enqueued, 1 of them duplicates\n"
     assert len(site.command("enqueue", "--ndjson", "lines").stdout.splitlines()) == 22
     told = site.command("enqueue", "--ndjson", "lines", "--json").stdout.splitlines()
     assert json.loads(told[-1]) == {"id": "a", "duplicate": True}
@@ -64,18 +62,12 @@ def test_a_terminal_is_told_how_many_and_a_pipe_which(site: Site) -> None:
 
 def progress(site: Site, source: str, lines: bytes | None = None) -> str:
     """What a terminal shows on standard error while lines are enqueued whose ids go elsewhere."""
-    ours, theirs = os.openpty()
     command = [sys.executable, "-m", "pollconsumer", "enqueue", "--ndjson", source]
-    place: dict[str, Any] = {"cwd": site.directory, "env": site.environment}
-    done = subprocess.run(command, **place, input=lines, stdout=subprocess.PIPE, stderr=theirs, check=True, timeout=60)
-    os.close(theirs)
-    assert done.stdout.count(b"\n") == 2500
-    shown = b""
-    with suppress(OSError):  # at the end
-        while part := os.read(ours, 65536):
-            shown += part
-    os.close(ours)
-    return shown.decode()
+    place: dict[str, Any] = {"cwd": site.directory, "env": site.environment, "stdout": subprocess.PIPE}
+    with Screen() as screen:
+        done = subprocess.run(command, **place, input=lines, stderr=screen.side, check=True, timeout=60)
+        assert done.stdout.count(b"\n") == 2500
+        return screen.read_rest()
 
 
 def test_a_terminal_that_does_not_show_the_ids_shows_how_far_it_has_come(site: Site) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pollconsumer.core.lifecycle import State, Timestamps
 from pollconsumer.interface.cli.messages.actions import MANY
 from tests.site import wait_until
+from tests.terminal import Screen
 
 if TYPE_CHECKING:
     from tests.site import Site
@@ -69,19 +69,17 @@ def test_a_message_is_watched_until_it_has_ended(site: Site) -> None:
 
 def test_the_overview_is_watched_on_a_terminal_until_it_is_interrupted(site: Site) -> None:
     site.enqueue("record", name="a")
-    ours, theirs = os.openpty()
     command = [sys.executable, "-m", "pollconsumer", "status", "--watch"]
-    watching = subprocess.Popen(command, cwd=site.directory, env=site.environment | {"TERM": "xterm"}, stdout=theirs)
-    os.close(theirs)
-    shown = ""
-    while shown.count("oldest ready") < 2:
-        shown += os.read(ours, 4096).decode()
-    first, clears, _ = shown.partition("\x1b[2J")
-    assert clears
-    assert "default" in first
-    watching.send_signal(signal.SIGINT)
-    assert watching.wait(90) == 130
-    os.close(ours)
+    place: dict[str, Any] = {"cwd": site.directory, "env": site.environment | {"TERM": "xterm"}}
+    with Screen() as screen:
+        watching = subprocess.Popen(command, **place, stdout=screen.side)
+        screen.hand_over()
+        shown = screen.read_to("oldest ready") + screen.read_to("oldest ready")
+        first, clears, _ = shown.partition("\x1b[2J")
+        assert clears
+        assert "default" in first
+        watching.send_signal(signal.SIGINT)
+        assert watching.wait(90) == 130
 
 
 def test_many_messages_are_acted_on_with_a_progress_bar_on_a_terminal_alone(site: Site) -> None:
@@ -89,19 +87,13 @@ def test_many_messages_are_acted_on_with_a_progress_bar_on_a_terminal_alone(site
     (site.directory / "lines").write_text("\n".join(lines))
     for count in (MANY + 1, MANY):
         assert site.command("enqueue", "--ndjson", "lines", "--skip", str(MANY + 1 - count)).returncode == 0
-        ours, theirs = os.openpty()
         command = [sys.executable, "-m", "pollconsumer", "queue", "purge", "default", "--yes"]
-        done = subprocess.run(
-            command, cwd=site.directory, env=site.environment, stdout=subprocess.PIPE, stderr=theirs, timeout=60
-        )
-        os.write(theirs, b"end")
-        shown = b""
-        while not shown.endswith(b"end"):
-            shown += os.read(ours, 65536)
-        os.close(theirs)
-        os.close(ours)
+        place: dict[str, Any] = {"cwd": site.directory, "env": site.environment}
+        with Screen() as screen:
+            done = subprocess.run(command, **place, stdout=subprocess.PIPE, stderr=screen.side, timeout=60)
+            shown = screen.read_rest()
         assert (done.returncode, done.stdout) == (0, f"{count} purged\n".encode())
-        assert (b"100%" in shown) == (count > MANY)
+        assert ("100%" in shown) == (count > MANY)
         assert site.json("status")["queues"][0]["ready"] == 0
 
 

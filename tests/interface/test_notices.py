@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from tests.terminal import Screen
 
 if TYPE_CHECKING:
     from tests.site import Site
@@ -13,18 +14,11 @@ if TYPE_CHECKING:
 
 def notices(site: Site, *arguments: str) -> list[str]:
     """The lines that a command writes to the terminal on which its errors are shown."""
-    ours, theirs = os.openpty()
     command = [sys.executable, "-m", "pollconsumer", *arguments]
-    subprocess.run(
-        command, cwd=site.directory, env=site.environment, stdout=subprocess.DEVNULL, stderr=theirs, timeout=60
-    )
-    os.write(theirs, b"end")
-    shown = b""
-    while not shown.endswith(b"end"):
-        shown += os.read(ours, 4096)
-    os.close(theirs)
-    os.close(ours)
-    return shown.removesuffix(b"end").decode().splitlines()
+    place: dict[str, Any] = {"cwd": site.directory, "env": site.environment}
+    with Screen() as screen:
+        subprocess.run(command, **place, stdout=subprocess.DEVNULL, stderr=screen.side, timeout=60)
+        return screen.read_rest().splitlines()
 
 
 def test_a_list_that_is_cut_says_so(site: Site) -> None:

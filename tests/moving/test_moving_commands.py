@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import select
 import subprocess
 import sys
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.site import PATIENCE
+from tests.terminal import Screen
 
 if TYPE_CHECKING:
     from tests.site import Site
@@ -42,23 +41,15 @@ def test_messages_that_were_moved_are_handled_once_where_they_are_now(site: Site
     assert site.notes() == ["a", "b"]
 
 
-@pytest.mark.parametrize(("answer", "code"), [(b"n\n", 2), (b"y\n", 0)])
-def test_a_person_at_a_terminal_is_asked_before_an_export_closes_the_store(
-    site: Site, answer: bytes, code: int
-) -> None:
+@pytest.mark.parametrize(("answer", "code"), [("n\n", 2), ("y\n", 0)])
+def test_a_person_at_a_terminal_is_asked_before_an_export_closes_the_store(site: Site, answer: str, code: int) -> None:
     site.enqueue("record", name="a")
-    ours, theirs = os.openpty()
-    os.write(ours, answer)
-    done = subprocess.run(
-        [sys.executable, "-m", "pollconsumer", "store", "export", "copy"],
-        cwd=site.directory, env=site.environment, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, timeout=60,
-    )  # fmt: skip
-    shown = b""
-    while b"This closes the store" not in shown:  # a read of a terminal may return a part
-        assert select.select([ours], [], [], PATIENCE)[0], shown
-        shown += os.read(ours, 65536)
-    os.close(ours)
-    os.close(theirs)
+    command = [sys.executable, "-m", "pollconsumer", "store", "export", "copy"]
+    place: dict[str, Any] = {"cwd": site.directory, "env": site.environment, "stdout": subprocess.PIPE}
+    with Screen() as screen:
+        screen.type(answer)
+        done = subprocess.run(command, **place, stdin=screen.side, stderr=screen.side, timeout=60)
+        assert "This closes the store" in screen.read_rest()
     assert done.returncode == code
     assert site.command("status").returncode == (69 if code == 0 else 0)
 

@@ -36,6 +36,7 @@ from pollconsumer.store.reading.inspector import Inspector
 from tests.conftest import NAMESPACE
 from tests.interface.deployed import DEPLOY, deployed, installation
 from tests.store.acting import QUEUE, Launch, message
+from tests.terminal import Screen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -693,16 +694,12 @@ def test_keda_asks_the_sentinels_of_the_store_with_the_passwords_of_both() -> No
 def test_a_file_that_may_hold_a_password_is_not_shown_at_a_terminal_but_is_printed_into_a_pipe(site: Site) -> None:
     variables = {"POLLCONSUMER_STORE": "redis://:secret@db:6379/0"}
     words = [sys.executable, "-m", "pollconsumer", "init", "docker"]
-    ours, theirs = os.openpty()
-    subprocess.run(words, cwd=site.directory, env=site.environment | variables, stdout=theirs, check=True, timeout=60)
-    os.write(theirs, b"end")
-    shown = b""
-    while not shown.endswith(b"end"):
-        shown += os.read(ours, 65536)
-    os.close(theirs)
-    os.close(ours)
-    assert b"FROM python" in shown
-    assert b"secret" not in shown
+    place: dict[str, Any] = {"cwd": site.directory, "env": site.environment | variables}
+    with Screen() as screen:
+        subprocess.run(words, **place, stdout=screen.side, check=True, timeout=60)
+        shown = screen.read_rest()
+    assert "FROM python" in shown
+    assert "secret" not in shown
     assert "secret" in site.command("init", "docker", **variables).stdout
 
 

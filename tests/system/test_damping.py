@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
-import pty
 import re
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,7 +18,7 @@ from pollconsumer.interface.logs.logs import LaunchStreaks, name_of
 from pollconsumer.runtime.system import own_files
 from pollconsumer.runtime.system.own_files import OwnFiles
 from tests.site import PATIENCE
-from tests.terminal import Terminal
+from tests.terminal import Screen, Terminal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -268,12 +266,11 @@ def test_an_invalid_configuration_is_said_now_and_then_with_its_code_each_time(s
 def test_a_person_at_a_terminal_is_told_every_time(site: Site) -> None:
     command = [sys.executable, "-m", "pollconsumer", "--config", "missing.toml", "run"]
     for _ in range(4):
-        mine, theirs = pty.openpty()
-        done = subprocess.run(command, cwd=site.directory, env=site.environment, stderr=theirs, check=False, timeout=60)
-        os.close(theirs)
+        with Screen() as screen:
+            place: dict[str, Any] = {"cwd": site.directory, "env": site.environment}
+            done = subprocess.run(command, **place, stderr=screen.side, check=False, timeout=60)
+            assert "missing.toml" in screen.read_rest()
         assert done.returncode == 78
-        assert b"missing.toml" in os.read(mine, 4096)
-        os.close(mine)
 
 
 def test_a_person_at_a_terminal_is_told_for_whom_a_launch_waits_and_cron_nothing(site: Site) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pty
 import re
 import sys
 import time
@@ -14,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from redis import Redis
+
+from tests.terminal import Terminal
 
 if TYPE_CHECKING:
     from tests.site import Site
@@ -73,30 +74,31 @@ def test_check_shows_a_window_that_lasts_beyond_the_next_tick_only_if_a_successo
 def test_a_launcher_whose_rule_nothing_names_is_known_by_what_earlier_launches_saw_and_check_says_so(
     site: Site, variables: dict[str, str], platform: str | None
 ) -> None:
-    """Three launches that were alive at a tick, each with none at that tick after it."""
-    every_minute = ["--schedule", "* * * * *", "--handoff", "baton"]
-    assert site.command("run", "--until-empty", *every_minute, **variables).returncode == 0
+    """Three launches that were alive at a tick, each with none at that tick after it. No tick comes while the test
+    runs: the next one is half an hour away."""
+    every_hour = ["--schedule", f"{(time.localtime().tm_min + 30) % 60} * * * *", "--handoff", "baton"]
+    assert site.command("run", "--until-empty", *every_hour, **variables).returncode == 0
     with Redis(unix_socket_path=str(site.socket)) as client:
         control = "{pollconsumer}:"
         entry = json.loads(client.hvals(f"{control}ledger")[0])
-        # The last launch of a minute ago: alive at the tick that this minute is.
-        minute = 60_000
-        ticks = int(entry["started_ms"] - entry["launch_offset_seconds"] * 1000)
+        # A launch of the hour before the last: it was alive at the tick an hour before the last one.
+        hour = 3_600_000
+        tick = int(entry["started_ms"] - entry["launch_offset_seconds"] * 1000)
         changed = {
-            "started_ms": ticks - 2 * minute + 100,
-            "ended_ms": ticks - minute + 20_000,
+            "started_ms": tick - 2 * hour + 100,
+            "ended_ms": tick - hour + 20_000,
             "launch_offset_seconds": 0.1,
-            "next_tick_seconds": 59.9,
+            "next_tick_seconds": 3599.9,
             "observed": ["drop", 2],
         }
         client.hset(f"{control}ledger", entry["launch_id"], json.dumps(entry | changed))
-    assert site.command("run", "--until-empty", *every_minute, **variables).returncode == 0
+    assert site.command("run", "--until-empty", *every_hour, **variables).returncode == 0
     assert [each["launcher"] for each in site.json("launches")] == ["drop", "parallel"]
     consumer = site.json("check")["consumer"]
     assert (consumer["launcher"], consumer["platform"]) == ("drop", platform)
     assert consumer["observed"] == {"rule": "drop", "times": 3}
     assert re.search(r"^consumer launcher +seen 3 times; ", site.command("check").stdout, re.MULTILINE)
-    assert site.drain(*every_minute, "--launcher", "parallel").returncode == 0
+    assert site.drain(*every_hour, "--launcher", "parallel").returncode == 0
     assert site.json("launches")[0]["launcher"] == "parallel"
 
 
@@ -165,18 +167,8 @@ def test_a_person_at_a_terminal_is_not_bounded_by_the_configured_schedule(
     site: Site, more: list[str], offset: bool
 ) -> None:
     (site.directory / "config.toml").write_text('handlers = ["handlers"]\n[consumer]\nschedule = "* * * * *"\n')
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(site.directory)
-        os.execve(sys.executable, [*LAUNCH, *more], site.environment)
-    while True:
-        try:
-            if not os.read(terminal, 4096):
-                break
-        except OSError:  # its other end is closed
-            break
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    os.close(terminal)
+    with Terminal(site, command=("run", "--until-empty", *more), columns=80) as terminal:
+        terminal.read_to_the_end()
     assert (site.json("launches")[0]["launch_offset_seconds"] is not None) is offset
 
 

@@ -11,7 +11,7 @@ import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,6 +19,7 @@ from pollconsumer.runtime.embedded.directory import LOCK
 from tests.leaving_out import long
 from tests.short_directory import short_directory
 from tests.system.test_embedded import kill, wait_for
+from tests.terminal import Screen
 from tests.users import APP, UIDS, Users
 
 if TYPE_CHECKING:
@@ -349,15 +350,11 @@ def test_a_person_at_a_terminal_who_enqueues_by_roots_configuration_is_told_once
     enqueue = (sys.executable, "-m", "pollconsumer", "--config", str(shared.config), "enqueue", "hello")
     words = shared.users.words("ada", *enqueue, '{"name": "a"}')
     environment = {"HOME": str(shared.users.place / "ada"), "PATH": "/usr/bin:/bin"}
-    leader, follower = os.openpty()
-    try:
+    with Screen() as screen:
+        place: dict[str, Any] = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": screen.side}
         for _ in range(3):
-            subprocess.run(words, env=environment, stdout=subprocess.DEVNULL, stderr=follower, timeout=90, check=True)
-        os.write(follower, b"all\n")
-        assert os.read(leader, 4096).count(b"this store is ada's alone: ") == times
-    finally:
-        os.close(leader)
-        os.close(follower)
+            subprocess.run(words, **place, timeout=90, check=True)
+        assert screen.read_rest().count("this store is ada's alone: ") == times
     assert b"alone" not in subprocess.run(words, env=environment, capture_output=True, timeout=90, check=True).stderr
 
 
