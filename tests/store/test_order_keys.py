@@ -114,11 +114,12 @@ def test_the_next_goes_before_what_became_ready_later(store: RedisStore) -> None
     assert names(reserved) == ["b", "x", "y"]
 
 
-def test_one_that_is_due_later_holds_nobody_before(store: RedisStore) -> None:
-    store.enqueue([*ordered("later", delay=1), *ordered("now", "too")])
+def test_one_that_is_due_later_holds_nobody_before(store: RedisStore, look: Looking) -> None:
+    store.enqueue([*ordered("later", delay=HOUR), *ordered("now", "too")])
     launch = Launch(store)
     (now,) = launch.reserve(9)
     assert names([now]) == ["now"]
+    store.wire.command("ZADD", look.key("schedule"), 1, "later")  # it has come due
     promote(launch)
     assert launch.reserve(9) == []
     launch.complete(now)
