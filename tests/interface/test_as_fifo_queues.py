@@ -45,14 +45,14 @@ def test_a_group_whose_first_message_is_not_visible_yet_holds_back_no_other_grou
     @app.handler("book")
     def book(context: Context, name: str) -> None:
         if name == "a1" and context.attempt == 1:
-            raise RetryIn("1h")
+            raise RetryIn("6m")
         seen.append(name)
 
     for name in ("a1", "b1", "a2", "c1", "b2", "a3"):
         book.using(order_key=name[0]).enqueue(name)
     sandbox.run()
     assert seen == ["b1", "c1", "b2"]
-    sandbox.run_for("1h")
+    sandbox.run_for("6m")
     assert seen == ["b1", "c1", "b2", "a1", "a2", "a3"]
 
 
@@ -83,14 +83,14 @@ def test_the_group_goes_on_after_the_last_attempt_and_a_redriven_message_is_its_
         if n == 1 and not mended:
             raise OSError("the bank is closed")
         if n == 2 and context.attempt == 1:
-            raise RetryIn("1h")
+            raise RetryIn("15m")
 
     first, *_ = book.enqueue_many([book.args(n).using(order_key="account") for n in (1, 2, 3)])
     sandbox.run_for("10m")
     assert (seen, first.state) == ([(1, 1), (1, 2), (2, 1)], "dead")
     mended.append(True)
     first.redrive()
-    sandbox.run_for("2h")
+    sandbox.run_for("10m")
     assert seen[3:] == [(2, 2), (1, 1), (3, 1)]
 
 
@@ -136,7 +136,7 @@ def test_messages_in_line_for_their_group_count_for_the_longest_queue(app: PollC
     @app.handler("book")
     def book() -> None:
         if waits:
-            raise RetryIn("1h")
+            raise RetryIn("6m")
 
     with Sandbox(app, config=tmp_path / "config.toml") as sandbox:
         book.enqueue_many([book.args().using(order_key="account")] * 3)
@@ -145,5 +145,5 @@ def test_messages_in_line_for_their_group_count_for_the_longest_queue(app: PollC
         with pytest.raises(QueueFull, match="3 ready, 1 more; max_ready is 3"):
             book.using(order_key="another account").enqueue()
         waits.clear()
-        sandbox.run_for("2h")
+        sandbox.run_for("10m")
         assert not book.using(order_key="account").enqueue().duplicate
