@@ -16,8 +16,8 @@ FOLDER = "decisions"
 
 
 def on_config(config: Any) -> None:
-    """Add the decisions to the navigation, in their order."""
-    pages = sorted((Path(config.docs_dir) / FOLDER).glob("*.md"))
+    """Add the decisions to the navigation, their index first."""
+    pages = sorted((Path(config.docs_dir) / FOLDER).glob("*.md"), key=lambda page: (page.stem != "index", page.name))
     config.nav.append({"Decisions": [f"{FOLDER}/{page.name}" for page in pages]})
 
 

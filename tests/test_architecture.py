@@ -1,7 +1,7 @@
 """docs/architecture.md says what the code does: its tables, its picture of a message's life, its quoted loop.
 
 So do docs/reference/internals.md, whose words are not those of docs/glossary.md, and docs/messages.md: its states and
-options. Decisions begin with what holds today.
+options. Each decision begins with what holds today, and the index of the decisions leads to every page of them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 import re
 import textwrap
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,9 +19,6 @@ from pollconsumer.runtime.new_messages import SendOptions
 from tests import house
 from tests.store.commands_used import PACKAGE
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 ROOT = PACKAGE.parent
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 INTERNALS = (ROOT / "docs" / "reference" / "internals.md").read_text("utf-8")
@@ -31,7 +27,13 @@ SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", f"{PAGE}\n{INTERNA
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text("utf-8") + SECTIONS["Words of the code"]
 WHERE = ("A timeout: where it comes from, who enforces it", "To change …, start here")
 """Sections with a table whose rows name files, and what is in them."""
-DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+PAGES_OF_DECISIONS = {path.name: path.read_text("utf-8") for path in (ROOT / "docs" / "decisions").glob("*.md")}
+DECISIONS = {
+    f'docs/decisions/{name}, "{title}"': text
+    for name, page in sorted(PAGES_OF_DECISIONS.items())
+    for title, text in re.findall(r"^## ([^\n]+)\n\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+}
+"""By what the code calls a decision."""
 
 
 def table(section: str, first: str) -> list[list[str]]:
@@ -103,12 +105,25 @@ def test_every_name_in_a_row_is_in_a_file_of_that_row(line: str) -> None:
     assert [name for name in names if not any(re.search(rf"\b{name}\b", text) for text in texts)] == []
 
 
-@pytest.mark.parametrize("path", DECISIONS, ids=[path.stem for path in DECISIONS])
-def test_a_decision_begins_with_what_holds_today_in_three_sentences_at_most(path: Path) -> None:
-    title, holds, *_ = path.read_text("utf-8").split("\n\n")
-    assert re.fullmatch(rf"# {int(path.name[:4])}\. [^\n]+", title)
+@pytest.mark.parametrize("decision", DECISIONS.values(), ids=DECISIONS)
+def test_a_decision_begins_with_what_holds_today_in_three_sentences_at_most(decision: str) -> None:
+    holds = decision.split("\n\n")[0].strip()
     assert holds.startswith("**Holds today:** ")
     assert len(re.findall(r"[.?!](?=\s|$)", holds)) <= 3
+
+
+def test_the_index_of_the_decisions_leads_to_every_page_of_them() -> None:
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", PAGES_OF_DECISIONS["index.md"])
+    assert sorted(listed) == sorted(PAGES_OF_DECISIONS.keys() - {"index.md"})
+
+
+def test_each_decision_that_contributing_or_the_code_names_is_there() -> None:
+    files = [ROOT / "CONTRIBUTING.md", *PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.lua")]
+    named = {
+        name for path in files for name in re.findall(r'docs/decisions/[\w-]+\.md, "[^"]+"', path.read_text("utf-8"))
+    }
+    assert named
+    assert named - DECISIONS.keys() == set()
 
 
 @pytest.mark.parametrize(

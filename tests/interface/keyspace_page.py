@@ -215,7 +215,7 @@ def _closed() -> Iterator[str]:
     yield (
         "While a store is closed, for its export or its import, each of these keys is `{…}:closed:suffix`, and a "
         "string that says why is in its place (`close`, `fill`, `reopen`; "
-        "[decision 35](../decisions/0035-moving-a-store.md)). A key `replicated`, which lasts a second, then marks "
+        "[decision](../decisions/store.md#moving-a-store)). A key `replicated`, which lasts a second, then marks "
         "what is to be replicated strictly (`store/client/wire.py`)."
     )
 
