@@ -123,7 +123,7 @@ def durations_drawn(histogram: Histogram) -> Page:
         group([Box("work", bucket - first, 0, 0.9, count)], f"up to {format_duration(BOUNDS[bucket])}: {count:,}")
         for bucket, count in sorted(histogram.counts.items())
     ]
-    shortest, longest = format_duration(BOUNDS[max(0, first - 1)]), format_duration(BOUNDS[last])
+    shortest, longest = format_duration(BOUNDS[first - 1] if first else 0.0), format_duration(BOUNDS[last])
     image = picture("durations", last - first + 1, most, boxes, f"handling durations from {shortest} to {longest}")
     return Page(image=image, top=f"{most:,}", shortest=shortest, longest=longest)
 

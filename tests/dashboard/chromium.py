@@ -29,7 +29,18 @@ PATIENCE = 90.0
 """Seconds for each answer."""
 MISSING = " and ".join(name for name in ("chromium", "chromedriver") if shutil.which(name) is None)
 """What is not installed."""
+BEYOND = """
+const beyond = each => each.getBoundingClientRect().right > arguments[0] + 1 && !each.closest(".skip");
+const found = Array.from(document.querySelectorAll("body *")).filter(beyond);
+return found.map(each => each.tagName + " " + each.textContent.trim().slice(0, 40));
+"""
+"""A script that returns the elements which are not whole on a screen of the width that it is given."""
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+_SEND = """
+const form = document.querySelector(arguments[0]);
+for (const [name, value] of Object.entries(arguments[1])) if (form.elements[name]) form.elements[name].value = value;
+form.submit();
+"""
 _DIRECT = build_opener(ProxyHandler({}))
 
 
@@ -90,6 +101,12 @@ class Chromium:
         self.click(element)
         wait_until(self._has_another_page, "another page")
 
+    def send(self, form: str, **values: str) -> None:
+        """Send the first form that is so selected, with these values where it has inputs of their names."""
+        self.run("window.isLeft = true")
+        self.run(_SEND, form, values)
+        wait_until(self._has_another_page, "another page")
+
     def _has_another_page(self) -> bool:
         try:
             return bool(self.run("return !window.isLeft && document.readyState == 'complete'"))
@@ -100,15 +117,25 @@ class Chromium:
         return self._post("execute/sync", {"script": script, "args": arguments})
 
     @contextmanager
-    def screen(self, width: int, height: int) -> Iterator[None]:
-        """Has a screen of that size, which may be narrower than a window."""
+    def screen(self, width: int, height: int, *, dark: bool = False) -> Iterator[None]:
+        """Has a screen of that size, which may be narrower than a window. ``dark``: its user prefers that."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": True}
-        self._post("goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": size})
+        prefers = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._tell("Emulation.setDeviceMetricsOverride", size)
+        self._tell("Emulation.setEmulatedMedia", {"features": [prefers]})
         yield
-        self._post("goog/cdp/execute", {"cmd": "Emulation.clearDeviceMetricsOverride", "params": {}})
+        self._tell("Emulation.setEmulatedMedia", {"features": []})
+        self._tell("Emulation.clearDeviceMetricsOverride", {})
 
     def picture(self, file: Path) -> None:
-        file.write_bytes(base64.b64decode(_answer("GET", f"{self._session}/screenshot")))
+        """Take a picture of the whole page, also of what is below the screen."""
+        width, height = self.run("const page = document.documentElement; return [page.scrollWidth, page.scrollHeight]")
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        found = self._tell("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+        file.write_bytes(base64.b64decode(found["data"]))
+
+    def _tell(self, command: str, parameters: dict[str, Any]) -> Any:
+        return self._post("goog/cdp/execute", {"cmd": command, "params": parameters})
 
     def _post(self, what: str, value: Any) -> Any:
         return _answer("POST", f"{self._session}/{what}", value)

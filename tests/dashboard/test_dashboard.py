@@ -12,6 +12,7 @@ import pytest
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.choices import Overlap
+from pollconsumer.core.messages.message import CREATED_BY
 from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorded
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.recurrence import Recurrence
@@ -296,6 +297,19 @@ def test_the_page_of_a_message_shows_its_steps_and_signals(wire: Wire) -> None:
     text = Document(browser(wire).get("/message?id=a").text).text
     for shown in ('{"receipt": "<7>"}', "until 1970-01-01 01:00:00", "waits for signal", "signal other"):
         assert shown in text
+
+
+def test_the_page_of_a_message_says_whose_end_it_waits_for_and_who_created_it(wire: Wire) -> None:
+    store = RedisStore(wire, NAMESPACE)
+    store.enqueue([message("first", order="k"), message("next", order="k", headers={CREATED_BY: "eve", "n": "1"})])
+    launch = Launch(store)
+    assert len(launch.reserve(2)) == 1
+    page = seen(browser(wire), "message?queue=mail&id=next")
+    text = " ".join(page.text.split())
+    assert "ready, waits until first of its order key has ended" in text
+    assert "message?queue=mail&id=first" in page.links()
+    assert "order keykcreated byeveheader n1" in text
+    assert "waits" not in seen(browser(wire), "message?queue=mail&id=first").text
 
 
 def test_a_store_that_is_away_is_a_page_not_a_crash(wire: Wire) -> None:

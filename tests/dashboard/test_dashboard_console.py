@@ -218,6 +218,7 @@ NEW = {"name": "check:1", "handler": "mail.send", "every": "1h", "payload": '{"t
 
 def test_a_recurrence_is_added_in_the_name_of_who_did_it(client: TestClient, app: PollConsumer) -> None:
     assert "put" in seen(client, "./").links()
+    assert "once, by default" in seen(client, "put").text
     options = {"missed": "skip", "overlap": "skip", "first": "2030-01-31T09:00:00Z", "times": "3", "priority": "-1"}
     status, page = put(client, **NEW, **options, until="2031-01-31T09:00:00Z")
     assert (status, "Put: check:1" in page.text) == (303, True)

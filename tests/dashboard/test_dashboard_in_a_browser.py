@@ -15,9 +15,11 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.recurrence_actions import Recurrences
 from tests.conftest import NAMESPACE
 from tests.dashboard.batch_scene import a_batch
-from tests.dashboard.chromium import MISSING, Chromium
+from tests.dashboard.chromium import BEYOND, MISSING, Chromium
 from tests.dashboard.pages import acting, reading
 from tests.dashboard.scenes import Scene, bad_hour
+from tests.dashboard.shop import PAGES as SHOP_PAGES
+from tests.dashboard.shop import open_shop
 from tests.site import wait_until
 from tests.store.acting import HOUR, QUEUE, message
 from tests.store.batching import HOME
@@ -224,6 +226,23 @@ def test_a_narrow_screen_shows_where_each_scale_begins_and_ends(chromium: Chromi
         for page in ("", "past?of=week", "handler?name=mail.send"):
             chromium.open(bare + page)
             assert min(chromium.run(ENDS)) > 0, page
+
+
+def test_every_page_and_form_fits_a_narrow_screen_whatever_the_names_in_it(
+    chromium: Chromium, valkey: Server, site: Site
+) -> None:
+    command = [*open_shop(site.directory, valkey.url, site.environment), "dashboard", "--port", "0", "--allow-actions"]
+    process = site.start_program(command)
+    assert process.stdout is not None
+    chromium.open(process.stdout.readline().strip())
+    bare = chromium.address
+    with chromium.screen(390, 844):
+        for page in SHOP_PAGES.values():
+            chromium.open(bare + page)
+            chromium.run("document.querySelectorAll('details').forEach(each => each.open = true)")
+            assert chromium.run(BEYOND, 390) == [], page
+    process.terminate()
+    process.communicate(timeout=90)
 
 
 NAMES = """

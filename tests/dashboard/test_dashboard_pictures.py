@@ -153,3 +153,10 @@ def test_a_handlers_durations_are_bars() -> None:
     image = durations_drawn(histogram)
     assert [box[3] for box in Document(str(image.image)).boxes("work")] == [90.0, 10.0]
     assert image.top == "90"
+
+
+def test_the_first_bar_of_durations_begins_at_none() -> None:
+    histogram = Histogram()
+    histogram.add(0.0003)
+    image = durations_drawn(histogram)
+    assert (image.shortest, image.longest) == ("0ms", "1ms")
