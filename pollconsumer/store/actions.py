@@ -1,4 +1,4 @@
-"""What people tell messages, queues, handlers and batches: operators, and of signals producers, too."""
+"""What people do to messages, queues, handlers and batches: operators, and producers that send signals."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from pollconsumer.store.server import known_queues
 
 MAX_PAGE_IDS = 100
 EachPage = Callable[[int, list[str]], object]
-"""Called after each page of an act on many messages, with how many it had, and the ids of those that were acted on."""
+"""Called after each page of an action on many messages, with the size of the page, and the ids that were acted on."""
 
 
 def nobody(_asked: int, _done: list[str]) -> None:
-    """Nobody looks on while an act lasts."""
+    """The `EachPage` of an action that nobody watches."""
 
 
 class MessageActions:
@@ -40,8 +40,8 @@ class MessageActions:
         self._allowed: set[str] = set()
 
     def cancel(self, queue: str, message_id: str) -> None:
-        """Cancel a message that is not reserved yet, unless it is cancelled already. BadData if it is too late,
-        NotFound if there is none."""
+        """Cancel a message that is not reserved yet. A message that is cancelled already stays so. BadData if it is too
+        late, NotFound if there is no such message."""
         self._demand(queue)
         [state] = self._wire.run("cancel", self._keys, queue, [id_bytes(message_id)])
         if state != b"cancelled":
@@ -49,16 +49,16 @@ class MessageActions:
             note(self._wire, self._keys, "cancel", queue, [message_id])
 
     def stop(self, queue: str, message_id: str) -> None:
-        """End a message that has not ended: cancel it if it is not reserved yet, else ask its launch to stop it.
+        """End a message: cancel it if it is not reserved yet, else ask its launch to stop it.
 
-        BadData if it has ended, NotFound if there is none.
+        BadData if it has ended, NotFound if there is no such message.
         """
         self._demand(queue)
         self._refuse("stop", message_id, stop_message(self._wire, self._keys, queue, id_bytes(message_id)))
         note(self._wire, self._keys, "stop", queue, [message_id])
 
     def cancel_all(self, queue: str, ids: Sequence[str], each: EachPage = nobody) -> list[str]:
-        """Cancel messages of ``queue`` that are not reserved yet. Returns the ids of those that this call cancelled."""
+        """Cancel those messages of ``queue`` that are not reserved yet. Returns the ids that this call cancelled."""
 
         def cancel(page: list[bytes]) -> Iterator[bytes]:
             return compress(page, (state == b"" for state in self._wire.run("cancel", self._keys, queue, page)))
@@ -75,8 +75,8 @@ class MessageActions:
         priority: int | None = None,
         payload: bytes = b"",
     ) -> None:
-        """Give a message that is not reserved yet another due time, in epoch ms or in ms from the server's now, another
-        priority or encoded payload. BadData if it is too late, NotFound if there is none."""
+        """Change a message that is not reserved yet: its due time (epoch ms, or ms from the server's now), its
+        priority, or its encoded payload. BadData if it is too late, NotFound if there is no such message."""
         if priority is not None:
             demand(self._wire, CHANGING, self._keys.queue(queue, "rows"))  # GUARD rights to change
         when = f"={due}" if due is not None else "" if delay is None else f"+{delay}"
@@ -86,9 +86,9 @@ class MessageActions:
         note(self._wire, self._keys, "change", queue, [message_id])
 
     def signal(self, queue: str, message_id: str, name: str, value: Any) -> bool:
-        """Send ``value``, of at most 64 KiB of JSON, to a message. False if another value was sent before by that
-        name: the first one holds. NotFound if there is no such message, BadData if it has ended, has signals of 1 MiB,
-        or for an invalid name or value."""
+        """Send a signal to a message: ``value``, of at most 64 KiB of JSON. Returns False if a signal of that name was
+        sent before with another value; the first one holds. NotFound if there is no such message. BadData if the
+        message has ended, has signals of 1 MiB, or if name or value is invalid."""
         begins, encoded = signal_line(name, value)
         demand(self._wire, PRODUCER, self._keys.queue(queue, "rows"))  # GUARD rights to signal
         args = [id_bytes(message_id), begins, encoded, MOST_BYTES]
@@ -102,10 +102,10 @@ class MessageActions:
     def redrive(
         self, queue: str, ids: Sequence[str], each: EachPage = nobody, *, from_start: bool = False
     ) -> list[str]:
-        """Return dead letters to ``queue``; ``from_start``: without their checkpoints, steps and signals. Returns the
+        """Return dead letters to ``queue``. ``from_start``: without their checkpoints, steps and signals. Returns the
         ids that this call redrove.
 
-        Each is redriven from the generation that it is in now, so that a repeated call redrives none that died again.
+        Each is redriven from its present generation, so a repeated call leaves messages alone that died again.
         """
         rows_key = self._keys.queue(queue, "rows")
 
@@ -119,7 +119,7 @@ class MessageActions:
         return self._in_pages("redrive", queue, list(dict.fromkeys(ids)), redrive, each)
 
     def purge(self, queue: str, ids: Sequence[str], each: EachPage = nobody) -> list[str]:
-        """Forget dead letters, except their ids. Returns the ids that this call purged."""
+        """Forget dead letters, but remember their ids. Returns the ids that this call purged."""
 
         def purge(page: list[bytes]) -> Iterable[bytes]:
             purged: list[bytes] = self._wire.run("purge", self._keys, queue, [ID_MEMORY_MS, MOST_REMEMBERED, *page])
@@ -128,8 +128,8 @@ class MessageActions:
         return self._in_pages("purge", queue, ids, purge, each)
 
     def pause(self, queue: str, *, paused: bool, lasts_ms: int = 0) -> None:
-        """Pause or resume ``queue``; a pause of ``lasts_ms`` ends by itself. An unknown queue can be paused, before the
-        first message; resuming it is NotFound."""
+        """Pause or resume ``queue``. A pause with ``lasts_ms`` ends by itself. A queue can be paused before its first
+        message. Resuming an unknown queue raises NotFound."""
         self._demand(queue)
         if paused:
             self._wire.call(
@@ -148,7 +148,7 @@ class MessageActions:
 
     @staticmethod
     def _refuse(name: str, message_id: str, state: bytes | None) -> None:
-        """Raise the error for what a script says, unless it has done its work."""
+        """Raise the error for a state that a script returned, unless the script has done its work."""
         if state in (None, b"none"):
             raise not_there(message_id)
         if state == b"newer":
@@ -163,7 +163,8 @@ class MessageActions:
     def _in_pages(
         self, name: str, queue: str, ids: Sequence[str], act: Callable[[list[bytes]], Iterable[bytes]], each: EachPage
     ) -> list[str]:
-        """Act on a page at a time. Notes all that was done as one intervention, even where that is cut short."""
+        """Act on one page at a time. The audit log gets one entry for everything that was done, even if the action is
+        cut short."""
         self._demand(queue)
         done: list[str] = []
         try:
@@ -185,7 +186,7 @@ class MessageActions:
 
 
 LISTENED_FOR_MS = 60_000
-"""How long a marker stays: the same in ``lua/stop.lua``."""
+"""How long a marker is kept, in ms; the same as in ``lua/stop.lua``."""
 
 
 class HandlerPauses:
@@ -199,8 +200,8 @@ class HandlerPauses:
         self._wake_launches()
 
     def resume(self, handler: str) -> None:
-        """End the pause of ``handler``, and offer its parked messages at once. NotFound if it is not paused; messages
-        that an interrupted call left parked are offered nevertheless."""
+        """End the pause of ``handler``, and offer its parked messages at once. NotFound if it is not paused. Even then
+        it offers messages that an interrupted call left parked."""
         was_paused = self._turn(handler, "resume")
         self._wake_launches()
         names = all_names(self._wire, self._keys, [handler])
@@ -210,7 +211,7 @@ class HandlerPauses:
             raise NotFound("handler is not paused", handler, "status lists those that are")
 
     def _turn(self, handler: str, what: str) -> bool:
-        """Pause or resume ``handler``. Returns False if it was so already."""
+        """Pause or resume ``handler``. Returns False if nothing changed."""
         demand_operator(self._wire, self._keys, self._key)
         keys = [self._key, self._keys.control("answered")]
         turned = bool(self._wire.call("pause_handler", keys, [handler, int(what == "pause")]))
@@ -219,7 +220,7 @@ class HandlerPauses:
         return turned
 
     def _wake_launches(self) -> None:
-        """Wake the heartbeats of all launches, which tell these what is paused."""
+        """Wake the heartbeats of all launches, which report to their launches what is paused."""
         leases = [each for each in leases_of(self._wire, self._keys) if each["role"] == "consumer"]
         markers = {
             f"{self._keys.queue(queue, 'stop_marker')}:{each['fence']}" for each in leases for queue in each["queues"]
@@ -234,15 +235,15 @@ Chunk = int | None
 
 
 class CancelledMembers(NamedTuple):
-    """How many members were cancelled at once, and how many, which are in flight, were asked to stop."""
+    """How many members were cancelled at once, and how many, being in flight, were asked to stop."""
 
     cancelled: int
     asked_to_stop: int
 
 
 class RedrivenMembers(NamedTuple):
-    """How many dead members were returned to their queues, and the ids of those that were left: they have no record, or
-    another message has their unique key."""
+    """How many dead members were returned to their queues; and the ids of those that were not, because they have no
+    record or another message has their unique key."""
 
     redriven: int
     left: list[str]
@@ -254,8 +255,8 @@ class BatchActions:
         self._reader, self._actions = BatchReader(wire, namespace), MessageActions(wire, namespace)
 
     def cancel(self, batch: BatchStatus) -> Iterator[CancelledMembers]:
-        """Cancel the members that have not ended; ask those in flight to stop. Yields after each chunk what was done
-        until then. A malformed batch is forgotten by the next launch of its queue, or a mover."""
+        """Cancel the members that have not ended, and ask those in flight to stop. After each chunk it yields what was
+        done so far. A malformed batch is left: the next launch of its queue, or a mover, forgets it."""
         cancelled = asked_to_stop = 0
         chunk: Chunk = 0
         while chunk is not None:
@@ -264,7 +265,7 @@ class BatchActions:
             yield CancelledMembers(cancelled, asked_to_stop)
 
     def redrive(self, batch: BatchStatus) -> Iterator[RedrivenMembers]:
-        """Return the dead members to their queues. Yields after each chunk what was done until then."""
+        """Return the dead members to their queues. After each chunk it yields what was done so far."""
         total = RedrivenMembers(0, [])
         chunk: Chunk = 0
         while chunk is not None:
@@ -273,7 +274,7 @@ class BatchActions:
             yield total
 
     def cancel_chunk(self, batch: BatchStatus, chunk: int) -> tuple[CancelledMembers, Chunk]:
-        """Do `cancel` for a chunk. Returns what was done, and the next chunk."""
+        """`cancel` for one chunk. Returns what was done, and the next chunk."""
         cancelled = asked_to_stop = 0
         queues, following = self._chunk(batch, "unended", chunk, lambda message: not message.state.has_ended)
         for queue, ids in queues.items():
@@ -291,7 +292,7 @@ class BatchActions:
         return CancelledMembers(cancelled, asked_to_stop), following
 
     def redrive_chunk(self, batch: BatchStatus, chunk: int) -> tuple[RedrivenMembers, Chunk]:
-        """Do `redrive` for a chunk. Returns what was done, and the next chunk."""
+        """`redrive` for one chunk. Returns what was done, and the next chunk."""
         redriven, left = 0, list[str]()
         queues, following = self._chunk(batch, "dead", chunk, lambda message: message.state is State.DEAD)
         for queue, ids in queues.items():
@@ -306,6 +307,6 @@ class BatchActions:
     def _chunk(
         self, batch: BatchStatus, which: str, chunk: int, wanted: Callable[[Message], bool]
     ) -> tuple[Mapping[str, Sequence[str]], Chunk]:
-        """The ids of the members wanted of a chunk, by queue, and the next chunk."""
+        """The ids of those members of a chunk that are ``wanted``, by queue, and the next chunk."""
         found, following = self._reader.page(batch, which, chunk)
         return by_queue((message.queue, message.id) for message in filter(wanted, found)), following

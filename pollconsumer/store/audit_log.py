@@ -1,8 +1,8 @@
-"""What people did, when, and who they were: the last 10,000 interventions.
+"""The audit log: what people did, when, and who they were, in the last 10,000 interventions.
 
-Each is noted once it is done, by a script of its own, since it concerns a queue and the note belongs to the namespace.
-What a program does without naming a person is not noted, and costs nothing. The rights of producers and of launches
-leave out the key of the notes; they did not leave out the one of earlier versions.
+Each is recorded when it is done, by a script of its own, since the intervention concerns a queue and the log belongs to
+the namespace. What a program does without naming a person is not recorded, and costs nothing. Producers and launches
+have no right to write to the key of the log. They had it for the key of earlier versions.
 """
 
 import json
@@ -23,15 +23,15 @@ from pollconsumer.store.server import now_ms
 
 MOST_NOTED = 10_000
 NAMED = 20
-"""Names that a note has, at most."""
+"""Maximum number of names in an entry."""
 LONGEST_WHO = 200
 _WHO: ContextVar[str] = ContextVar("who", default="")
 
 
 class Intervention(NamedTuple):
-    """What somebody did. ``at``: when, by the server's clock; ``what``: as ``cancel`` or ``redrive``;
-    ``names``: ids of messages, a recurrence, or a handler or lease, which have no queue; the first twenty of
-    ``number``; none of a whole queue. ``verified``: False where a producer's login may have written the note, as those
+    """What somebody did. ``at``: when, by the server's clock. ``what``: such as ``cancel`` or ``redrive``. ``names``:
+    the first twenty, of ``number``, ids of messages, or a recurrence, or a handler or lease, which have no queue; none
+    if it concerns a whole queue. ``verified``: False if a producer's login may have written the entry, as with entries
     of earlier versions."""
 
     at: datetime
@@ -44,15 +44,16 @@ class Intervention(NamedTuple):
 
     @property
     def shown_who(self) -> str:
-        """``who`` as people are shown it."""
+        """``who``, as it is shown to people."""
         return self.who if self.verified else f"{self.who} (unverified)"
 
 
 @contextmanager
 def acting_as(who: str) -> Iterator[None]:
-    """Note what is done within the ``with`` block as done by ``who``: messages cancelled, stopped, changed,
-    redriven, rerun or purged, queues and handlers paused or resumed, recurrences put, removed, paused, resumed or
-    triggered, leases broken. Nothing is done, and an error says so, where the store's user may not write notes."""
+    """Record ``who`` as the author of what is done within the ``with`` block: messages cancelled, stopped, changed,
+    redriven, rerun or purged; queues and handlers paused or resumed; recurrences put, removed, paused, resumed or
+    triggered; leases broken. If the store's user has no right to write to the audit log, an error says so and nothing
+    is done."""
     before = _WHO.set(who[:LONGEST_WHO])
     try:
         yield
@@ -61,27 +62,29 @@ def acting_as(who: str) -> Iterator[None]:
 
 
 def demand_operator(wire: Wire, keys: Keys, key: str, rights: str = OPERATOR) -> None:
-    """Check ``rights`` to ``key``, and to note what a person does, before the first write. PermissionDenied."""
+    """Check ``rights`` to ``key``, and the right to write to the audit log, before the first write.
+    PermissionDenied."""
     demand(wire, rights, key)
     demand_noting(wire, keys)
 
 
 def demand_noting(wire: Wire, keys: Keys) -> None:
-    """Check the rights to note what is done, if a person does it. PermissionDenied."""
+    """Check the right to write to the audit log, if a person acts. PermissionDenied."""
     if _WHO.get() and lacking(wire, NOTING, keys.control("audit")):  # GUARD rights to note
         fix = "give the store's user the rights of an operator: see docs/reference/rights.md"
         raise PermissionDenied("not permitted to write the audit log", keys.control("audit"), fix)
 
 
 def note(wire: Wire, keys: Keys, what: str, queue: str, names: Sequence[str] = ()) -> None:
-    """Note what was done to ``names`` of ``queue``, or to all of it, if a person did it."""
+    """Record what a person, if any, did to ``names`` of ``queue``, or to the whole queue."""
     if who := _WHO.get():
         entry = {"who": who, "what": what, "queue": queue, "names": [*names[:NAMED]], "number": len(names)}
         wire.call("note", [keys.control("audit"), keys.control("answered")], [MOST_NOTED, json.dumps(entry)])
 
 
 def audit_of(wire: Wire, namespace: str, limit: int) -> list[Intervention]:
-    """The last interventions, newest first; after them those that earlier versions noted. Corrupt ones are left out."""
+    """The last interventions, newest first, followed by those that earlier versions recorded. Corrupt entries are left
+    out."""
     keys = Keys(namespace)
     stored = wire.command("LRANGE", keys.control("audit"), 0, limit - 1)
     found = [_read(text, at, verified=True) for at, _, text in (each.partition(b" ") for each in stored)]

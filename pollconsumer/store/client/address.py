@@ -1,5 +1,5 @@
-"""The addresses of servers, Sentinels and clusters, and how to log in to them, as a store's URL says it; and warnings
-about URLs whose password others may read."""
+"""Addresses and logins of servers, Sentinels and clusters, read from a store's URL; warnings about URLs whose password
+others may read."""
 
 import ipaddress
 import re
@@ -20,26 +20,26 @@ TLS_OPTIONS = frozenset({*TLS_FILES, CERTIFICATE, "ssl_password", "ssl_check_hos
 """Options of TLS, named as redis-py names them."""
 PORT = 6379
 KEPT_ALIVE_EVERY = 60
-"""Seconds: proxies forget connections that are idle for some minutes, often without a word to either end."""
+"""Seconds. Proxies forget connections that are idle for some minutes, often without telling either end."""
 HIGHEST_PORT = 65535
 _HOST, _PORT = r"(?a:[\w.:%-]{1,255})", "[0-9]{1,5}"
-"""Patterns of names, addresses and ports: nothing that means something in a URL. Compiled where one is read: few
-launches do."""
+"""Patterns of host names, addresses and ports. They match no character that has a meaning in a URL. Compiled when a URL
+is read, which few launches do."""
 _IDLE: int = getattr(socket, "TCP_KEEPIDLE", 0) or getattr(socket, "TCP_KEEPALIVE", 0)
-"""The option for idle seconds, by Linux's name, or by that of macOS."""
+"""The socket option for idle seconds, by its name on Linux or on macOS."""
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 class CredentialProvider(Protocol):
-    """A credential provider of redis-py's: whatever has this method."""
+    """A credential provider as redis-py defines it: any object with this method."""
 
     def get_credentials(self) -> Sequence[str]:
         """User and password, or a password alone."""
 
 
 class Address(NamedTuple):
-    """The address of a server. ``path``: of a socket of this machine; empty for ``host`` and ``port``. ``tls``: its
-    options, None without TLS."""
+    """The address of a server. ``path``: a socket of this machine; empty if ``host`` and ``port`` count. ``tls``:
+    options of TLS; None without TLS."""
 
     host: str
     port: int
@@ -49,10 +49,10 @@ class Address(NamedTuple):
     database: int
     tls: Mapping[str, str] | None
     credentials: CredentialProvider | None = None
-    """What is asked for the login each time, in place of user and password."""
+    """Asked for the login at each connection, instead of user and password."""
 
     def login(self) -> list[tuple[str | int, ...]]:
-        """The first commands of a connection. Raises as `asked_of`."""
+        """The first commands of a connection. Raises what `asked_of` raises."""
         commands: list[tuple[str | int, ...]] = []
         if self.credentials is not None:
             commands.append(("AUTH", *asked_of(self.credentials)))
@@ -65,7 +65,7 @@ class Address(NamedTuple):
     def open(self, timeout: float) -> socket.socket:
         """A connected socket, without TLS. OSError."""
         if not self.path:
-            # As bytes: for text the codec of internationalised names is imported.
+            # As bytes: text would import the codec of internationalised names.
             host: Any = self.host.encode() if self.host.isascii() else self.host
             opened = socket.create_connection((host, self.port), timeout)
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -83,8 +83,8 @@ class Address(NamedTuple):
 
 
 def asked_of(provider: CredentialProvider) -> Sequence[str]:
-    """The login that ``provider`` gives now. ConnectionError if it fails: tokens come over a network, so another try
-    may help. ConfigurationError if it gives something else than a login; the error does not show it."""
+    """The login that ``provider`` returns now. ConnectionError if the provider fails: tokens come over a network, so
+    another try may help. ConfigurationError if it returns no login. That error does not show the value."""
     try:
         given = called(provider.get_credentials)
     except Exception as error:
@@ -93,14 +93,14 @@ def asked_of(provider: CredentialProvider) -> Sequence[str]:
     is_login = isinstance(given, tuple | list) and len(given) in (1, 2) and all(isinstance(each, str) for each in given)
     if not is_login:
         if isinstance(given, Coroutine):
-            given.close()  # else Python warns that nobody awaited it
+            given.close()  # else Python warns that it was never awaited
         fix = "get_credentials must return (user, password) or (password,)"
         raise ConfigurationError("credentials", f"a {type(given).__name__}", fix)
     return given
 
 
 def host_and_port(answer: Any) -> tuple[str, int] | None:
-    """Host and port as a server names another one, in this order; None if they are none."""
+    """Host and port in a server's reply that names another server; None if the reply has none."""
     if not isinstance(answer, list | tuple) or len(answer) != 2:
         return None
     host, port = (each.decode("ascii", "replace") if isinstance(each, bytes) else str(each) for each in answer)
@@ -134,7 +134,7 @@ def address_of(url: str) -> Address:
 
 
 def _broken_rule(scheme: str, path: str, database: str, options: Mapping[str, str]) -> str:
-    """The first rule that parts of a URL break; empty if they break none."""
+    """The first rule that the parts of a URL break; empty if they break none."""
     if scheme not in SCHEMES:
         return "one of embedded, redis://, rediss://, unix://, redis+sentinel://, redis+cluster://"
     if scheme == "unix" and not path:
@@ -147,14 +147,14 @@ def _broken_rule(scheme: str, path: str, database: str, options: Mapping[str, st
 
 
 def rule_of_certificate(options: Mapping[str, str]) -> str:
-    """The rule that the option for the server's certificate breaks; empty if it breaks none."""
+    """The rule that the option of the server's certificate breaks; empty if it breaks none."""
     known = options.get(CERTIFICATE, "none") in ("none", "optional", "required")
     return "" if known else f"{CERTIFICATE} must be none, optional or required"
 
 
 class SeveralHosts(NamedTuple):
-    """The parts of a URL that names several hosts. ``login``, with its ``@``, and ``hosts``, with their ports, are as
-    they were written."""
+    """The parts of a URL that names several hosts. ``login`` (with its ``@``) and ``hosts`` (with their ports) are as
+    the user wrote them."""
 
     login: str
     hosts: list[str]
@@ -163,8 +163,8 @@ class SeveralHosts(NamedTuple):
 
 
 def several_hosts(url: str) -> SeveralHosts:
-    """The parts of ``url``. ValueError if its options cannot be read. `urlsplit` refuses a URL whose second host is in
-    brackets."""
+    """The parts of ``url``, which `urlsplit` cannot read if its second host is in brackets. ValueError if the options
+    are unreadable."""
     _, _, rest = url.partition("://")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     path, _, query = rest.removeprefix(authority).partition("?")
@@ -173,7 +173,7 @@ def several_hosts(url: str) -> SeveralHosts:
 
 
 def take_boolean(options: dict[str, str], name: str, *, otherwise: bool) -> bool:
-    """The option ``name``, which is removed. ValueError if it is neither true nor false."""
+    """Remove the boolean option ``name`` and return it. ValueError if it is neither true nor false."""
     text = options.pop(name, "")
     if text.lower() not in ("", *_BOOLEANS):
         raise ValueError(f"{name} must be true or false")
@@ -185,7 +185,7 @@ _SENTINEL = r"(\[[0-9A-Fa-f:.]+]|[^:\[\]]+)(?::([0-9]{1,5}))?"
 
 
 class SentinelService(NamedTuple):
-    """What a URL names. ``primary``: the login to each server of the service, without host and port."""
+    """The service that a URL names. ``primary``: the login to each server of the service, without host and port."""
 
     name: str
     sentinels: tuple[Address, ...]
@@ -193,7 +193,7 @@ class SentinelService(NamedTuple):
 
 
 def service_of(url: str) -> SentinelService:
-    """The service that ``url`` names. ValueError, with the broken rule, if the URL is invalid."""
+    """The service that ``url`` names. If the URL is invalid, a ValueError says which rule it breaks."""
     try:
         login, hosts, path, options = several_hosts(url)
     except ValueError:
@@ -241,7 +241,7 @@ class Node(NamedTuple):
 
 
 def server_urls(url: str) -> list[str]:
-    """The URL of each server that ``url`` names. ValueError, with the broken rule, if it cannot be read."""
+    """The URL of each server that ``url`` names. If it cannot be read, a ValueError says which rule it breaks."""
     login, hosts, path, options = several_hosts(url)
     if path not in ("", "/", "/0") or options.get("db", "0") != "0":
         raise ValueError("a cluster has no numbered databases: end the URL after its hosts")
@@ -253,24 +253,24 @@ def server_urls(url: str) -> list[str]:
 
 
 class NodeAddresses(Protocol):
-    """Where the nodes of a cluster are, and what connects to them."""
+    """The addresses of a cluster's nodes, and the options of connections to them."""
 
     shown: str
-    """The cluster's address for messages, without a login."""
+    """The cluster's address, without a login, as messages show it."""
 
     @property
     def seeds(self) -> Sequence[Node]:
-        """Some nodes, from which the others are learned."""
+        """Some nodes, which know the others."""
 
     def url_of(self, node: Node) -> str:
         """The URL of one node."""
 
     def options_of(self, node: Node) -> dict[str, Any]:
-        """Options of `ServerWire` for a connection to ``node``, beside its URL."""
+        """Options of `ServerWire` for a connection to ``node``, besides its URL."""
 
 
 class ClusterAddress:
-    """A cluster by its URL. ``seeds``: the nodes that the URL names."""
+    """A cluster, given by its URL. ``seeds``: the nodes that the URL names."""
 
     def __init__(self, url: str, credentials: CredentialProvider | None = None) -> None:
         """Raise ConfigurationError if ``url`` is invalid."""
@@ -295,7 +295,7 @@ class ClusterAddress:
 
 
 def url_warnings(url: str, *, logs_in: bool = False) -> Iterator[str]:
-    """Warnings about insecure options of ``url``. ``logs_in``: a password is sent that the URL does not have."""
+    """Warnings about insecure options of ``url``. ``logs_in``: a password is sent that is not in the URL."""
     if not url.startswith("redis+cluster:"):
         return _url_warnings(url, "use rediss://", logs_in)
 
@@ -304,7 +304,7 @@ def url_warnings(url: str, *, logs_in: bool = False) -> Iterator[str]:
 
 
 def _url_warnings(url: str, encrypt: str, logs_in: bool) -> Iterator[str]:
-    """Warnings about the URL of one server, or of servers behind Sentinels. ``encrypt`` says how to have TLS."""
+    """Warnings about the URL of one server, or of servers behind Sentinels. ``encrypt``: what to write to have TLS."""
     login, _, _, asked = several_hosts(url)
     if asked.get("ssl_cert_reqs", "").lower() in ("none", "optional"):
         yield "store: ssl_cert_reqs=none: anybody in between can read and change everything; name its CA instead"

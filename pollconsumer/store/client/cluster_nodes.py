@@ -1,4 +1,4 @@
-"""The nodes of a cluster: which one has each slot, as they say themselves; connections to them, and which answer."""
+"""The nodes of a cluster: which node has which slot, connections to nodes, and which nodes answer."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pollconsumer.store.client.wire import ServerWire
 
 SLOTS = 16384
 KEYLESS = frozenset({"TIME", "INFO"})
-"""Commands of ours that name no key."""
+"""Our commands that name no key."""
 COMMAND = ("CLUSTER", "SLOTS")
 _UNKNOWN_HOSTS = ("?", b"?")
 ANSWER_WITHIN = 0.5
-"""Seconds in which a node must answer, or fewer if the caller may not wait as long."""
+"""Seconds in which a node must answer; fewer if the caller cannot wait so long."""
 SILENT_FOR = 0.4
-"""Seconds for which a node that did not answer is not asked again, at least."""
+"""After a node did not answer, it is not asked again for so many seconds at least."""
 LONGER_SILENT = 5
-"""The same, as a multiple of how long it was waited for: a node that says nothing, instead of refusing, takes its
+"""The same as a multiple of the time that was spent waiting. A node that is silent, instead of refusing, costs more
 time."""
 _NO_ANSWER = ErrorReply("CLUSTERDOWN no answer")
 
@@ -41,38 +41,38 @@ def slot_of(key: str | bytes) -> int:
 
 
 def key_of(command: tuple[Any, ...], clock_key: str) -> str | bytes:
-    """The first key of a command, ``clock_key`` if it has none: its other keys are in the same slot."""
+    """The first key of a command, whose other keys are in the same slot. ``clock_key`` for a command without a key."""
     at = 3 if command[0] == "EVALSHA" else 1
     return clock_key if command[0] in KEYLESS else command[at]
 
 
 class Topology:
-    """The nodes of a cluster and their slots, shared by the connections of a process: what one learns, all know."""
+    """The nodes of a cluster and their slots. The connections of a process share it: what one learns, all know."""
 
     def __init__(self, address: NodeAddresses) -> None:
         self.address = address
         self._owners: list[Node | None] = [None] * SLOTS
         self._asked = [*address.seeds]
-        """Nodes, in the order in which they are asked next."""
+        """Nodes, in the order in which they will be asked."""
         self.suspect = True
-        """Whether a node was lost, or had no answer, since the nodes were asked."""
+        """Whether a node was lost, or did not answer, since the slots were last learned."""
 
     def owner(self, slot: int) -> Node:
-        """The node that has ``slot``. Unanswered if none is known to have it."""
+        """The node that has ``slot``. Unanswered if none is known."""
         owner = self._owners[slot]
         if owner is None:
             raise Unanswered(f"no node serves slot {slot}", sent=False)
         return owner
 
     def primaries(self) -> list[Node]:
-        """Every node with a slot."""
+        """Every node that has a slot."""
         return sorted(set(filter(None, self._owners)))
 
     def learn(self, slot: int, node: Node) -> None:
         self._owners[slot] = node
 
     def redirection(self, error: ErrorReply, sender: Node) -> tuple[str, int, Node] | None:
-        """MOVED or ASK, the slot, and the node to turn to; None for another error."""
+        """MOVED or ASK, the slot, and the node to which the error redirects. None for another error."""
         kind, *rest = str(error).split() or [""]
         if kind not in {"MOVED", "ASK"}:
             return None
@@ -82,15 +82,15 @@ class Topology:
         return kind, int(rest[0]), _node([host.strip("[]"), port], sender)
 
     def refresh(self, ask: Callable[[Node], Any]) -> None:
-        """Ask one node after the other, by ``ask``, until one knows. Unanswered if none does, ConfigurationError if one
-        belongs to no cluster.
+        """Call ``ask`` for one node after the other, until one knows the slots. Unanswered if none does.
+        ConfigurationError if a node belongs to no cluster.
 
-        The next call begins with another node: one that is cut off from the others says how the slots once were.
+        The next call begins with another node, since a node that is cut off from the others reports old slots.
         """
         failure = Unanswered("no node of the cluster answers", sent=False)
         for node in list(self._asked):
             # GUARD another node in doubt
-            self._asked = [*(each for each in self._asked if each != node), node]  # of several threads none is lost
+            self._asked = [*(each for each in self._asked if each != node), node]  # with threads, too, none is lost
             try:
                 answer = ask(node)
                 if isinstance(answer, ErrorReply) and "cluster support disabled" in str(answer):
@@ -123,8 +123,8 @@ class Topology:
 
 
 def _node(described: Sequence[Any], asked: Node) -> Node:
-    """The node that is ``described``; without a host it has that of the node ``asked``. StoreRefused for what is no
-    host and port."""
+    """The node that is ``described``. Without a host it has the host of the node ``asked``. StoreRefused if the
+    description has no host and port."""
     host, port, *_ = described
     if not host or host in _UNKNOWN_HOSTS:
         host = asked.host
@@ -134,13 +134,13 @@ def _node(described: Sequence[Any], asked: Node) -> Node:
 
 
 class NodeWire(ServerWire):
-    """A connection to one node. Its answers may be errors: who sends to several nodes reads the answers of all nodes
-    first."""
+    """A connection to one node. It returns errors as answers, since a caller that sends to several nodes first reads
+    the answers of all nodes."""
 
     def _refuse(self, reply: ErrorReply, command: Command) -> None: ...
 
     def once(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
-        """The answers to ``commands``. Raises for errors, unless they tell which node has the slot."""
+        """The answers to ``commands``. Raises an error reply, unless it tells which node has the slot."""
         answers = super().once(commands, blocking=blocking)
         for answer in answers:
             if not (isinstance(answer, ErrorReply) and str(answer).startswith(("MOVED ", "ASK "))):
@@ -154,7 +154,7 @@ def node_wire(address: NodeAddresses, node: Node, patience: Callable[[], Patienc
 
 
 def slots_by(wire: NodeWire) -> Any:
-    """Which node has which slots, as the one that ``wire`` connects to says it. Closes the connection."""
+    """Which node has which slots, as the node reports to which ``wire`` connects. Closes the connection."""
     with closing(wire):
         wire.send([COMMAND])
         return wire.receive([COMMAND])[0]
@@ -166,7 +166,7 @@ class Liveness:
         self._silent_until: dict[Node, float] = {}
 
     def silent_keys(self, keys: Collection[str]) -> set[str]:
-        """Which of ``keys`` are on a node that does not answer, or does not serve them."""
+        """The ``keys`` whose node does not answer, or does not serve them."""
         self._refresh()
         parts: dict[Node, list[str]] = {}
         silent = set[str]()
@@ -188,14 +188,14 @@ class Liveness:
         return [node for node, (answer,) in self._answers(asked).items() if not self._serves(node, answer)]
 
     def _refresh(self) -> None:
-        """Ask for the nodes again while some are silent: replicas may take their places."""
+        """Learn the nodes again while some are silent, since replicas may have replaced them."""
         if self._topology.suspect or self._silent_until:
-            with suppress(Unanswered):  # the nodes known before are then asked
+            with suppress(Unanswered):  # then the known nodes are asked
                 self._topology.refresh(lambda node: slots_by(self._connect(node)))
 
     def _answers(self, parts: Mapping[Node, Collection[str]]) -> dict[Node, list[Any]]:
-        """Each node's answers to a question about its keys, or the errors in place of answers; asks all nodes before it
-        reads."""
+        """Each node's answers to a question about its keys. An error stands in place of an answer. All nodes are asked
+        before any answer is read."""
         answers = {node: [_NO_ANSWER] * len(keys) for node, keys in parts.items()}
         due = [node for node in parts if monotonic() >= self._silent_until.get(node, 0.0)]
         commands = {node: [("EXISTS", key) for key in parts[node]] for node in due}
@@ -218,7 +218,7 @@ class Liveness:
         return answers
 
     def _serves(self, node: Node, answer: Any) -> bool:
-        """Whether ``node``, by its ``answer``, has a key, or knows who has."""
+        """Whether ``node``, by its ``answer``, has a key, or knows which node has it."""
         if isinstance(answer, ErrorReply) and self._topology.redirection(answer, node) is not None:
             return True
         try:
@@ -228,8 +228,8 @@ class Liveness:
         return True
 
     def _connect(self, node: Node) -> NodeWire:
-        """A connection to ``node``. OutOfTime once the caller makes no connections any more; Unanswered while the node
-        is not to be asked again."""
+        """A connection to ``node``. OutOfTime if the caller has no time left to connect. Unanswered while the node is
+        not to be asked again."""
         if monotonic() < self._silent_until.get(node, 0.0):
             raise Unanswered("it did not answer", sent=False)
         within = min(ANSWER_WITHIN, self._patience().to_connect())

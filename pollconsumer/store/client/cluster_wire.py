@@ -19,19 +19,19 @@ from pollconsumer.store.scripts import Scripts
 
 RIGHTS = ("ASKING", "CLUSTER|SLOTS")
 LOOK_EVERY = 0.05
-"""Seconds between looks at markers of several slots, which no blocking read can wait for, and at a connection while
-something else is waited for, too."""
+"""Seconds between two checks. No blocking read can wait for markers of several slots, nor for a connection besides
+something else."""
 MOST_REDIRECTIONS = 8
-"""Redirections of one call, at most: a slot that moves has two nodes, and each may be replaced by its replica."""
+"""Maximum number of redirections of one call. A slot that moves has two nodes, and a replica may replace each."""
 Part = tuple[Node, list[int]]
-"""A node, and the places of the commands that go to it."""
+"""A node, and the positions of the commands that go to it."""
 
 
 class ClusterWire(Wire):
-    """A cluster's connections, one to each node that is needed. It sends to all of them before it receives.
+    """A cluster's connections: one to each node that is needed. It sends to all nodes before it receives.
 
-    A command that a node redirects has not been carried out, and is sent again at once; a node that is lost, or that
-    serves no slots for now, makes the whole call Unanswered, as the loss of a single server does.
+    If a node redirects a command, the command has not been carried out, and is sent again at once. If a node is lost,
+    or serves no slots for now, the whole call is Unanswered, as when a single server is lost.
     """
 
     is_cluster, look_every = True, LOOK_EVERY
@@ -47,22 +47,22 @@ class ClusterWire(Wire):
         scripts: Scripts | None = None,
         strict: Strict | None = None,
     ) -> None:
-        """``greet`` checks each new connection to a node; the node with the key ``clock_key`` tells the time."""
+        """``greet`` checks each new connection to a node. The node with the key ``clock_key`` tells the time."""
         super().__init__(url, patience, greet=greet, scripts=scripts, strict=strict)
         self._topology, self._clock_key = topology, clock_key
         self._liveness = Liveness(topology, self._patience_source)
         self._nodes: dict[Node, NodeWire] = {}
         self._isolated_keys: Sequence[str] = ()
-        """Keys that are kept apart: see `isolate_keys`."""
+        """One key of each queue that is isolated: see `isolate_keys`."""
         self._commands: list[Command] = []
         self._sent: list[Part] = []
         """Parts whose answers have not been received."""
         self._markers: Sequence[str] = ()
-        """Markers of several slots, for which `receive` waits before it sends the other commands."""
+        """Markers in several slots. `receive` waits for them before it sends the other commands."""
         self._taken: list[Any] | None = None
-        """The marker that was there at the last look, and what it was."""
+        """The marker that the last check found, and its value."""
         self._until = self._look_at = 0.0
-        """When the wait for markers is over, and when to look at them again."""
+        """When the wait for markers ends, and when to check them again."""
 
     @property
     def rights(self) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class ClusterWire(Wire):
             raise
 
     def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
-        """Answers to what `send` sent."""
+        """The answers to what `send` sent."""
         try:
             if not self._markers:
                 return self._receive(blocking)
@@ -102,8 +102,8 @@ class ClusterWire(Wire):
         return not self._sent and not self._markers and all(node.at_rest() for node in self._nodes.values())
 
     def readable(self, timeout: float) -> bool:
-        """The same as of one server; but a look at markers raises Unanswered if a node does not answer, and errors of a
-        node."""
+        """As for one server, but a check of markers raises Unanswered if a node does not answer, and raises the error
+        replies of nodes."""
         if not self._markers:
             return all(self._nodes[node].readable(timeout) for node, _ in self._sent)
         end = monotonic() + timeout
@@ -120,7 +120,7 @@ class ClusterWire(Wire):
         return True
 
     def _look(self) -> None:
-        """Take the first of the markers that is there."""
+        """Take the first marker that exists."""
         self._look_at = monotonic() + LOOK_EVERY
         try:
             self._send([("LPOP", marker) for marker in self._markers])
@@ -139,8 +139,8 @@ class ClusterWire(Wire):
         return self.replicas
 
     def servers(self) -> list[Wire]:
-        """Connections to all nodes with a slot, first to that which tells the time."""
-        self.command("TIME")  # after that the nodes are known
+        """Connections to all nodes that have a slot. The first leads to the node that tells the time."""
+        self.command("TIME")  # this learns the nodes
         clock_key = self._topology.owner(slot_of(self._clock_key))
         return [self._node(node) for node in sorted(self._topology.primaries(), key=lambda node: node != clock_key)]
 
@@ -181,8 +181,8 @@ class ClusterWire(Wire):
         self._send_to(self._owners(range(len(commands))))
 
     def _owners(self, positions: Sequence[int]) -> list[Part]:
-        """The nodes that the commands at ``positions`` go to, each with its places. A WAIT at the end goes to every
-        node that is written to."""
+        """The nodes of the commands at ``positions``, each with the positions of its commands. A WAIT at the end goes
+        to every node that gets a write."""
         last = len(self._commands) - 1
         waits = bool(self._commands) and self._commands[last][0] in WAITING
         parts: dict[Node, list[int]] = {}
@@ -229,8 +229,8 @@ class ClusterWire(Wire):
         return answers
 
     def _receive_into(self, answers: list[Any], blocking: float) -> list[int]:
-        """Receive what was sent into ``answers``. Returns the places of commands that are to be sent again, by what has
-        been learned."""
+        """Receive what was sent into ``answers``. Returns the positions of commands that must be sent again to other
+        nodes."""
         moved: list[int] = []
         elsewhere: list[tuple[int, Node]] = []
         while self._sent:
@@ -243,7 +243,7 @@ class ClusterWire(Wire):
                 else:
                     elsewhere.append((at, owner))
         waits = [command for command in self._commands[-1:] if command[0] in WAITING]
-        for at, owner in elsewhere:  # each carries out one command, while its slot moves there
+        for at, owner in elsewhere:  # each of these nodes carries out one command while the slot moves there
             asking = [("ASKING",), self._commands[at], *waits]  # GUARD asking
             self._node(owner).send(asking)
             _, answer, *waited = self._node(owner).receive(asking, blocking=blocking)
@@ -258,15 +258,15 @@ class ClusterWire(Wire):
     def _note_all(
         self, node: Node, positions: Sequence[int], node_items: Sequence[Any], answers: list[Any]
     ) -> Iterator[tuple[int, str, Node]]:
-        """Put the answers of a node among all. Yields the place of each command that it redirects, how, and to which
-        node."""
+        """Put the answers of a node among all. Yields for each redirected command its position, the kind of
+        redirection, and the new node."""
         served = False
         for at, answer in zip(positions, node_items, strict=True):
             redirection = self._topology.redirection(answer, node) if isinstance(answer, ErrorReply) else None
             if redirection is None:
                 is_wait = self._commands[at][0] in WAITING
                 # GUARD replicas do not wait
-                if served or not is_wait:  # one that has become a replica refuses to wait
+                if served or not is_wait:  # a node that has become a replica refuses to wait
                     self._note(answers, at, answer)
                 served = True
                 continue
@@ -277,7 +277,7 @@ class ClusterWire(Wire):
                 yield at, kind, owner
 
     def _note(self, answers: list[Any], at: int, answer: Any) -> None:
-        """Put an answer among all; of the answers of several nodes to a WAIT keep the least, or an error."""
+        """Put an answer among all. If several nodes answer a WAIT, keep the least number, or an error."""
         before = answers[at]
         if before is None or isinstance(answer, ErrorReply):
             answers[at] = answer
@@ -296,5 +296,5 @@ class ClusterWire(Wire):
 
 
 def connecting_to(cluster: NodeAddresses, namespace: str) -> Callable[..., ClusterWire]:
-    """What makes connections to a cluster, given a patience."""
+    """A function that makes connections to a cluster, given a patience."""
     return partial(ClusterWire, cluster.shown, Topology(cluster), Keys(namespace).control("fences"))

@@ -1,7 +1,7 @@
 """A connection to a server: a socket, and hiredis for its protocol.
 
-redis-py's connection does more than a launch needs: half of a launch's start was its import, and most of the time of a
-call was spent in it.
+Half of a launch's start was the import of redis-py's connection, and most of the time of a call was spent in it. It
+does more than a launch needs.
 """
 
 from __future__ import annotations
@@ -22,26 +22,28 @@ from pollconsumer.store.client.replies import ErrorReply
 MOST_BYTES = 64 * 1024
 """The most that is read, or written, at once."""
 _NONE = object()
-"""What the reader returns before a reply is complete."""
+"""The reader returns this until a reply is complete."""
 _TEXT = frozenset({bytes, str})
 LONGEST_VALUE = 64 << 20
-"""Bytes of one value, or of a line: messages have a mebibyte at most, and pages of them are read value by value."""
+"""Maximum bytes of one value, or of a line. A message has a mebibyte at most, and pages of messages are read value by
+value."""
 _TIME = struct.Struct("ll")
-"""Seconds and microseconds, as the system takes them."""
+"""Seconds and microseconds, in the system's format."""
 
 Command = tuple[Any, ...]
 
 
 class Connection(Protocol):
-    """All that the store needs of a connection to a server, be it ours or made by a client of a user's.
+    """All that the store needs of a connection to a server. The connection is ours, or comes from a client of the
+    user's.
 
-    Everything else is made of these: pipelines, scripts, waits with a deadline, repetitions, clusters, confirmations by
-    replicas. Each method raises OSError if the connection is lost.
+    Pipelines, scripts, waits with a deadline, repetitions, clusters and confirmations by replicas are made of these
+    methods. Each method raises OSError if the connection is lost.
     """
 
     @property
     def location(self) -> str:
-        """Where the server is: equal for two connections to the same server."""
+        """The server's place: equal for two connections to the same server."""
 
     def connect(self, timeout: float) -> None:
         """Open the connection. Raises ErrorReply if the server refuses the login."""
@@ -50,28 +52,28 @@ class Connection(Protocol):
         """Send ``commands`` in one write."""
 
     def read(self, timeout: float) -> Any:
-        """The next reply, an `ErrorReply` for an error. TimeoutError if there is none within ``timeout`` seconds."""
+        """The next reply; an `ErrorReply` for an error. TimeoutError if no reply comes within ``timeout`` seconds."""
 
     def readable(self, timeout: float) -> bool:
         """Whether a reply, or the connection's end, arrives within ``timeout`` seconds."""
 
     def fileno(self) -> int | None:
-        """The descriptor to wait on; None if there is none: then it is to be looked at by `readable`."""
+        """The descriptor to wait on; None if there is none and the caller must check `readable`."""
 
     def close(self) -> None: ...
 
 
 class SocketConnection:
-    """A connection of ours. Its socket blocks, and the system limits its waits: a limit of Python's costs a system call
-    for each of them.
+    """Our own connection. Its socket blocks, and the system limits its waits: a timeout of Python's costs one more
+    system call for each.
 
-    A reply that comes in pieces has one deadline for the whole, as has a command that the server takes in pieces.
+    A reply that comes in pieces has one deadline for the whole. So has a command that the server takes in pieces.
     """
 
     _connected = False
 
     def __init__(self, address: Address, patience: Callable[[], Patience] | None = None) -> None:
-        """A reply that has begun to come may take as long as ``patience`` lasts, if that is more than its timeout."""
+        """A reply that has begun to come may take as long as ``patience`` lasts, if that is longer than its timeout."""
         self._address, self._patience = address, patience
         self._late: tuple[type[OSError], ...] = (BlockingIOError,)
 
@@ -110,11 +112,11 @@ class SocketConnection:
         return self._address.path or f"{self._address.host}:{self._address.port}"
 
     def is_to(self, address: Address) -> bool:
-        """Whether the connection is open, and leads to ``address``."""
+        """Whether the connection is open and leads to ``address``."""
         return self._connected and self._address == address and self._opened.is_open()
 
     def ask(self, command: Command, timeout: float) -> Any:
-        """The reply to one command; raises an ErrorReply."""
+        """The reply to one command. Raises an ErrorReply."""
         self.send([command])
         if isinstance(reply := self.read(timeout), ErrorReply):
             raise reply
@@ -156,8 +158,8 @@ class SocketConnection:
         return reply
 
     def raw(self, command: Command, timeout: float) -> Generator[bytes]:
-        """Send a command after which the server no longer speaks the protocol, and yield what it sends. TimeoutError if
-        nothing comes within ``timeout`` seconds."""
+        """Send a command after which the server no longer speaks the protocol, and yield the bytes that it sends.
+        TimeoutError if nothing comes within ``timeout`` seconds."""
         self.send([command])
         self._limit(timeout)
         try:
@@ -167,11 +169,11 @@ class SocketConnection:
             raise TimeoutError(f"nothing within {timeout:.3g} s") from None
 
     def _limit(self, timeout: float) -> None:
-        """Have the next wait last ``timeout`` seconds at most."""
+        """Limit the next wait to ``timeout`` seconds."""
         if self._late:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
         else:
-            self._socket.settimeout(timeout)  # Python's, for the whole of an encrypted record
+            self._socket.settimeout(timeout)  # Python's timeout, which limits a whole encrypted record
         self._timeout = timeout
 
     def _at_most(self, timeout: float) -> float:
@@ -186,7 +188,7 @@ class SocketConnection:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the connection, unless a handler did: its number may be another file's by now."""
+        """Close the connection, unless a handler closed its descriptor: then the number may belong to another file."""
         if self._connected:
             self._connected = False
             if not self._opened.is_open():
@@ -197,8 +199,8 @@ class SocketConnection:
 
 
 def packed(command: Command) -> bytes:
-    """The bytes that are sent. Numbers are text before hiredis has them: it crashes the interpreter when a signal
-    handler raises while it makes text of a number."""
+    """The bytes of a command. Numbers become text here: hiredis crashes the interpreter if a signal handler raises
+    while hiredis turns a number into text."""
     if not _TEXT.issuperset(map(type, command)):
         command = tuple([part if isinstance(part, (bytes, str)) else str(part) for part in command])
     text: bytes = hiredis.pack_command(command)
@@ -206,5 +208,5 @@ def packed(command: Command) -> bytes:
 
 
 def _timeval(seconds: float) -> bytes:
-    microseconds = max(1, round(seconds * 1_000_000))  # zero is for no limit
+    microseconds = max(1, round(seconds * 1_000_000))  # zero would mean no limit
     return _TIME.pack(*divmod(microseconds, 1_000_000))

@@ -1,8 +1,8 @@
-"""Descriptors that we open, in a process whose handlers may close descriptors that they did not open; and a wait for
-descriptors that does not end late.
+"""Descriptors that survive handlers that close descriptors they did not open; and a wait for descriptors that does not
+end late.
 
-The system reuses closed numbers: so ours must not be one of the standard three, where a connection would receive a
-handler's output, and a number is closed only while it is still the same file.
+The system reuses the numbers of closed descriptors. So ours must not be 0, 1 or 2, where a connection would receive a
+handler's output. And we close a number only while it still refers to the same file.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from typing import NamedTuple
 
 STANDARD = (0, 1, 2)
 HIGHEST = 8192
-"""The number below which copies get theirs, or a lower limit: code that closes all descriptors often stops earlier. It
+"""Copies get numbers just below this, or below a lower limit: code that closes all descriptors often stops earlier. It
 is not higher, since each fork copies the table of descriptors up to the highest number."""
 COPIES = 16
 LOWEST = 64
-"""The number of descriptors up to which, as a limit, none is copied or reserved."""
+"""If no more descriptors than this are allowed, none is copied or reserved."""
 
 changing_standard = Lock()
-"""A lock that is held while one of the standard three is opened."""
+"""Held while one of the descriptors 0, 1 and 2 is opened."""
 HELD_FOR = 0.5
-"""Seconds after which its holder is taken to have been interrupted by a signal handler that raised."""
+"""If the lock is held for longer than so many seconds, a signal handler that raised has interrupted its holder."""
 SHORT = 0.02
-"""Seconds up to which a wait is left to the system."""
+"""A wait of at most so many seconds is left to the system alone."""
 LATE = 0.005
 END = 0.0005
-"""The end of a longer wait, which is waited for by itself: ``LATE`` is a part of the whole, ``END`` is in seconds,
-since a processor takes its time to wake up, too."""
+"""The last part of a longer wait, which is a wait of its own: a share ``LATE`` of the whole, and ``END`` seconds for a
+processor to wake up."""
 
 
 class Opened(NamedTuple):
-    """A descriptor, and the file that it was opened for."""
+    """A descriptor, and the file for which it was opened."""
 
     number: int
     file: tuple[int, int]
@@ -54,13 +54,13 @@ class Opened(NamedTuple):
             return False
 
     def close(self) -> None:
-        """Close the descriptor, unless it was closed or is another file by now."""
+        """Close the descriptor, unless it was closed, or refers to another file by now."""
         if self.is_open():
             os.close(self.number)
 
 
 def high_copy(number: int) -> Opened | None:
-    """A copy of one of the standard three; None if it is closed, or fewer descriptors are allowed."""
+    """A copy of descriptor 0, 1 or 2. None if it is closed, or if too few descriptors are allowed."""
     limit = os.sysconf("SC_OPEN_MAX")
     highest = min(limit, HIGHEST) if limit >= 0 else HIGHEST
     try:
@@ -80,7 +80,7 @@ def is_open(number: int) -> bool:
 
 @contextmanager
 def above_standard() -> Iterator[None]:
-    """Give descriptors that are opened in this block numbers from 3 on."""
+    """Descriptors that are opened within this block have numbers from 3 on."""
     if all(map(is_open, STANDARD)):
         yield
         return
@@ -100,10 +100,10 @@ def above_standard() -> Iterator[None]:
 def wait_readable(descriptors: Sequence[int], seconds: float) -> Sequence[int]:
     """Which of ``descriptors`` are readable within ``seconds``.
 
-    Linux ends `select` late by up to a thousandth of its timeout, or 50 µs, so that timers expire together; in a
-    process with a positive nice value by up to five thousandths (``select_estimate_accuracy`` in ``fs/select.c``). Half
-    a second of waiting would make a due message late by half a millisecond. So the end of a wait is waited for by
-    itself.
+    Linux ends `select` late, so that timers expire together: by up to a thousandth of its timeout, or 50 µs; in a
+    process with a positive nice value by up to five thousandths (``select_estimate_accuracy`` in ``fs/select.c``).
+    After a wait of half a second a due message would be half a millisecond late. So the end of a wait is a wait of its
+    own.
     """
     until = monotonic() + seconds
     if seconds > SHORT and (ready := _readable(descriptors, seconds * (1 - LATE) - END)):
@@ -114,7 +114,7 @@ def wait_readable(descriptors: Sequence[int], seconds: float) -> Sequence[int]:
 def _readable(descriptors: Sequence[int], seconds: float) -> Sequence[int]:
     try:
         return select.select(descriptors, (), (), seconds)[0]
-    except ValueError:  # a number that select does not take, from 1024 on
+    except ValueError:  # select takes no number from 1024 on
         poll = select.poll()
         for descriptor in descriptors:
             poll.register(descriptor, select.POLLIN)

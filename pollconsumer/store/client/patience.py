@@ -1,4 +1,4 @@
-"""The clocks of a machine, and how long a caller waits for a server that does not answer."""
+"""The clocks of a machine, and patience: how long a caller waits for a server that does not answer."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from typing import Protocol
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 COMMAND_TIMEOUT = 2.0
-"""Seconds in which a command that does not block must be answered."""
+"""A command that does not block must be answered within so many seconds."""
 
 
 STEP = 0.1
-"""Seconds to which the timeout of an answer is rounded up: while it stays the same, the socket need not be told."""
+"""The timeout of an answer is rounded up to a multiple of so many seconds: while it stays the same, the socket need not
+be told."""
 
 
 class Clocks(Protocol):
-    """What tells the time, in seconds, and waits; a simulated machine has its own."""
+    """Tells the time, in seconds, and waits. A simulated machine has its own clocks."""
 
     def monotonic(self) -> float: ...
 
     def boot_time(self) -> float:
-        """The instant on a clock that goes on while the machine sleeps."""
+        """The time of a clock that goes on while the machine sleeps."""
 
     def sleep(self, seconds: float) -> None: ...
 
@@ -43,32 +44,33 @@ class Patience(Protocol):
     """A caller's retry budget."""
 
     def left(self) -> float:
-        """Seconds until giving up; 0 gives up now."""
+        """Seconds until the caller gives up; 0: it gives up now."""
 
     def pause(self, seconds: float) -> None:
-        """Wait before another try."""
+        """Wait before the next try."""
 
     def missed(self, address: str, reason: str, *, first: bool) -> None:  # noqa: ARG002  most tell nobody
-        """Take note that the server at ``address`` has not answered, and is asked again. ``first``: in this call."""
+        """Called when the server at ``address`` has not answered, before it is asked again. ``first``: for the first
+        time in this call."""
         return
 
     def for_one_answer(self, blocking: float = 0.0) -> float:
-        """Timeout of one command, in seconds: at most COMMAND_TIMEOUT, and the seconds for which the command is
-        ``blocking``."""
+        """Timeout of one command, in seconds: at most COMMAND_TIMEOUT, plus ``blocking``, the seconds for which the
+        command blocks."""
 
     def to_connect(self) -> float:
-        """Timeout of a new connection, in seconds; 0 if none is to be made any more."""
+        """Timeout of a new connection, in seconds; 0 if it is too late for one."""
         return self.for_one_answer()
 
 
 def answer_within(left: float) -> float:
-    """The timeout of one command, in seconds, when the caller's patience ends in ``left`` seconds."""
+    """The timeout of one command, in seconds, if the caller's patience ends in ``left`` seconds."""
     return COMMAND_TIMEOUT if left >= COMMAND_TIMEOUT else max(STEP, -(-left // STEP) * STEP)
 
 
 def left_until(until: float, most: float = inf) -> float:
-    """Seconds until this instant of the monotonic clock, at most ``most``, for one of several answers. TimeoutError if
-    none are left."""
+    """Seconds until the instant ``until`` of the monotonic clock, at most ``most``. For calls with several answers.
+    TimeoutError if no time is left."""
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError("no time left")
@@ -76,7 +78,7 @@ def left_until(until: float, most: float = inf) -> float:
 
 
 class Budget(Patience):
-    """Patience for ``seconds`` from now on, on the monotonic clock."""
+    """A patience that ends ``seconds`` from now, on the monotonic clock."""
 
     def __init__(self, seconds: float, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         self._clocks, self._until = clocks, clocks.monotonic() + seconds

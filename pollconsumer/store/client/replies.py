@@ -1,4 +1,4 @@
-"""Maps the server's error replies, and errors of its connections, to our exceptions."""
+"""Maps error replies of the server, and errors of its connections, to our exceptions."""
 
 from __future__ import annotations
 
@@ -33,18 +33,19 @@ _REFUSALS = (
         "the store refused a command", r"\1", "is it a Redis or a Valkey? see docs/reference/rights.md",
     ),
 )  # fmt: skip
-"""What an error reply says, and of the exception for it: the problem, what of the reply is shown, and the fix."""
+"""How an error reply begins, and the parts of its exception: the problem, which part of the reply is shown, and the
+fix."""
 _OF_SOCKETS = ("pollconsumer", "socket", "ssl", "contextlib", "gevent", "eventlet")
-"""Packages in which errors of a connection are raised."""
+"""Packages whose code may raise an error of a connection."""
 _NO_MORE_CLIENTS = "ERR max number of clients reached"
 
 
 class ErrorReply(Exception):
-    """An error reply of the server, as it is."""
+    """An error reply of the server, unchanged."""
 
 
 class Unanswered(Exception):
-    """A call without an answer, or with a transient error. ``sent``: it may have been carried out."""
+    """A call had no answer, or met a transient error. ``sent``: the server may have carried it out."""
 
     def __init__(self, reason: str, *, sent: bool) -> None:
         super().__init__(reason)
@@ -52,15 +53,15 @@ class Unanswered(Exception):
 
 
 class OutOfTime(Unanswered):
-    """No connection was made, since its caller has waited for long enough."""
+    """No connection was made, since the caller had no time left for one."""
 
     def __init__(self) -> None:
         super().__init__("no time", sent=False)
 
 
 def raise_if_error(answer: Any, command: Sequence[Any] = ()) -> None:
-    """Raise the exception for an error reply to ``command``, if ``answer`` is one. It names the key of the command, or
-    the first key of its script."""
+    """If ``answer`` is an error reply to ``command``, raise the exception for it. The exception names the key of the
+    command, or the first key of its script."""
     if isinstance(answer, ErrorReply):
         raise _exception_for(str(answer), command) from None
 
@@ -90,7 +91,7 @@ def _exception_for(text: str, command: Sequence[Any]) -> Exception:
             if key and kind != "FOREIGN":
                 value = f"one of {key[: key.find('}') + 1]}" if is_script else key
             return _about(key, StoreRefused(problem, value, fix))
-    # A bug of ours, shown whole: scripts are to bear what stands in their keys.
+    # A bug of ours, shown in full: scripts must bear any value of their keys.
     return _about(key, PollConsumerError(f"the store refused a command: {text.removeprefix('ERR ')}"))
 
 
@@ -106,7 +107,7 @@ def not_understood(reply: object) -> StoreRefused:
 
 
 def refuse_without(lacking: Sequence[bytes]) -> None:
-    """Raise PermissionDenied if any commands are ``lacking``."""
+    """Raise PermissionDenied if commands are ``lacking``."""
     if lacking:  # GUARD refusal
         raise _rights_missing(lacking)
 
@@ -117,8 +118,8 @@ def _rights_missing(commands: Sequence[bytes]) -> PermissionDenied:
 
 
 class Interruption(Exception):
-    """Stands for an ``error`` of the system's kind, as TimeoutError, that a signal handler raised in the midst of a
-    call. The error says nothing about the connection."""
+    """A signal handler raised ``error``, an OSError such as TimeoutError, in the middle of a call. So it says nothing
+    about the connection."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error)
@@ -126,7 +127,7 @@ class Interruption(Exception):
 
 
 def raise_if_thrown(error: OSError) -> None:
-    """Raise Interruption for an error without a number, which errors of the system have, that was raised elsewhere."""
+    """Raise Interruption if the connection did not raise ``error``: errors of the system have a number."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

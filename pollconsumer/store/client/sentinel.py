@@ -15,17 +15,18 @@ from pollconsumer.store.client.patience import Patience, left_until
 from pollconsumer.store.client.replies import LOGIN_REFUSED, ErrorReply, raise_if_thrown
 
 ANSWER_WITHIN = 0.5
-"""Seconds in which a Sentinel must answer: each new connection may wait that long for a Sentinel that is away."""
+"""A Sentinel must answer within so many seconds: each new connection may have to wait that long for a Sentinel that is
+away."""
 LOOK_EVERY = 1.0
-"""Seconds of use after which a connection asks whether its server is still the primary: one that was replaced while it
-could be reached accepts writes until it learns of it, ten seconds later, and loses them."""
+"""After so many seconds of use a connection asks whether its server is still the primary. A primary that was replaced
+while it could be reached learns of that only ten seconds later. Until then it accepts writes, and loses them."""
 LOOK_AGAIN_AFTER = 5.0
-"""Seconds until it asks another Sentinel where one did not answer."""
+"""If a Sentinel did not answer, the connection asks another one after so many seconds."""
 
 
 class Sentinels:
-    """The Sentinels of a service. The one that answered last is asked first, on a connection that is kept; whoever did
-    not answer is asked last."""
+    """The Sentinels of a service. The one that answered last is asked first, over a connection that is kept. One that
+    did not answer is asked last."""
 
     def __init__(self, url: str, credentials: CredentialProvider | None = None) -> None:
         """``credentials`` are for the servers. ConfigurationError if ``url`` is invalid."""
@@ -40,13 +41,13 @@ class Sentinels:
         self.login = self._service.primary._replace(credentials=credentials)
 
     def primary(self, timeout: float) -> Address:
-        """The address of the primary. ConnectionError if no Sentinel can tell within ``timeout`` seconds;
+        """The address of the primary. ConnectionError if no Sentinel answers with it within ``timeout`` seconds.
         PermissionDenied and ConfigurationError if no repetition can help."""
         until, silent, refused = time.monotonic() + timeout, list[str](), list[str]()
         failure: OSError | None = None
         for sentinel in tuple(self._sentinels):
             if silent and time.monotonic() >= until:
-                break  # the others are asked first the next time
+                break  # the next call begins with the other Sentinels
             location = f"{sentinel.host}:{sentinel.port}"
             try:
                 found = self._primary_by(sentinel, left_until(until, ANSWER_WITHIN))
@@ -76,8 +77,8 @@ class Sentinels:
 
     @staticmethod
     def _refuse_wrong_tls(sentinel: Address, failure: OSError) -> None:
-        """Raise ConfigurationError if ``failure`` is one of TLS that no repetition can help, or if the port has TLS and
-        the URL says nothing of it."""
+        """Raise ConfigurationError if ``failure`` is an error of TLS that no repetition can help, or if the port
+        expects TLS and the URL does not."""
         hung_up = isinstance(failure, ConnectionResetError)
         if sentinel.tls is None and not hung_up:
             return
@@ -92,7 +93,8 @@ class Sentinels:
             raise ConfigurationError("store: TLS", f"{location} speaks it", fix)
 
     def moved_from(self, address: Address, patience: Callable[[], Patience]) -> bool:
-        """Whether the primary is known to be another server by now. Mostly returns at once: it asks now and then."""
+        """Whether another server is known to be the primary by now. It asks only now and then, so it mostly returns at
+        once."""
         now = time.monotonic()
         if now < self._look_at:
             return False
@@ -110,8 +112,8 @@ class Sentinels:
         self._sentinels.append(sentinel)
 
     def _primary_by(self, sentinel: Address, timeout: float) -> tuple[str, int] | None:
-        """Host and port of the primary by ``sentinel``; None if it knows none. OSError, ErrorReply; ConfigurationError
-        if it is no Sentinel."""
+        """Host and port of the primary, according to ``sentinel``; None if it knows none. OSError, ErrorReply;
+        ConfigurationError if it is no Sentinel."""
         answer = self._ask(sentinel, timeout)
         if answer is None:
             return None
@@ -133,14 +135,14 @@ class Sentinels:
 
 
 class PrimaryConnection(SocketConnection):
-    """A connection to whichever server is the primary when the connection is made."""
+    """A connection to the server that is the primary when the connection is made."""
 
     def __init__(self, sentinels: Sentinels, patience: Callable[[], Patience]) -> None:
         super().__init__(sentinels.login, patience)
         self._sentinels, self._patience_source = sentinels, patience
 
     def connect(self, timeout: float) -> None:
-        """Connect to the primary. Also raises what `Sentinels.primary` does."""
+        """Connect to the primary. Also raises the errors of `Sentinels.primary`."""
         until = time.monotonic() + timeout
         self._address = self._sentinels.primary(timeout)
         super().connect(left_until(until))
@@ -154,7 +156,7 @@ class PrimaryConnection(SocketConnection):
             raise
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Send ``commands``. Also raises ConnectionError once another server is the primary."""
+        """Send ``commands``. Also raises ConnectionError if another server has become the primary."""
         # GUARD a primary that was replaced is left
         if self._sentinels.moved_from(self._address, self._patience_source):
             raise ConnectionError(f"{self.location} is not the primary any more")

@@ -1,4 +1,4 @@
-"""TLS: its sockets, and its permanent failures."""
+"""TLS: sockets, and permanent failures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pollconsumer.store.client.address import CERTIFICATE, TLS_FILES, Address
 
 NO_TLS = "WRONG_VERSION_NUMBER"
 PROBED_WITHIN = 0.5
-"""Seconds for the answer to a question that is asked to name a mistake."""
+"""Seconds for an answer that only serves to explain a mistake."""
 _REQUIREMENTS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _EXPIRED, _NOT_YET_VALID, _OTHER_NAME, _OTHER_ADDRESS = 10, 9, 62, 64
 _FIXES = {
@@ -25,7 +25,7 @@ _FIXES = {
 
 
 def encrypted(opened: socket.socket, address: Address) -> socket.socket:
-    """``opened``, with TLS as the options of the URL have it. OSError, of which `tls_refusal` tells what to change."""
+    """``opened``, with TLS by the options of the URL. OSError; `tls_refusal` says what to change."""
     options = address.tls or {}
     context = ssl.create_default_context()
     requirement = _REQUIREMENTS[options.get(CERTIFICATE, "required")]
@@ -42,7 +42,7 @@ def encrypted(opened: socket.socket, address: Address) -> socket.socket:
         context.set_ciphers(options["ssl_ciphers"])
     try:
         return context.wrap_socket(opened, server_hostname=address.host)
-    except TimeoutError:  # a server that takes a handshake for a command waits for its end
+    except TimeoutError:  # a server that takes a handshake for a command waits for the rest
         if not _speaks_plainly(address):
             raise
         refusal = ssl.SSLError()
@@ -51,9 +51,9 @@ def encrypted(opened: socket.socket, address: Address) -> socket.socket:
 
 
 def tls_refusal(error: BaseException, options: Mapping[str, Any], *, established: bool) -> ConfigurationError | None:
-    """The error for a permanent failure of TLS; None if it may be transient.
+    """The error for a permanent failure of TLS; None if the failure may be transient.
 
-    ``options`` are those of the URL. Once a connection is ``established`` only a certificate can be invalid.
+    ``options``: those of the URL. Once a connection is ``established``, only a certificate can be invalid.
     """
     failure: BaseException | None = error
     while failure is not None and not isinstance(failure, ssl.SSLError | FileNotFoundError | PermissionError):
@@ -62,7 +62,7 @@ def tls_refusal(error: BaseException, options: Mapping[str, Any], *, established
         fix = _FIXES.get(failure.verify_code, "name the file of its CA's certificate: ssl_ca_certs=FILE")
         return _refused(failure.verify_message, fix)
     if isinstance(failure, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return None  # the server hung up, as one that is just starting does
+        return None  # the server hung up, as a server does that is starting
     if isinstance(failure, ssl.SSLError):
         about_certificate = "CERTIFICATE" in (failure.reason or "")
         return None if established and not about_certificate else _failed_handshake(options, failure)
@@ -79,20 +79,20 @@ def _failed_handshake(options: Mapping[str, Any], failure: ssl.SSLError) -> Conf
 
 
 def speaks_tls(address: Address) -> bool:
-    """Whether a port that hung up, as on whoever does not encrypt, speaks TLS; False if it does not answer."""
+    """Whether the port, which hung up on an unencrypted connection, speaks TLS. False if it does not answer."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
         with address.open(PROBED_WITHIN) as opened, context.wrap_socket(opened, server_hostname=address.host):
             return True
     except ssl.SSLError as error:
-        return "ALERT" in (error.reason or "")  # it wants a certificate, or another protocol
+        return "ALERT" in (error.reason or "")  # it requires a certificate, or another version of TLS
     except OSError:
         return False
 
 
 def _speaks_plainly(address: Address) -> bool:
-    """Whether a port answers whoever does not encrypt."""
+    """Whether the port answers an unencrypted connection."""
     try:
         with address.open(PROBED_WITHIN) as opened:
             opened.sendall(b"PING\r\n")

@@ -1,5 +1,5 @@
-"""Calls to the store: repetitions within a caller's patience, confirmations by replicas, errors that say what to do;
-and one connection to a server: made lazily, and again after a loss or in a child process."""
+"""Calls to the store: repetitions within a caller's patience, confirmations by replicas, errors that say what to do.
+And the connection to one server, which is made when it is first needed, after a loss, and in a child process."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ from pollconsumer.store.scripts import Script, Scripts
 WAITING = ("WAIT", "WAITAOF")
 MARKER = "replicated"
 PREPARING = ("rights", "register")
-"""Scripts that are not waited for: each precedes a change, which is confirmed with all before it."""
+"""Scripts whose changes are not confirmed one by one: each precedes another change, and a confirmation covers all
+earlier changes."""
 
 
 class Strict(NamedTuple):
     """How many replicas must have a change, and within how many seconds. ``replicas`` None: one, if the server has any.
 
-    ``aof``: it must be in the append-only file of the server, and of these replicas.
+    ``aof``: the change must be in the append-only files of the server and of these replicas.
     """
 
     replicas: int | None
@@ -47,18 +48,19 @@ class Strict(NamedTuple):
 
     @property
     def right(self) -> str:
-        """The command that it needs beside the commands of a role."""
+        """The command that waits, to which the store's user needs a right besides those of a role."""
         return WAITING[self.aof]
 
     def waits(self, connected: int) -> bool:
-        """Whether there is anything to wait for, on a server with ``connected`` replicas."""
+        """Whether there is anything to wait for on a server with ``connected`` replicas."""
         return self.aof or bool(self._wanted(connected))
 
     def awaiting(self, connected: int, keys: Iterable[str]) -> list[Command]:
-        """The end of a round trip that waits, on a server with ``connected`` replicas; empty if it need not. ``keys``:
-        one of each slot that was written to.
+        """The commands at the end of a round trip that wait for replicas. Empty if a server with ``connected`` replicas
+        need not wait. ``keys``: one key of each slot that was written to.
 
-        It waits for what its connection wrote last; a repeated change may have been written by another.
+        WAIT covers the last write of its own connection, but another connection may have written what is repeated. So
+        each slot gets a write first.
         """
         if not self.waits(connected):
             return []
@@ -67,12 +69,12 @@ class Strict(NamedTuple):
         return [*dict.fromkeys(map(self.marking, keys)), waiting]  # GUARD what a lost connection wrote
 
     def marking(self, key: str) -> Command:
-        """The command that writes something in the slot of ``key``: in the counters of its queue, or in the fences."""
+        """The command that writes something to the slot of ``key``: to the counters of its queue, or to the fences."""
         tag = key.partition("}")[0]
         return "HSET", f"{tag}}}:{QUEUE_KEYS['counters'].suffix if ':' in tag else 'fences'}", MARKER, 1
 
     def shortfall(self, answer: Any, connected: int) -> str:
-        """What is missing, by the ``answer`` to the last command of `awaiting`; empty if nothing is."""
+        """What is missing, according to the ``answer`` to the last command of `awaiting`. Empty if nothing is."""
         local, having = answer if self.aof else (1, answer)
         wanted = self._wanted(connected)
         if having < wanted:
@@ -80,7 +82,7 @@ class Strict(NamedTuple):
         return "" if local else f"it was not in the append-only file within {self.within:.3g}s"
 
     def unconfirmed(self, problem: str) -> Exception:
-        """What is raised for a change that is not confirmed in time. Unanswered: it is to be repeated on another
+        """The exception for a change that is not confirmed in time. It is Unanswered: the change is repeated on another
         connection, as after a lost answer."""
         return Unanswered(problem, sent=True)
 
@@ -89,7 +91,7 @@ class Strict(NamedTuple):
 
 
 class ByPeople(Strict):
-    """What is waited for where a person changes something, who decides whether to repeat it."""
+    """The rule where a person changes something: the person decides whether to repeat it."""
 
     def unconfirmed(self, problem: str) -> Exception:
         fix = "the change is lost if a replica without it is promoted: check before you repeat it"
@@ -97,30 +99,31 @@ class ByPeople(Strict):
 
 
 class ByKeepers(ByPeople):
-    """What is waited for where a store may be closed, which has a note in place of each hash."""
+    """The rule where the store may be closed, so that each hash is replaced by a note."""
 
     def marking(self, key: str) -> Command:
         return "SET", f"{key.partition('}')[0]}}}:{MARKER}", 1, "PX", 1000
 
 
 MISREAD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error)
-"""What reading an answer of another form than the one that was asked for ends with."""
+"""The errors that may end the reading of an answer whose form is not the expected one."""
 LastAcknowledged = tuple[str, str | bytes, bool, float]
-"""The last message that was acknowledged to a caller: queue and id, whether it was completed, or else accepted, and
+"""The last message that was acknowledged to a caller: its queue and id; whether it was completed, or only accepted; and
 when, on the monotonic clock."""
 
 
 class Watermarks(NamedTuple):
-    """What is known of a store's watermark. ``seen``: the watermark that the store must have reached; ``greatest``:
-    above every fence that is known."""
+    """What is known of a store's watermark. ``seen``: the watermark that the store must have reached. ``greatest``: a
+    number above every known fence."""
 
     seen: int
     greatest: int
 
 
 class CallPatienceSource:
-    """Returns the patience of the ``call`` that is under way, which may need several answers; else a new one. The
-    source does not hold the wire, so that a connection is closed as soon as nobody has it any more."""
+    """The wire calls it to learn how long it may wait. All answers of one `call` share one patience; outside a call,
+    each wait gets a new one. It keeps no reference to the wire, so that an unused connection is collected, and closed,
+    at once."""
 
     __slots__ = ("_patience", "call")
 
@@ -137,7 +140,7 @@ class Wire(ABC):
 
     is_cluster = False
     look_every = inf
-    """Seconds after which whoever waits on `fileno` looks whether it is `readable`."""
+    """Whoever waits on `fileno` must check `readable` after so many seconds."""
 
     def __init__(
         self,
@@ -148,8 +151,8 @@ class Wire(ABC):
         scripts: Scripts | None = None,
         strict: Strict | None = None,
     ) -> None:
-        """``greet`` checks each new connection, and raises if the server must not be used; it returns how many replicas
-        the server has, None if it has not asked. ``strict``: what a script changed counts as unanswered until it is
+        """``greet`` checks each new connection, and raises if the server must not be used. It returns the number of the
+        server's replicas; None if it has not asked. ``strict``: a script's change counts as unanswered until it is
         confirmed."""
         self.address = redacted(url)
         self.over_network = not url.startswith(("unix:", "memory:"))
@@ -157,49 +160,50 @@ class Wire(ABC):
         self.scripts = Scripts() if scripts is None else scripts
         self._greet, self.strict = greet, strict
         self.last_answer: Any = None
-        """The last answers to a call; None before there are any."""
+        """The answers to the last call; None before the first."""
         self.location = ""
-        """Where the last server is that was connected to: host and port, or a path."""
+        """The server of the last connection: host and port, or a path."""
         self._patience_source = CallPatienceSource(patience)
         self.repeated = False
         """Whether the last call was sent more than once."""
         self._problem = "no time is left to connect"
-        """Why the last call had no answer."""
+        """Why the last call was not answered."""
         self.replicas = 0
         """The number of the server's replicas when it was greeted."""
         self.watermarks = Watermarks(0, 0)
         self.last_acknowledged: LastAcknowledged | None = None
-        """The last message that was acknowledged. By it and the watermarks the connection's holder notices that the
-        store went back: see ``suitability.py``."""
+        """The last message that was acknowledged. It and the watermarks show the connection's holder that the store
+        went back: see ``suitability.py``."""
         self.skips_lost = False
-        """Whether `readable_queues` leaves out queues whose node of a cluster is lost; these are then ``unread``."""
+        """Whether `readable_queues` leaves out the queues whose node of a cluster is lost. These are then in
+        ``unread``."""
         self.unread: set[str] = set()
 
     @property
     def rights(self) -> tuple[str, ...]:
-        """The commands that it uses beside its caller's."""
+        """The commands that the wire uses besides its caller's."""
         return () if self.strict is None else (self.strict.right,)  # GUARD rights of one that waits
 
     def call(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """Run an idempotent script, and repeat it after a lost answer."""
+        """Run an idempotent script. After a lost answer it is repeated."""
         return self.all([self.script(script, keys, args)])[0]
 
     def run(self, name: str, keys: Keys, queue: str, args: Sequence[Any]) -> Any:
-        """`call` for the script ``name`` and its keys of ``queue``."""
+        """`call` for the script ``name`` with its keys of ``queue``."""
         return self.all([self.queue_command(name, keys, queue, args)])[0]
 
     def queue_command(self, name: str, keys: Keys, queue: str, args: Sequence[Any]) -> Command:
-        """`script` for the script ``name`` and its keys of ``queue``."""
+        """`script` for the script ``name`` with its keys of ``queue``."""
         script = self.scripts[name]
         return self.script(script, keys.names_for(script, queue), args)
 
     def command(self, *arguments: str | bytes | float) -> Any:
-        """Run one idempotent command, and repeat it after a lost answer."""
+        """Run one idempotent command. After a lost answer it is repeated."""
         return self.all([arguments])[0]
 
     def script(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> tuple[Any, ...]:
-        """The command that runs a script, for `all` and `once`. An act without its last key is answered anew at each
-        repetition."""
+        """The command that runs a script, for `all` and `once`. The last key of an act is numbered by the call, so a
+        repetition is answered as the first try was. Without that key each repetition is answered anew."""
         if isinstance(script, str):
             script = self.scripts[script]
         if script.is_act and len(keys) == len(script.keys):
@@ -214,11 +218,12 @@ class Wire(ABC):
         blocking: float = 0.0,
         parting: bool = True,
     ) -> list[Any]:
-        """The answers to commands sent in one write, repeated until patience ends; then StoreUnreachable.
+        """The answers to commands that are sent in one write. They are repeated until patience ends; then
+        StoreUnreachable.
 
         One of them may block for ``blocking`` seconds. ``on_repeat`` is called before each repetition, to undo what the
-        last call may have done. ``parting``: raise NodeLost where `part` does; otherwise wait for a lost node of a
-        cluster."""
+        last try may have done. ``parting``: raise NodeLost as `part` does; otherwise wait for a lost node of a cluster.
+        """
         source = self._patience_source
         outer = source.call
         patience = source.call = outer or self.patience()
@@ -251,10 +256,10 @@ class Wire(ABC):
             source.call = outer
 
     def once(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
-        """The answers to commands sent in one write, one of which may block for ``blocking`` seconds.
+        """The answers to commands that are sent in one write, one of which may block for ``blocking`` seconds.
 
-        Raises Unanswered if there is none. Closes the connection then, and when an exception that is none of ours
-        interrupts it, as Ctrl-C does, so that no late reply is taken for another's.
+        Raises Unanswered if there is no answer, and then closes the connection, so that no late reply is taken for
+        another's. It also closes it if an exception that is not ours, such as Ctrl-C's, interrupts the call.
         """
         try:
             if self.strict is not None and any(command[0] == "EVALSHA" for command in commands):
@@ -276,14 +281,14 @@ class Wire(ABC):
             raise
 
     def misread(self, error: BaseException) -> StoreRefused | None:
-        """The error to raise in place of ``error``, which reading an answer may have ended with, if the server does not
-        tell the time as Redis does. None for any other error, which is a bug of ours."""
+        """The error to raise in place of ``error``, which may come from reading an answer, if the server does not tell
+        the time as Redis does. None for any other error, which is a bug of ours."""
         if not isinstance(error, MISREAD) or isinstance(error, PollConsumerError) or self.last_answer is None:
             return None
         replied = self.last_answer
         try:
             (time,) = self.once([("TIME",)])
-        except (Unanswered, StoreUnreachable, PermissionDenied):  # the server is a Redis, or cannot be asked
+        except (Unanswered, StoreUnreachable, PermissionDenied):  # the server is a Redis, or did not answer
             return None
         except PollConsumerError:
             return not_understood(replied)
@@ -295,8 +300,8 @@ class Wire(ABC):
         return None if is_error_of_redis else not_understood(replied)  # GUARD whose word it is
 
     def _refuse(self, reply: ErrorReply, command: Command) -> None:
-        """Raise for an error reply to ``command``. If a key is of another type, the store may have been closed since
-        the connection was greeted: greeting it again tells."""
+        """Raise the exception for an error reply to ``command``. If a key has another type, the store may have been
+        closed after the connection was greeted. So greet it again to find out."""
         greet = self._greet
         if greet is not None and "WRONGTYPE" in str(reply):
             self._greet = None
@@ -312,16 +317,17 @@ class Wire(ABC):
 
     @abstractmethod
     def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
-        """Answers to what `send` sent; scripts unknown to the server are loaded and run again, before a WAIT at the
-        end."""
+        """The answers to what `send` sent. If the server does not know a script, the script is loaded and run again,
+        before a WAIT at the end."""
 
     @abstractmethod
     def at_rest(self) -> bool:
-        """Whether everything that was sent is answered, so that another call may use the connection."""
+        """Whether everything that was sent is answered. Only then may another call use the connection."""
 
     @abstractmethod
     def readable(self, timeout: float) -> bool:
-        """Whether an answer arrives within ``timeout`` seconds. A lost connection is readable: `receive` raises."""
+        """Whether an answer arrives within ``timeout`` seconds. A lost connection counts as readable: `receive` then
+        raises."""
 
     @abstractmethod
     def fileno(self) -> int | None:
@@ -336,10 +342,10 @@ class Wire(ABC):
 
     @abstractmethod
     def connected_replicas(self) -> int:
-        """The number of the server's replicas, which is connected to if need be."""
+        """The number of the server's replicas. Connects if there is no connection."""
 
     def servers(self) -> Sequence[Wire]:
-        """Connections to every server that has some of the keys, first to that which tells the time."""
+        """Connections to every server that has some of the keys. The first leads to the server that tells the time."""
         return [self]
 
     def lost_servers(self) -> Sequence[Wire]:
@@ -347,33 +353,33 @@ class Wire(ABC):
         return []
 
     def lost(self, keys: Collection[str]) -> set[str]:  # noqa: ARG002  all of them are on one server
-        """Which of ``keys`` are on a node of a cluster that does not answer, while the one with the leases does."""
+        """The ``keys`` whose node of a cluster does not answer, while the node with the leases does."""
         return set()
 
     def isolate_keys(self, keys: Sequence[str]) -> None:  # noqa: B027  there is nothing to do on one server
-        """Have `part` raise where only some of ``keys``, one of each queue, are on lost nodes: the other queues are not
-        to wait for these."""
+        """Have `part` raise if only some of ``keys``, one of each queue, are on lost nodes, so that the other queues
+        need not wait."""
 
     def part(self, commands: Sequence[Command]) -> None:  # noqa: B027  there is nothing to do on one server
-        """Raise NodeLost, on a cluster, if some of ``commands``, which were not answered, need a node that is lost,
-        while the leases and some of the keys that are kept apart are on others."""
+        """On a cluster, raise NodeLost if some of ``commands``, which were not answered, need a lost node, while other
+        nodes have the leases and some of the isolated keys."""
 
 
 def confirmed(wire: Wire, strict: Strict, commands: Sequence[Command], blocking: float) -> list[Any]:
-    """The answers to ``commands``, once what their scripts changed is confirmed; else `Strict.unconfirmed`.
-    A caller that waits for them itself has a WAIT at their end."""
+    """The answers to ``commands``, once the changes of their scripts are confirmed; else `Strict.unconfirmed`. A caller
+    that waits for replicas itself has put a WAIT at the end."""
     preparing = {wire.scripts[name].sha for name in PREPARING}
     changing = (command for command in commands if command[0] == "EVALSHA" and command[1] not in preparing)
     keys = [] if commands[-1][0] in WAITING else [command[3] for command in changing]
     left = wire.patience().left()
-    # A server that does not know the scripts, as a new primary, has them loaded, and is waited for twice.
+    # A server that does not know the scripts, as a new primary, gets them first. Then it waits for replicas twice.
     strict = strict._replace(within=min(strict.within, max(STEP, left / 2)))
     waited = [*commands, *(strict.awaiting(wire.connected_replicas(), keys) if keys else ())]
     wire.send(waited)
-    beyond = max(0.0, left - answer_within(left))  # what the timeout of an answer leaves of the patience
+    beyond = max(0.0, left - answer_within(left))  # the part of the patience beyond the timeout of an answer
     answers = wire.receive(waited, blocking=blocking + min(strict.within, beyond))
     if len(waited) > len(commands) and (problem := strict.shortfall(answers[-1], wire.replicas)):
-        wire.close()  # the server may not be the primary any more
+        wire.close()  # the server may no longer be the primary
         raise strict.unconfirmed(problem)  # GUARD confirmation of what a launch changed
     return answers[: len(commands)]
 
@@ -391,8 +397,8 @@ class ServerWire(Wire):
         scripts: Scripts | None = None,
         strict: Strict | None = None,
     ) -> None:
-        """``revive`` starts an embedded server, within the given seconds; ``connect`` makes another kind of
-        connection; ``credentials`` are asked at each new one of ours. ConfigurationError for an invalid ``url``."""
+        """``revive`` starts an embedded server, within the given seconds. ``connect`` makes another kind of connection.
+        ``credentials`` are asked at each new connection of ours. ConfigurationError for an invalid ``url``."""
         super().__init__(url, patience, greet=greet, scripts=scripts, strict=strict)
         self._revive = revive
         self._tls: Mapping[str, str] | None = None
@@ -408,11 +414,11 @@ class ServerWire(Wire):
         self._connection: Connection | None = None
         self._client: int | None = None
         self._abandoned: dict[str, list[int]] = {}
-        """Our clients on each server, by the server's ids, that were closed while a command of theirs was
-        unanswered."""
+        """Our clients that were closed while a command of theirs was unanswered: the ids by which each server knows
+        them."""
         self._pid = 0
         self._greeted = self._awaits = False
-        """Whether the server was greeted on the connection, and whether something that was sent is unanswered."""
+        """Whether the server was greeted on this connection, and whether an answer is outstanding."""
 
     def at_rest(self) -> bool:
         return self._connection is None or (self._greeted and not self._awaits)
@@ -436,8 +442,8 @@ class ServerWire(Wire):
         return answers
 
     def _loading(self, commands: Sequence[Command], answers: list[Any], blocking: float) -> list[Any]:
-        """Load the scripts that the server did not know, and run them. Returns ``answers``, with those of these
-        scripts. Raises for any other error."""
+        """Load the scripts that the server did not know, and run them. Returns ``answers`` with theirs filled in.
+        Raises any other error reply."""
         loading = False
         for at, answer in enumerate(answers):
             if isinstance(answer, ErrorReply) and str(answer).startswith("NOSCRIPT"):
@@ -459,9 +465,9 @@ class ServerWire(Wire):
         return answers
 
     def raw(self, command: Command, timeout: float) -> Generator[bytes]:
-        """Send a command after which the server no longer speaks the protocol, and yield what it sends. The connection
-        is closed afterwards. StoreUnreachable if it is lost, or silent for ``timeout`` seconds; UsageError if it is not
-        of ours."""
+        """Send a command after which the server no longer speaks the protocol, and yield the bytes that it sends.
+        Closes the connection afterwards. StoreUnreachable if it is lost, or silent for ``timeout`` seconds. UsageError
+        if it is not a connection of ours."""
         connection = self._connected()
         if not isinstance(connection, SocketConnection):
             raise UsageError("a client of your own", self.address, "name its server: --store URL")
@@ -494,7 +500,7 @@ class ServerWire(Wire):
         if self._connection is not None:
             if self._pid == os.getpid():
                 return self._connection
-            self.close()  # the parent's
+            self.close()  # it is the parent's connection
         try:
             return self._connect()
         except Unanswered:
@@ -536,8 +542,8 @@ class ServerWire(Wire):
         return connection
 
     def _close_abandoned(self) -> None:
-        """Close abandoned connections on the server, too: TCP may deliver a command minutes after we gave it up, and
-        after it was repeated. A server that refuses this is used all the same."""
+        """Close abandoned connections on the server, too. TCP may deliver a command minutes after we gave it up, and
+        after it was repeated. A server that refuses this is used nevertheless."""
         abandoned = self._abandoned.get(self.location, ())  # GUARD clients of another server are left alone
         commands = [("CLIENT", "ID"), *(("CLIENT", "KILL", "ID", client) for client in abandoned)]
         self.send(commands)
@@ -555,8 +561,8 @@ class ServerWire(Wire):
         self.close()
 
     def _answers(self, count: int, timeout: float) -> list[Any]:
-        """Read ``count`` answers, each within ``timeout``, and all of them within what patience has left, if that is
-        more."""
+        """Read ``count`` answers. Each has ``timeout``; all of them have the rest of the patience, if that is
+        longer."""
         connection = self._connection
         if connection is None:
             raise Unanswered("connection lost", sent=True)
