@@ -1,7 +1,7 @@
 """The keyspace: each key's word, stored suffix, type and content.
 
-Code and scripts use words; the stored suffixes are short, since every call sends them. A queue's keys share a hash tag,
-as do those of a namespace: no script touches two slots.
+Code and scripts use words. Stored suffixes are short, since every call sends them. The keys of a queue share a hash
+tag, and so do those of a namespace, since no script may touch two slots.
 """
 
 from __future__ import annotations
@@ -133,18 +133,18 @@ FINISHED = ("completed", "cancelled", "expired")
 """Lists of messages that are forgotten after a time."""
 
 CLOSED = "closed:"
-"""What stands before the suffix of a key while its store is closed: see ``moving/store_closer.py``."""
+"""Prefix of a key's suffix while the store is closed: see ``moving/store_closer.py``."""
 
 CONTROL_SUFFIXES = {"queues_marker": "kq", "successor_waits": "sw", "answered": "act"}
 
 
 MOST_REMEMBERED = 10_000
-"""Scripts and queues whose keys are kept in memory. Beyond them they are made anew: a program may name queues after its
-users."""
+"""Maximum number of scripts and queues whose keys are kept in memory, since a program may name queues after its users.
+The keys of others are made anew at each call."""
 
 
 class KeyedScript(Protocol):
-    """A script, by the suffixes of its keys, in the script's order."""
+    """A script, given by the suffixes of its keys in their order."""
 
     @property
     def suffixes(self) -> Sequence[str]: ...
@@ -159,7 +159,7 @@ class Keys:
         return f"{{{self.namespace}:{queue}}}:{QUEUE_KEYS[name].suffix}"
 
     def names_for(self, script: KeyedScript, queue: str) -> list[str]:
-        """The keys of ``script`` in ``queue``: a list that the caller may change."""
+        """The keys of ``script`` in ``queue``, as a list that the caller may change."""
         keys = self._names_by_script.get((script, queue))
         if keys is None:
             prefix = f"{{{self.namespace}:{queue}}}:"
@@ -169,7 +169,7 @@ class Keys:
         return keys.copy()
 
     def queue_of(self, key: str) -> str | None:
-        """The queue whose key it is; None for one of the namespace, or of another."""
+        """The queue to which ``key`` belongs; None for a key of the namespace, or of another one."""
         tag = key[1 : key.find("}")]
         return tag.removeprefix(f"{self.namespace}:") if tag.startswith(f"{self.namespace}:") else None
 

@@ -1,13 +1,13 @@
 """The lease: an expiring, renewed right to be the one consumer, or the one mover; and the ledger of its holders.
 
-A lease belongs to a group, which is a role and, for consumers, the queues they serve. A group has one slot per
-instance, and a lease is named after its group and slot. Every acquisition takes a fence above all earlier ones of the
+A lease belongs to a group: a role and, for consumers, the queues that they serve. A group has one slot per instance,
+and a lease is named after its group and slot. Every acquisition takes a higher fence than all earlier ones of the
 namespace.
 The lease is for efficiency: it prevents two launches from doing the same work. The fence is for safety: a queue refuses
-every fence older than the newest announced to it (Kleppmann, "How to do distributed locking", 2016).
+every fence older than the newest that was announced to it (Kleppmann, "How to do distributed locking", 2016).
 
-The times, in seconds, are those of Kubernetes' leader election: a holder trusts its lease for less time than the
-server grants, counted from before the request, on the boot clock.
+The times, in seconds, are those of Kubernetes' leader election. A holder trusts its lease for a shorter time than the
+server grants. It counts that time on the boot clock, from before the request.
 """
 
 import re
@@ -35,19 +35,19 @@ SUCCESSOR_TTL = 3.0
 UNNOTICED = 10.0
 """Seconds by which a server's clock may go back without consequences."""
 LAUNCHES_KEPT = 5_000
-"""Launches that the ledger keeps at least."""
+"""The ledger keeps the last so many launches at least."""
 MOST_LAUNCHES_KEPT = 20_000
-"""Launches of the last two days that it keeps at most."""
+"""Of the last two days the ledger keeps so many launches at most."""
 GENERATIONS = ("durations", "durations_before")
 
 
 def write_histogram(histogram: Histogram) -> str:
-    """The stored text of a histogram, ``0.75 12:3 40:1``: the sum in seconds; number and count of each bucket."""
+    """A histogram as stored text, ``0.75 12:3 40:1``: the sum in seconds, then number and count of each bucket."""
     return f"{histogram.total:.9g}" + "".join(f" {bucket}:{count}" for bucket, count in histogram.counts.items())
 
 
 def read_histogram(text: bytes | None) -> Histogram | None:
-    """The histogram in stored text; None if there is none, or if it is corrupt."""
+    """The histogram in stored text. None if the text is missing or corrupt."""
     read = re.fullmatch(_TEXT, text or b"")
     if read is None or (total := float(read[1])) == inf:
         return None
@@ -57,15 +57,15 @@ def read_histogram(text: bytes | None) -> Histogram | None:
 
 
 def set_back_by(reached_ms: int, now_ms: int) -> float:
-    """Seconds by which the server's clock was set back from what it had reached; 0 if hardly, as clocks of a cluster's
-    nodes differ."""
+    """Seconds by which the server's clock was set back from the instant that it had reached. A small difference counts
+    as 0, since the clocks of a cluster's nodes differ."""
     by = (reached_ms - now_ms) / 1000
     return by if by > UNNOTICED else 0.0
 
 
 class Group(NamedTuple):
-    """The launches that share a lease: ``name`` is ``consumer:queue,queue`` or ``mover:``. ``handlers``: a digest of
-    the names that the launch has handlers for, which is no part of ``name``: a new version of a project takes over from
+    """The launches that share a lease. ``name`` is ``consumer:queue,queue`` or ``mover:``. ``handlers``: a digest of
+    the names of the launch's handlers. It is no part of ``name``, so that a new version of a project takes over from
     the old one."""
 
     role: str
@@ -79,8 +79,8 @@ class Group(NamedTuple):
 
 
 class HeldLeases(NamedTuple):
-    """All leases of the group are held. ``lapses_in``: seconds until the first one may lapse; ``signs``: values that a
-    renewal changes; ``holders``: descriptions of the holders."""
+    """All leases of the group are held. ``lapses_in``: seconds until the first lease may expire. ``signs``: values that
+    change with each renewal. ``holders``: descriptions of the holders."""
 
     lapses_in: float
     signs: tuple[str, ...]
@@ -98,7 +98,7 @@ class TurnedAway(NamedTuple):
 
 
 class Leases:
-    """The leases of a namespace, and its ledger, read and written in the control slot."""
+    """The leases and the ledger of a namespace. All their keys are in the control slot."""
 
     def __init__(self, wire: Wire, namespace: str, *, refuse_rollback: bool = False) -> None:
         self._wire = wire
@@ -106,14 +106,15 @@ class Leases:
         self._allowed = False
         self.refuse_rollback = refuse_rollback
         self.paused_handlers: frozenset[str] = frozenset()
-        """The launch's handlers that are paused, as `learned` found."""
+        """Those handlers of the launch that are paused, as `learned` found them."""
         self.recent: tuple[bytes, ...] = ()
-        """Entries of the ledger, newest first, of all groups, as `acquire` found them."""
+        """The newest entries of the ledger, of all groups, newest first, as `acquire` found them."""
         self.rollback: tuple[int, int] | None = None
-        """The watermark that the store had reached, and the one that the last renewal found, where that was lower."""
+        """The watermark that the store had reached, and the lower one that the last renewal found. None if it found
+        none that was lower."""
 
     def demand_rights(self) -> None:
-        """Raise PermissionDenied if rights of a launch are missing."""
+        """Raise PermissionDenied if a launch's rights are missing."""
         if not self._allowed:
             demand(self._wire, LAUNCH, self._keys.control("fences"))  # GUARD rights of a launch
             self._allowed = True
@@ -121,10 +122,11 @@ class Leases:
     def acquire(
         self, group: Group, launch: str, description: str, entry: str, *, dead: Iterable[str] = (), waits: bool = True
     ) -> Claim | HeldLeases | TurnedAway:
-        """Take a free slot, else, if the launch ``waits``, become the group's one successor, if there is none already.
+        """Take a free slot. If there is none and the launch ``waits``, become the group's one successor, unless there
+        is one.
 
-        ``description`` and ``entry`` are the JSON of `lease show` and `launches`. ``dead`` are signs of holders whose
-        renewal is overdue by the caller's clock: their leases are taken over regardless of the server's expiry.
+        ``description`` and ``entry``: JSON that `lease show` and `launches` print. ``dead``: signs of holders whose
+        renewal is overdue by the caller's clock. Their leases are taken over even if the server has not expired them.
         PermissionDenied if a launch's rights are missing.
         """
         self.demand_rights()
@@ -149,7 +151,8 @@ class Leases:
         return Claim(lease_names[slot], fence.decode(), group.name, slot, at, launch, description)
 
     def withdraw(self, group: Group, launch: str) -> None:
-        """Stop waiting, so that the next launch can become the successor. The holder's entry counts the launch."""
+        """Stop waiting, so that another launch can become the successor. The holder's entry counts this launch as
+        skipped."""
         names = (f"next:{group.name}", f"lease:{group.name}:0", "ledger")
         self._wire.call("withdraw", [self._keys.control(name) for name in names], [launch])
 
@@ -162,8 +165,8 @@ class Leases:
             self._wire.close()
 
     def call_for_hand_over(self, group: Group, fence: int, seconds: float) -> None:
-        """Signal one holder of the group, at its next step, that a successor waits, for ``seconds`` at most. ``fence``
-        is the holders' newest: a later holder drops the call."""
+        """Tell one holder of the group, at its next step, that a successor waits. The call lasts ``seconds`` at most.
+        ``fence``: the newest fence of the holders, so that a later holder ignores the call."""
         calls = [
             (self._keys.queue(queue, "successor_waits"), self._keys.queue(queue, "ready_marker"))
             for queue in group.queues
@@ -172,7 +175,8 @@ class Leases:
             self._wire.call("nudge", [f"{sign}:{group.name}", marker], [max(1, int(seconds * 1000)), fence])
 
     def take_call(self, claim: Claim) -> bool:
-        """Whether a mover's successor has called since the last time. A consumer learns it from its steps."""
+        """Whether the successor of a mover has called since the last look. A consumer learns of a call from its
+        steps."""
         key = f"{self._keys.control('successor_waits')}:{claim.group}"
         called, _ = self._wire.all([("GET", key), ("DEL", key)])
         return (called or b"").isdigit() and int(called) >= int(claim.fence)
@@ -185,13 +189,14 @@ class Leases:
         return [fence for fence in fences if fence is not None and fence.isdigit()]
 
     def set_back_by(self) -> float:
-        """Seconds by which the server's clock was set back. What it had reached is known to a few seconds while
-        launches run."""
+        """Seconds by which the server's clock was set back. While launches run, the instant that it had reached is
+        known to within a few seconds."""
         (time, watermark) = self._wire.all([TIME, ("HGET", self._keys.control("fences"), "mark")])
         return set_back_by(count_of(watermark), to_ms(time))
 
     def held(self) -> list[str]:
-        """The names of all current leases, sorted. StoreRefused for one without an end, which no launch holds."""
+        """The names of all current leases, sorted. StoreRefused if a lease has no expiry, since no launch holds such a
+        lease."""
         lease_names = sorted(map(id_text, self._wire.command("SMEMBERS", self._keys.control("leases"))))
         keys = [self._keys.control(f"lease:{each}") for each in lease_names]
         lasting = self._wire.all([("PTTL", key) for key in keys])
@@ -200,8 +205,8 @@ class Leases:
         return [lease_name for lease_name, ms in zip(lease_names, lasting, strict=True) if ms != -2]
 
     def renew(self, held: Claim, entry: str) -> bool | None:
-        """Renew the lease, and update the ledger's entry. False if another holds it, or it was broken; None if the
-        store was emptied."""
+        """Renew the lease, and update the ledger's entry. Returns False if another launch holds it or it was broken,
+        None if the store was emptied."""
         control = self._keys.control
         keys = [control(f"lease:{held.lease_name}"), control("fences"), control("seen"), control("ledger")]
         args = [held.lease_name, held.role, held.fence, int(TTL * 1000), held.launch, held.description, entry]
@@ -214,13 +219,14 @@ class Leases:
         return None if renewed < 0 else bool(renewed)
 
     def extend_serving_markers(self, queues: Iterable[str]) -> None:
-        """Have producers that start launches on demand find one for these queues for another TTL, if they found one."""
+        """Extend the serving markers of these queues by another TTL, if they are there. Producers that start launches
+        on demand look for them."""
         self._wire.all(
             [("SET", self._keys.queue(queue, "presence"), 1, "XX", "PX", int(TTL * 1000)) for queue in queues]
         )
 
     def release(self, held: Claim, entry: str) -> bool:
-        """Release the lease and close the ledger's entry. False if another held the lease already."""
+        """Release the lease, and close the ledger's entry. Returns False if another launch held the lease already."""
         names = (f"lease:{held.lease_name}", f"baton:{held.group}", "fences", "seen", "ledger", "totals")
         keys = [self._keys.control(name) for name in names]
         watermark, released = self._wire.call(
@@ -233,7 +239,7 @@ class Leases:
         self._wire.watermarks = Watermarks(*(max(known, watermark) for known in self._wire.watermarks))
 
     def break_(self, lease_name: str, fence: str) -> bool:
-        """Take the lease from the holder with ``fence``. False if another holds it by now."""
+        """Take the lease from the holder with ``fence``. Returns False if another launch holds it by now."""
         control = self._keys.control
         demand_operator(self._wire, self._keys, control("fences"))  # GUARD rights to break
         group = lease_name.rpartition(":")[0]
@@ -246,8 +252,8 @@ class Leases:
     def learned(
         self, group: str, handlers: Iterable[str], aliases: Mapping[str, str] = MappingProxyType({})
     ) -> dict[str, Histogram]:
-        """The durations of ``handlers`` in earlier launches of the group, as far as they are remembered. Finds out
-        which are paused, by whichever name. ``aliases``: handlers' own names by alias."""
+        """The remembered durations of ``handlers`` in earlier launches of the group. It also finds out which handlers
+        are paused, under any of their names. ``aliases``: alias → the handler's own name."""
         names, learned = list(handlers), dict[str, Histogram]()
         if not names:
             return learned
@@ -263,7 +269,7 @@ class Leases:
         return learned
 
     def remembered(self, group: str) -> dict[str, Histogram]:
-        """The durations of all handlers in earlier launches of the group, by name, as far as they are remembered."""
+        """The remembered durations of all handlers in earlier launches of the group, by name."""
         found: dict[str, Histogram] = {}
         for fields in self._wire.all([("HGETALL", self._keys.control(f"{each}:{group}")) for each in GENERATIONS]):
             for name, text in zip(fields[::2], fields[1::2], strict=True):
@@ -272,7 +278,7 @@ class Leases:
         return found
 
     def learn(self, group: str, measured: Mapping[str, Histogram]) -> None:
-        """Store the measurements of a launch of the group."""
+        """Store the durations that a launch of the group has measured."""
         if measured:
             control = self._keys.control
             keys = [*(control(f"{generation}:{group}") for generation in GENERATIONS), control("histograms")]

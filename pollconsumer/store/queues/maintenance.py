@@ -1,4 +1,4 @@
-"""What launches do for queues besides handling: take them from earlier launches, recover, repair, forget."""
+"""What launches do for queues besides handling: take them over from earlier launches, recover, repair, forget."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ from pollconsumer.store.scripts import Script
 RECOVER_PAGE = 200
 IDS_PAGE = 100
 CONVERT_PAGE = 1000
-"""Due times of an earlier version that are converted at once."""
+"""Number of due times of an earlier version that are converted at once."""
 REPAIR_PAGE = 50
 REPAIR_PAGES = 40
 MOST_COUNTED = 1000
 MOST_OFFERED = 2000
-"""Parked messages of a queue that a launch offers when it begins. Others are offered within a minute anyway."""
+"""Number of parked messages of a queue that a launch offers when it begins. Others are offered within a minute
+anyway."""
 MOST_LINES = 100
 """Concurrency keys examined per call."""
 TRIM_PAGE = 400
-"""Ended messages that are forgotten at once: more than a consumer completes between two calls, so that trimming catches
-up."""
+"""Number of ended messages that are forgotten at once. A consumer completes fewer between two calls, so trimming
+catches up."""
 KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000
 DEFAULT = Retention()
 _NEXT = {b"scheduled": "cancel", b"ready": "cancel", b"reserved": "stop"}
-"""The script that stops a message, by the state in which the one before found it."""
+"""The state in which the last script found a message → the script that stops a message in that state."""
 _OF_RECURRENCES = ("next_instants", "recurrences_unreadable")
 
 
 class Maintenance:
     def __init__(self, producer: Producer) -> None:
-        """``producer`` makes queues known."""
+        """``producer`` registers queues."""
         self._wire, self._keys, self._register = producer.wire, producer.keys, producer.register
 
     def announce(
@@ -53,12 +54,12 @@ class Maintenance:
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
         handlers: Collection[str] = (),
     ) -> int:
-        """Refuse every earlier holder of the lease in ``queue``, and recover its orphans. Returns their number. Its
-        recurrences that an earlier holder could not read are looked at again.
+        """Make ``queue`` refuse every earlier holder of the lease, and recover the orphans of those. Returns the number
+        of orphans. Recurrences that an earlier holder could not read are tried again.
 
-        ``served_for``: seconds until the next launch can be expected, for which the queue counts as served.
-        ``handlers``: those that the launch has, and that are not paused; their parked messages are offered.
-        StoreRefused if one of the queue's keys has the wrong type.
+        ``served_for``: seconds until the next launch can be expected; so long the queue counts as served. ``handlers``:
+        the launch's handlers that are not paused. Their parked messages are offered. StoreRefused if a key of the queue
+        has the wrong type.
         """
         there = self._check_types(queue)  # GUARD types of a queue's keys
         self._register(queue, LAUNCH)  # GUARD rights of a launch in a queue
@@ -83,11 +84,11 @@ class Maintenance:
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
         known: Mapping[bytes, str] = MappingProxyType({}),
     ) -> int:
-        """Offer orphans again. Returns their number. ``on_dead_letter`` is called for each that becomes a dead letter.
-        ``known``: why messages died, by id, as far as it is known.
+        """Offer orphans again. Returns their number. ``on_dead_letter`` is called for each orphan that becomes a dead
+        letter. ``known``: why messages died, by id, as far as known.
 
-        With ``live_fences``, the fences of all current leases, also recovers reservations past their hard end under
-        other fences: made on a machine that vanished, by a launch without a successor.
+        With ``live_fences``, the fences of all current leases, it also recovers reservations under other fences that
+        are past their hard end. A launch made them on a machine that vanished, and has no successor.
         """
         recovered = looked_at = 0
         about = [len(known), *(part for each in known.items() for part in each)]
@@ -104,8 +105,8 @@ class Maintenance:
     def repair(self, queue: str) -> int:
         """Repair accepted messages that are in no list. Returns their number.
 
-        If the lists are as long as there are records, each call checks only one page; otherwise up to REPAIR_PAGES, and
-        the next call continues.
+        If the lists are as long as there are records, a call checks one page. Otherwise it checks up to REPAIR_PAGES.
+        The next call continues.
         """
         placed = 0
         for _ in range(REPAIR_PAGES):
@@ -116,8 +117,9 @@ class Maintenance:
         return placed
 
     def expire(self, queue: str, pages: int = 1) -> int:
-        """End messages whose expiry has come, in ``pages`` of the records of a queue that nobody serves; the next call
-        continues. Returns their number. PermissionDenied, before anything is written, without a launch's rights."""
+        """Expire messages of a queue that nobody serves. A call checks so many ``pages`` of its records, and the next
+        call continues. Returns the number of expired messages. Without a launch's rights PermissionDenied, before
+        anything is written."""
         self._register(queue, LAUNCH)  # GUARD rights to what another serves
         ended = 0
         for _ in range(pages):
@@ -128,11 +130,12 @@ class Maintenance:
         return ended
 
     def offer_places(self, queue: str) -> int:
-        """Recount places of concurrency keys, and offer free ones. Returns how many messages were offered one."""
+        """Recount the places of concurrency keys, and offer free ones. Returns how many messages were offered a
+        place."""
         return int(self._wire.run("offer", self._keys, queue, [MOST_COUNTED, MOST_LINES]))
 
     def book_anew(self, queue: str, reached_ms: int) -> None:
-        """Offer messages again that wait for their rate, after the server's clock was set back from ``reached_ms``."""
+        """After the server's clock was set back from ``reached_ms``, offer messages again that wait for their rate."""
         if not self._wire.command("EXISTS", self._keys.queue(queue, "rates")):
             return
         script, left = self._wire.scripts["change"], 0
@@ -149,38 +152,38 @@ class Maintenance:
                 return
 
     def trim(self, queue: str, keeping: Retention = DEFAULT) -> int:
-        """Forget a page of the messages that have ended, beyond what ``keeping`` says; their ids are remembered.
-        Returns how many."""
+        """Forget a page of those ended messages that ``keeping`` does not keep. Their ids are remembered. Returns their
+        number."""
         return int(self._wire.call(*self.trimming(queue, keeping)))
 
     def trimming(self, queue: str, keeping: Retention) -> tuple[Script, list[str], list[Any]]:
-        """The script that trims, its keys, and its arguments."""
+        """The script that trims, with its keys and arguments."""
         script = self._wire.scripts["trim"]
         finished = keeping.finished or Kept(KEEP_FINISHED, KEEP_FINISHED_MS)
         limits = ["" if limit is None else limit for limit in (*finished, *keeping.dead)]
         return script, self._keys.names_for(script, queue), [TRIM_PAGE, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
 
     def rename(self, aliases: Mapping[str, str]) -> None:
-        """Have the totals of each alias count for its handler, from now on."""
+        """From now on count the totals of each alias for its handler."""
         fields = [text for alias, name in aliases.items() for text in (f"renamed\n{alias}", name)]
         self._wire.command("HSET", self._keys.control("totals"), *fields)
 
     def owns_recurrences(self, owner: str) -> bool:
-        """Whether an earlier launch of this group defined any."""
+        """Whether an earlier launch of this group has defined recurrences."""
         return bool(self._wire.command("SISMEMBER", self._keys.control("recurring"), owner))
 
     def own_recurrences(self, owner: str, queues: Iterable[str]) -> None:
-        """Record that this group defines some, before it does; makes ``queues`` known to the mover."""
+        """Record that this group defines recurrences, before it does. Registers ``queues`` for the mover."""
         for queue in queues:
             self._register(queue)
         self._wire.command("SADD", self._keys.control("recurring"), owner)
 
     def disown_recurrences(self, owner: str) -> None:
-        """Record that this group defines none any more, after their removal."""
+        """Record that this group defines no recurrences any more, after they were removed."""
         self._wire.command("SREM", self._keys.control("recurring"), owner)
 
     def _check_types(self, queue: str) -> set[str]:
-        """Which of its keys ``queue`` has. StoreRefused if one has the wrong type."""
+        """Which keys the ``queue`` has. StoreRefused if a key has the wrong type."""
         kinds = {name: (self._keys.queue(queue, name), key.type) for name, key in QUEUE_KEYS.items()}
         types = [each.decode() for each in self._wire.all([("TYPE", key) for key, _ in kinds.values()])]
         for (key, kind), found in zip(kinds.values(), types, strict=True):
@@ -191,8 +194,8 @@ class Maintenance:
 
 
 def offer_parked(wire: Wire, keys: Keys, queue: str, names: Collection[str], most: int = sys.maxsize) -> None:
-    """Have parked messages of the handlers with these ``names`` due now, but for those that were given another due time
-    meanwhile. Of more than ``most`` parked ones, some are looked at."""
+    """Make the parked messages of the handlers with these ``names`` due now, except those that have got another due
+    time since. If more than ``most`` messages are parked, it looks at some of them."""
     script, rows_key = wire.scripts["change"], keys.queue(queue, "rows")
     script_keys = keys.names_for(script, queue)[:-1]
     ids = wire.command("SRANDMEMBER", keys.queue(queue, "parked"), most)
@@ -200,7 +203,7 @@ def offer_parked(wire: Wire, keys: Keys, queue: str, names: Collection[str], mos
         page, commands = ids[first : first + IDS_PAGE], []
         for each, row in zip(page, wire.command("HMGET", rows_key, *page), strict=True):
             handler, *_, times = rows.read_row(row or b"")
-            # One that has another due time by now waits for that: it is the time of its next attempt, or there is none.
+            # A message that has got another due time waits for it: then next_attempt_at equals due_at, or is None.
             if handler in names and times.next_attempt_at not in (None, times.due_at):  # GUARD another due time
                 commands.append(wire.script(script, script_keys, [each, "+0", "", ""]))
         if commands:
@@ -208,8 +211,8 @@ def offer_parked(wire: Wire, keys: Keys, queue: str, names: Collection[str], mos
 
 
 def stop_message(wire: Wire, keys: Keys, queue: str, message_id: bytes) -> Any:
-    """Cancel a message that is not reserved yet, else ask its launch to stop it. Returns '' once that is done, else as
-    the scripts do: its state if it has ended, None if there is none."""
+    """Cancel a message that is not reserved yet, else ask its launch to stop it. Returns '' if that is done. Otherwise
+    returns what the scripts return: the state of a message that has ended, None if there is no such message."""
     script, name = wire.scripts["stop"], "stop"
     while True:
         if name == "stop":

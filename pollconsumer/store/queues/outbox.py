@@ -1,9 +1,11 @@
-"""The outbox: messages accepted with the completion of another, and ends to be told, not yet sent to their queues.
+"""The outbox: messages that were accepted with the completion of another, and reports of ends, until they are sent to
+other queues.
 
-A queue's keys share one slot of a cluster, and no script touches two: so the script that completes a message writes
-what its handler enqueued through its context to the outbox of the same queue; and a script that ends a message with a
-continuation tells of that there. The script numbers entries, they are sent in order, and each queue knows the last one
-that it received: so sending is idempotent, however late. If a launch dies in between, the mover sends them."""
+The keys of a queue share one slot of a cluster, and no script touches two slots. So the script that completes a message
+writes the follow-ups of its handler to the outbox of the same queue. A script that ends a message with a continuation
+reports the end there. The script numbers the entries, they are sent in order, and each queue knows the last one that it
+received. So sending is idempotent, however late. If a launch dies in between, the mover sends them.
+"""
 
 import json
 import re
@@ -24,28 +26,29 @@ if TYPE_CHECKING:
     from pollconsumer.store.queues.redis_store import RedisStore
 
 MOST_PROBLEM = 160
-"""Characters of what is said of a corrupt entry."""
+"""Maximum length of the problem of a corrupt entry, in characters."""
 _NUMBERED = rb"(\d{1,16})\n"
 _STATES = {"c": State.COMPLETED, "d": State.DEAD, "x": State.CANCELLED, "e": State.EXPIRED}
-"""The states by their letters in rows."""
+"""State by its letter in rows."""
 _ENDED = {"as", "ids", "sequel", "home", "added"}
-"""What is told of ends: see ``lua/parts/outbox.lua``."""
+"""The fields of a report of ends: see ``lua/parts/outbox.lua``."""
 PAGE_ENTRIES = 20
 MOST_QUARANTINED = 1000
-"""Entries of a queue that cannot be read and are kept."""
+"""Number of unreadable entries of a queue that are kept."""
 PAGE_MESSAGES = 300
-"""Messages after which those of several entries are sent."""
+"""Entries are sent together until they have so many messages."""
 REPORTED_AGAIN_AFTER_MS, REPORTS_KEPT_MS = 60_000, 3_600_000
-"""How old an end is that is reported again: older than a failover takes. And for how long reports are kept after the
-last one."""
+"""An end is reported again when it is so old, which is longer than a failover takes. The second: how long reports are
+kept after the last one."""
 Others = Callable[[str, str, Sequence[tuple[str, str]]], Sequence[str]]
 _Outgoing = tuple[Origin | None, Sequence[NewMessage]]
-"""Messages of an entry, and where it comes from: None if it must not count as received."""
+"""Messages of an entry, and their origin; None if the entry must not count as received."""
 
 
 class Answer(NamedTuple):
-    """What the end of a message that a handler called tells the handler's message: ``id`` in ``queue``, which awaits
-    the signal ``name``. ``value``: the ended one's id and state, its result or its error."""
+    """The answer to a handler that called a message, when that message has ended. The handler's message, ``id`` in
+    ``queue``, awaits the signal ``name``. ``value``: id and state of the called message, with its result or its
+    error."""
 
     queue: str
     id: str
@@ -58,14 +61,14 @@ class Answer(NamedTuple):
 
     @classmethod
     def completed(cls, target: continuations.Packed, message_id: str, result: bytes) -> Self:
-        """The answer of a completed message. ``result``: encoded, empty for none."""
+        """The answer for a completed message. ``result``: encoded; empty for none."""
         kept = json.loads(result) if result else None
         return cls.of(target, {"id": message_id, "state": str(State.COMPLETED), "result": kept})
 
 
 class Entry(NamedTuple):
-    """What an entry of the outbox of ``queue`` has; its ``number`` is 0 if it has none. A corrupt one has a
-    ``problem`` alone."""
+    """The content of an entry of the outbox of ``queue``. ``number`` is 0 if it has none. A corrupt entry has only a
+    ``problem``."""
 
     queue: str
     number: int
@@ -79,8 +82,8 @@ class Entry(NamedTuple):
 def pack(
     messages: Sequence[NewMessage], now_ms: int, opened: Sequence[NewBatch] = (), answers: Sequence[Answer] = ()
 ) -> bytes:
-    """``messages`` as one entry of the outbox, batches to be opened before them, and answers; delays count from
-    ``now_ms``, the server's."""
+    """One entry of the outbox, with ``messages``, batches that are to be opened before them, and answers. Delays become
+    instants, counted from ``now_ms`` of the server."""
     entries = [NOTED | {"opens": opens_of(batch)} for batch in opened]
     entries += [NOTED | {"answers": answer._asdict()} for answer in answers]
     for message in messages:
@@ -90,13 +93,13 @@ def pack(
 
 
 def opens_of(batch: NewBatch) -> continuations.Packed:
-    """The fields of a batch that is opened, without one that versions before do not know, unless it says something."""
+    """The fields of a batch to be opened. One that earlier versions do not know is left out, unless it is set."""
     given = {name: getattr(batch, field) for name, field in BATCH_FIELDS.items()}
     return {name: value for name, value in given.items() if name != "is_inner" or value}
 
 
 def member_end_entry(batch_queue: str, added: int = 0) -> bytes:
-    """What a step tells of the completion of members of a batch, before their ids."""
+    """The report of completed members of a batch, as a step sends it, up to their ids."""
     return b'"home":"%b","added":%d,' % (batch_queue.encode(), added)
 
 
@@ -129,7 +132,7 @@ def read_entry(queue: str, entry: bytes) -> Entry | None:
 
 
 def _is_newer(given: list[continuations.Packed]) -> bool:
-    """Whether anything in an entry is not known to this version."""
+    """Whether an entry has anything that this version does not know."""
     if not all(each.keys() >= set(continuations.REQUIRED) for each in given):
         return False
     known = {*continuations.FIELDS, "ended", "opens", "answers"}
@@ -144,8 +147,8 @@ def _is_newer(given: list[continuations.Packed]) -> bool:
 
 
 def _ended(queue: str, number: int, note: continuations.Packed) -> tuple[list[NewMessage], list[Ends], list[Answer]]:
-    """The messages to enqueue for messages that have ended, what their batches are told, and whoever has called
-    them."""
+    """What follows from messages that have ended: messages to enqueue, reports to their batches, and answers to the
+    messages that called them."""
     letter, ids = note["as"], note["ids"].split(" ")
     state = _STATES[letter]
     if "sequel" not in note:
@@ -159,7 +162,7 @@ def _ended(queue: str, number: int, note: continuations.Packed) -> tuple[list[Ne
 
 
 def _ends(batch_queue: str, letter: str, ids: Sequence[str], added: int = 0) -> list[Ends]:
-    """What each batch is told of the members with these ids."""
+    """The reports to batches about the members with these ids."""
     numbers = dict[str, list[int]]()
     for batch, number in filter(None, map(continuations.member_of, ids)):
         numbers.setdefault(batch, []).append(number)
@@ -169,7 +172,7 @@ def _ends(batch_queue: str, letter: str, ids: Sequence[str], added: int = 0) -> 
 
 
 def _opened(given: continuations.Packed) -> NewBatch:
-    """A batch that a completion opens."""
+    """The batch that a completion opens."""
     batch = NewBatch(**{BATCH_FIELDS[name]: value for name, value in given.items()})
     check_queue(batch.queue)
     check_id(batch.id)
@@ -195,7 +198,7 @@ def _answer_in(given: continuations.Packed) -> Answer:
 
 
 def _message(given: dict[str, Any], number: int) -> NewMessage:
-    """A message that `enqueue` accepts. The delay of one that was written before the entry counts from that."""
+    """A message that `enqueue` accepts. If it was written before the entry was, its delay counts from the entry."""
     message = continuations.sound(given)
     if message.delay is None:
         return message
@@ -212,13 +215,13 @@ def send(
     refusing: Callable[[str, str], object] = lambda *_: None,
     others: Others = lambda *_: [],
 ) -> int:
-    """Send the entries in the outbox of ``queue``, a page at a time; also those that this brings about in others, where
-    batches end. Returns the number of messages. Errors as in enqueueing.
+    """Send the entries in the outbox of ``queue``, a page at a time. If batches end by that, also send the new entries
+    in the outboxes of their queues. Returns the number of messages. Raises the errors of enqueueing.
 
-    A message whose id belongs to another handler or payload is dropped; ``conflicting`` is called with id and queue.
-    Entries of a newer version stay: they have fields that this one would drop. ``leaving`` is called if there are any.
-    One that cannot be read is quarantined; ``refusing`` is called with its queue, and why. ``others`` says which
-    members of a batch, given its queue, its id, and their queues and ids, are other messages.
+    A message whose id belongs to another handler or payload is dropped, and ``conflicting`` is called with id and
+    queue. Entries of a newer version stay, since this version would drop their fields; ``leaving`` is called if there
+    are any. An unreadable entry is quarantined, and ``refusing`` is called with its queue and the reason. ``others``,
+    given the queue and the id of a batch and the queues and ids of members, returns which of these are other messages.
     """
     queues, sent = [queue], 0
     for sender in queues:  # the list grows meanwhile
@@ -235,7 +238,8 @@ def send(
                     unreadable.append(each)
                     refusing(sender, entry.problem)
                     continue
-                # A numbered entry after one that stays would make that one a duplicate: send it by its ids instead.
+                # If a numbered entry is sent after one that stays, the latter would count as a duplicate. So send it by
+                # its ids.
                 page.append(entry._replace(number=0) if left else entry)  # GUARD what is left is not overtaken
                 gone.append(each)
             sent += _send(store, page, conflicting, others, queues)  # GUARD sent before it is forgotten
@@ -253,7 +257,7 @@ def send(
 
 
 def _quarantining(store: "RedisStore", queue: str, entries: Sequence[bytes]) -> list[Command]:
-    """The commands that keep entries for a person, the last ones of a queue."""
+    """The commands that quarantine entries, for a person to look at. A queue keeps its last ones."""
     if not entries:
         return []
     key = store.keys.queue(queue, "quarantine")
@@ -262,8 +266,8 @@ def _quarantining(store: "RedisStore", queue: str, entries: Sequence[bytes]) -> 
 
 
 def _keeping(store: "RedisStore", queue: str, page: Sequence[Entry], stored: Sequence[bytes]) -> list[Command]:
-    """The commands that keep what queues of batches were told by ``page``, where they have another node than ``queue``:
-    see `report_again`."""
+    """The commands that keep the reports of ``page`` to queues of batches on another node than that of ``queue``: see
+    `report_again`."""
     kept = [
         each
         for entry, each in zip(page, stored, strict=True)
@@ -276,8 +280,9 @@ def _keeping(store: "RedisStore", queue: str, page: Sequence[Entry], stored: Seq
 
 
 def report_again(store: "RedisStore", queue: str) -> None:
-    """Tell queues of batches again which members of ``queue`` had ended a minute ago. A queue whose node failed over
-    may have forgotten it, while the node of ``queue`` remembers that it was sent; if it has not, it changes nothing."""
+    """Report again, to queues of batches, which members of ``queue`` ended a minute ago. A failover may have lost a
+    report on the node of the batch, while the node of ``queue`` remembers that it was sent. A report that was not lost
+    changes nothing."""
     note = store.keys.queue(queue, "told")
     while True:
         stored, time = store.wire.all([("LRANGE", note, 0, PAGE_ENTRIES - 1), TIME])
@@ -300,8 +305,8 @@ def _send(
     others: Others,
     queues: list[str],
 ) -> int:
-    """Send entries: first what is told, since messages may be members by which a batch has grown. Adds the queues whose
-    outbox has got something by that."""
+    """Send entries. Reports come first, since messages may be members by which a batch has grown. Adds to ``queues``
+    those whose outbox has new entries by that."""
     opened, ends = [each for entry in page for each in entry.opened], [each for entry in page for each in entry.ends]
     if opened or ends:
         # GUARD grown before its members are there
@@ -319,7 +324,7 @@ def _send(
 
 
 def _answer(store: "RedisStore", entry: Entry) -> None:
-    """Tell messages whose handlers called others of their ends: by a signal, of which the first counts."""
+    """Answer messages whose handlers called others, by a signal. The first signal of a name counts."""
     for each in entry.answers:
         value = each.value
         if value["state"] != State.COMPLETED:
@@ -332,9 +337,9 @@ def _answer(store: "RedisStore", entry: Entry) -> None:
 def _send_messages(
     store: "RedisStore", outgoing: Iterable[_Outgoing], conflicting: Callable[[str, str], object]
 ) -> list[NewMessage]:
-    """Send messages in the order of their entries. What may conflict is sent alone, since the rest of its entry would
-    come too late after another; so is what has no number, of which a repetition is refused after a time. Returns the
-    messages that their queues had already."""
+    """Send messages in the order of their entries. An entry that may conflict is sent alone, since the rest of it would
+    come too late after another entry. So is an entry without a number, since after a time its repetition is refused.
+    Returns the messages that their queues had already."""
     together, known = list[tuple[Origin, Sequence[NewMessage]]](), list[NewMessage]()
     for origin, messages in outgoing:
         if origin is not None and not any(message.digest for message in messages):
@@ -352,9 +357,9 @@ def _send_messages(
 def _end_others(
     store: "RedisStore", known: Iterable[NewMessage], conflicting: Callable[[str, str], object], others: Others
 ) -> list[str]:
-    """End members whose ids belong to other messages as cancelled: their batches would wait for them for ever. A
-    producer is refused those; what a handler adds is sent when its own message has ended. Returns the queues whose
-    outbox has got something."""
+    """End members whose ids belong to other messages as cancelled, or their batches would wait for them for ever. This
+    concerns what a handler adds, which is sent after its own message has ended; a producer is refused such ids. Returns
+    the queues whose outbox has new entries."""
     ends = list[Ends]()
     for message in known:
         batch_queue, member = (
@@ -375,7 +380,8 @@ def send_alone(
     messages: Sequence[NewMessage],
     conflicting: Callable[[str, str], object],
 ) -> list[NewMessage]:
-    """Send the messages of one entry, but for those that conflict. Returns those that their queues had already."""
+    """Send the messages of one entry, without those that conflict. Returns the messages that their queues had
+    already."""
     position, end, note, known = 0, len(messages), -1, list[NewMessage]()
     while position < len(messages):
         try:
@@ -386,7 +392,7 @@ def send_alone(
             if refused != note:
                 conflicting(error.id, messages[refused].queue)
             note = refused
-            if error.at:  # send what is before it; then, as the first of a call, it counts as received
+            if error.at:  # send what is before it; it then counts as received, as the first of a call
                 end = refused
             else:
                 position, end = position + 1, len(messages)

@@ -1,5 +1,5 @@
-"""Enqueueing: ids of messages; the writes of a producer; those that wait for replicas; ids of what follows a message or
-a batch."""
+"""Enqueueing: ids of messages, the writes of a producer, producers that wait for replicas, ids of follow-ups of a
+message or batch."""
 
 from __future__ import annotations
 
@@ -37,30 +37,31 @@ if TYPE_CHECKING:
     from pollconsumer.store.queues.demand import LaunchDemand
 
 Trip = list[list[NewMessage]]
-"""Pages, each for one queue, sent in one write."""
+"""Pages that are sent in one write. Each is for one queue."""
 
 ENQUEUE_PAGE = 75
-"""Messages per script: a hundred scheduled ones may block the server for more than 5 ms, while its tables grow."""
+"""Messages per script. A hundred scheduled ones may block the server for more than 5 ms, while its tables grow."""
 ENQUEUE_PAGES = 4
 """Scripts per round trip."""
 ENQUEUE_BYTES = 1 << 20
 MOST_QUEUES = 2000
-"""Queues of which a producer remembers what it has found. Beyond them it asks again."""
+"""Number of queues about which a producer remembers something. About others it asks again."""
 ID_MEMORY_MS = 600_000
-"""Minimum time for which ids of forgotten messages are remembered: see ``lua/parts/id_memory.lua``."""
+"""Minimum time for which the ids of forgotten messages are remembered, in ms: see ``lua/parts/id_memory.lua``."""
 MOST_REMEMBERED = 3_000_000
-"""Ids in each of two generations: if more are forgotten in that time, they are kept for less."""
+"""Maximum number of ids in each of two generations. If more messages are forgotten in that time, their ids are
+remembered for less time."""
 _WITHOUT, _WITH_OUTBOX, _WITH_ANSWER, _WITH_LINE = -6, -5, -4, -2
-"""Where the keys of `enqueue.lua` end for most messages, for those from an outbox, and where the answer is kept."""
+"""Where the keys of `enqueue.lua` end: for most messages, with an outbox, with an answer to keep, and with a line."""
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
-"""How long after the first call we may repeat an enqueue: ids are remembered for longer."""
+"""An enqueue may be repeated for so long after the first call, in ms. Ids are remembered for longer."""
 _HELD, _REMEMBERED = ("records", "rows"), ("id_memory", "id_memory_before")
 MessagePlace = tuple[str, str]
-"""A queue, and an id there."""
+"""A queue, and the id of a message there."""
 
 
 class _Identifiers:
-    """Ids that sort by time: 48 bits of milliseconds, 64 random bits, incremented within a millisecond."""
+    """Ids that sort by time: 48 bits of milliseconds and 64 random bits, which are incremented within a millisecond."""
 
     def __init__(self) -> None:
         self._begin_anew()
@@ -83,14 +84,14 @@ new_id = _Identifiers().next
 
 
 class Enqueued(NamedTuple):
-    """The id of the message; ``duplicate`` if the store already had it, or its unique key."""
+    """The id of the message. ``duplicate``: the store already had a message with that id, or with its unique key."""
 
     id: str
     duplicate: bool
 
 
 _enqueued: Callable[[tuple[str, bool]], Enqueued] = partial(tuple.__new__, Enqueued)
-"""What makes an `Enqueued` of its fields, in a quarter of the time that `Enqueued` itself takes."""
+"""Makes an `Enqueued` of its fields, in a quarter of the time that `Enqueued` itself takes."""
 
 
 class Origin(NamedTuple):
@@ -104,27 +105,27 @@ class Origin(NamedTuple):
 class Producer:
     rights = PRODUCER
     demand: LaunchDemand | None = None
-    """What has a launch started where nobody serves a queue; None if nothing does."""
+    """Has a launch started if nobody serves a queue; None if launches do not start on demand."""
     most_ready: Mapping[str, int] = MappingProxyType({})
-    """How many messages may be ready, of each queue of which that is limited."""
+    """How many messages may be ready, by queue. It has only queues with a limit."""
 
     def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         self.wire, self._clocks = wire, clocks
         self.keys = Keys(namespace)
         self._calls = 0
-        """The number of the call that is under way, or comes next. Repetitions have that of the first attempt."""
+        """The number of the current call, or of the next one. A repetition has the number of its first try."""
         self._number, self._pid = "", 0
-        """What tells this producer from all others, and the process that has drawn it."""
+        """A number that distinguishes this producer from all others, and the process that has drawn it."""
         self._registered: set[str] = set()
         self._beginnings: dict[str, Command] = {}
-        """What the command for a message without options begins with: script and keys, by queue that is registered."""
+        """The beginning of the command for a message without options, with script and keys, by registered queue."""
         self._replacing: set[str] = set()
 
     def enqueue_one(self, message: NewMessage) -> Enqueued:
-        """Enqueue one message. The thin way: a script that looks at less enqueues a message without options.
+        """Enqueue one message. A message without options is enqueued by a quick script, which checks less.
 
-        The first message of a queue goes the general way, which keeps a few small records from becoming a list that
-        each look searches. So does every repetition, which may find the id.
+        The first message of a queue goes through the general script, which prevents a few small records from becoming a
+        list that each look-up searches. So does every repetition, since it may find the id.
         """
         queue = message.queue
         if message[OPTIONS] != NO_OPTIONS or queue not in self._registered or queue in self.most_ready:
@@ -135,12 +136,13 @@ class Producer:
             beginning = self._beginnings[queue] = self.wire.queue_command("enqueue_new", self.keys, queue, ())
         trip, record = [[message]], rows.PLAIN_RECORD % (message.handler.encode(), message.payload)
         command = *beginning, record, message.id
-        (held,) = self._call([command], trip, None, 0)  # of a repetition, `enqueue.lua` answers
+        (held,) = self._call([command], trip, None, 0)  # a repetition is answered by `enqueue.lua`
         return self._held(trip, trip[0], held, 0)[0]
 
     def refuse_followed(self, messages: Iterable[NewMessage]) -> None:
-        """Raise UsageError for a new message whose id a user chose, if a queue has the id of what is to follow it.
-        Links and callbacks have ids made of its own, and would be taken for duplicates, and dropped."""
+        """For new messages whose ids a user chose: raise UsageError if a queue already has the id of a link or a
+        callback, which is made of the message's id. The link or callback would be taken for a duplicate, and
+        dropped."""
         for message in messages:
             if message.continuation and message.digest:
                 continuation, _ = continuations.decoded(message.continuation.encode())
@@ -151,7 +153,7 @@ class Producer:
                 refuse_taken(self.wire, self.keys, "message", (message.queue, message.id), paths)
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
-        """Accept messages, in order, as `enqueue_pages` does. An error has the ids ``accepted`` before it."""
+        """Accept messages, in order, as `enqueue_pages` does. An error has the ids that were ``accepted`` before it."""
         results: list[Enqueued] = []
         try:
             for accepted in self.enqueue_pages(messages, origin):
@@ -162,13 +164,13 @@ class Producer:
         return results
 
     def enqueue_pages(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> Iterator[list[Enqueued]]:
-        """Accept messages, in order; each page for one queue is atomic.
+        """Accept messages, in order. Each page for one queue is atomic.
 
         Accepting is idempotent, so it is repeated after a lost reply. OutcomeUnknown has the ids of a round trip that
-        was not answered within the budget; StoreUnreachable if nothing was sent; NotReplicated if they are accepted,
-        but too few replicas confirmed in time. Conflict if an id belongs to a message with another handler or payload:
-        its page, and later ones, are not accepted. QueueFull if a queue would have too many messages ready:
-        its page, and later ones, are not accepted.
+        was not answered within the budget. StoreUnreachable if nothing was sent. NotReplicated if messages are
+        accepted, but too few replicas confirmed in time. Conflict if an id belongs to a message with another handler or
+        payload. QueueFull if a queue would have too many messages ready. After Conflict and QueueFull that page, and
+        later pages, are not accepted.
         """
         done = 0
         for trip in _round_trips(messages, self.most_ready):
@@ -186,8 +188,8 @@ class Producer:
                 done += len(page)
 
     def enqueue_sent_on(self, entries: Iterable[tuple[Origin, Sequence[NewMessage]]]) -> list[NewMessage]:
-        """Accept the messages of entries of an outbox, in order, in one round trip. None of them may conflict. Returns
-        those that their queues had already."""
+        """Accept the messages of several entries of an outbox, in order, in one round trip. None of them may conflict.
+        Returns the messages that their queues had already."""
         commands, pages = list[tuple[Any, ...]](), list[list[NewMessage]]()
         for origin, messages in entries:
             done = 0
@@ -199,7 +201,7 @@ class Producer:
         return list(chain.from_iterable(map(compress, pages, self.wire.all(commands) if commands else [])))
 
     def _held(self, trip: Trip, page: list[NewMessage], held: int | list[bytes], done: int) -> list[Enqueued]:
-        """What the answer of a script for a page says. Raises what `enqueue_pages` does."""
+        """Reads the answer of the script to a page. Raises the errors of `enqueue_pages`."""
         if held == 0:
             raise OutcomeUnknown(ids_of(trip))
         if isinstance(held, int) and held < 0:
@@ -222,7 +224,7 @@ class Producer:
         return results
 
     def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
-        """Answers of one round trip, after ``done`` messages of the same call."""
+        """The answers to one round trip, after ``done`` messages of the same call."""
         return self._call(self._commands(trip, origin, done, ""), trip, origin, done)
 
     def _call(
@@ -234,10 +236,10 @@ class Producer:
         awaiting: Sequence[tuple[Any, ...]] = (),
         within: float = 0.0,
     ) -> list[Any]:
-        """Answers to ``commands``. A repetition sends what `_commands` makes of the messages, and ``awaiting``.
+        """The answers to ``commands``. A repetition sends what `_commands` makes of the messages, and ``awaiting``.
 
-        The store refuses a repetition once the ids may be forgotten, by its own clock, since this process may be
-        suspended at any point. Repetitions from an outbox do not rely on ids.
+        The store refuses a repetition once it may have forgotten the ids. It decides that by its own clock, since this
+        process may be suspended at any point. Repetitions from an outbox do not depend on ids.
         """
         began = self._clocks.boot_time()
         looks: Sequence[Command] = ()
@@ -253,7 +255,7 @@ class Producer:
 
         try:
             answers = self.wire.all(commands, on_repeat=bound, blocking=within)  # GUARD a repetition has an end
-        except NodeLost:  # in a launch that sends what an outbox has
+        except NodeLost:  # in a launch that sends the entries of an outbox
             raise
         except StoreUnreachable as error:
             if error.sent:
@@ -266,7 +268,7 @@ class Producer:
             del answers[at : at + len(looks)]
         if self.wire.repeated:
             for page, held in zip(trip, answers, strict=False):
-                if isinstance(held, list):  # what was found, without what the first attempt has accepted
+                if isinstance(held, list):  # what it found, without what the first try has accepted
                     held[:] = [
                         b"" if found.decode() == message.id and not _may_be_of_another(message) else found
                         for message, found in zip(page, held, strict=True)
@@ -296,9 +298,9 @@ class Producer:
         return commands
 
     def register(self, queue: str, rights: str | None = None) -> None:
-        """Make the queue known to the mover, before its first message.
+        """Register the queue with the mover, before the queue's first message.
 
-        PermissionDenied if any of ``rights``, by default ours, is missing.
+        PermissionDenied if any of ``rights``, by default a producer's, is missing.
         """
         if queue not in self._registered:
             keys = [self.keys.control("queues"), self.keys.control("queues_marker")]
@@ -316,14 +318,14 @@ def ids_of(trip: Trip) -> list[str]:
 
 
 def _may_be_of_another(message: NewMessage) -> bool:
-    """Whether the queue may have the id of ``message`` from another call, or may have replaced another message by it:
-    a repetition cannot tell from what it finds. An id that we made is ours alone, but for those of members of a batch
-    and of links, which are made of a user's."""
+    """Whether the queue may have the id of ``message`` from another call, or whether the message may have replaced
+    another one: then a repetition cannot tell what its first try did. An id that we made is ours alone, unless it was
+    made of a user's id, as for members of a batch and for links."""
     return bool(message.digest or message.continuation) or replaces(message)
 
 
 def _as_arguments(page: Sequence[NewMessage]) -> tuple[list[Any], list[Any]]:
-    """The messages of a page as `enqueue.lua` takes them, and their options."""
+    """The messages of a page as arguments of `enqueue.lua`, and their options."""
     arguments, options = list[Any](), list[Any]()
     for position, message in enumerate(page, 1):
         if message[OPTIONS] == NO_OPTIONS:
@@ -337,7 +339,8 @@ def _as_arguments(page: Sequence[NewMessage]) -> tuple[list[Any], list[Any]]:
 
 
 def _round_trips(messages: Sequence[NewMessage], limited: Container[str]) -> Iterator[Trip]:
-    """``messages`` in round trips. A page that may be refused ends its round trip, so that no later one is accepted."""
+    """``messages`` in round trips. A page that may be refused ends its round trip, so that no later page is
+    accepted."""
     trip: Trip = []
     for page in pages_of(messages):
         trip.append(page)
@@ -349,7 +352,7 @@ def _round_trips(messages: Sequence[NewMessage], limited: Container[str]) -> Ite
 
 
 def pages_of(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
-    """``messages`` in pages: runs for one queue, of bounded number and size."""
+    """``messages`` in pages: runs for one queue, bounded in number and size."""
     for (_, rule), run in groupby(messages, attrgetter("queue", "key_rule")):  # GUARD none behind one that replaces
         most = 1 if rule.startswith(REPLACES) else ENQUEUE_PAGE  # GUARD what replaces is alone in its page
         while page := list(islice(run, most)):
@@ -357,7 +360,7 @@ def pages_of(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
 
 
 def _within_bounds(page: list[NewMessage]) -> Iterator[list[NewMessage]]:
-    """``page``, or halves of one whose payloads are too large together."""
+    """``page``; or its halves, if its payloads are too large together."""
     if len(page) == 1 or sum(len(message.payload) for message in page) <= ENQUEUE_BYTES:
         yield page
     else:
@@ -367,7 +370,7 @@ def _within_bounds(page: list[NewMessage]) -> Iterator[list[NewMessage]]:
 
 
 class StrictProducer(Producer):
-    """A producer whose messages must be on replicas. It is as quick as another producer where it need not wait: on a
+    """A producer whose messages must be on replicas. Where it need not wait, it is as quick as another producer: on a
     server without replicas, if their number is not set."""
 
     def __init__(self, wire: Wire, namespace: str, strict: Strict, clocks: Clocks = SYSTEM_CLOCKS) -> None:
@@ -380,7 +383,7 @@ class StrictProducer(Producer):
             self.refuse_followed([message])
             return self.enqueue([message])[0]
         enqueued = super().enqueue_one(message)
-        if self._waits():  # it was sent on a new connection, to a server with replicas
+        if self._waits():  # it was sent on a new connection to a server with replicas
             self.enqueue([message])
         return enqueued
 
@@ -388,13 +391,13 @@ class StrictProducer(Producer):
         return self._strict.waits(self.wire.replicas)
 
     def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
-        """The answers to one round trip, once replicas have its messages. NotReplicated if messages are accepted, but
-        too few replicas confirmed in time."""
+        """The answers to one round trip, once replicas have its messages. NotReplicated if they are accepted, but too
+        few replicas confirmed in time."""
         strict, commands = self._strict, self._commands(trip, origin, done, "")
         awaiting = strict.awaiting(self.wire.replicas, [self.keys.queue(page[0].queue, "counters") for page in trip])
         answers = self._call(commands + awaiting, trip, origin, done, awaiting, strict.within)
         if awaiting and (problem := strict.shortfall(answers[-1], self.wire.replicas)):
-            self.wire.close()  # the server may not be the primary any more
+            self.wire.close()  # the server may no longer be the primary
             accepted = [entry for entry, held in zip(trip, answers, strict=False) if isinstance(held, list)]
             if accepted:
                 raise NotReplicated(ids_of(accepted), problem)
@@ -404,8 +407,8 @@ class StrictProducer(Producer):
 
 
 def refuse_taken(wire: Wire, keys: Keys, what: str, owner: MessagePlace, following: Sequence[MessagePlace]) -> None:
-    """Raise UsageError if the queues have any ids that are to follow ``owner``, a ``batch`` or a ``message`` that is
-    not there yet. One that is there has what follows it, too."""
+    """Raise UsageError if queues have ids that are to follow ``owner``, a new ``batch`` or ``message``. An owner that
+    exists has its follow-ups, so nothing is raised for it."""
     if not following:
         return
     queue, name = owner
@@ -424,7 +427,7 @@ def refuse_taken(wire: Wire, keys: Keys, what: str, owner: MessagePlace, followi
 
 
 def _looks(keys: Keys, position: MessagePlace) -> list[tuple[str, str, str]]:
-    """Whether a queue keeps or remembers an id."""
+    """Commands that ask whether a queue keeps or remembers an id."""
     queue, message_id = position
     return [
         *(("HEXISTS", keys.queue(queue, word), message_id) for word in _HELD),

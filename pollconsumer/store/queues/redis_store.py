@@ -26,35 +26,36 @@ from pollconsumer.store.records.steps import LogEntry, Promoted, QueueStep, Repo
 from pollconsumer.store.server import known_queues, lost_queues
 
 SHOWN_FOR = 0.001
-"""Seconds for which a server's clock shows an instant: instants are in milliseconds, rounded down."""
+"""A server's clock shows an instant for so many seconds, since instants are milliseconds, rounded down."""
 MOST_DELAYED = 0.5
-"""Seconds by which a reply may come later than others did. More tells of a clock that was set."""
+"""A reply may come so many seconds later than others did. If it is later still, a clock was set."""
 
 
 class ServerClock:
-    """The clocks of a store's servers, by the monotonic clock of this machine.
+    """How the clocks of a store's servers relate to this machine's monotonic clock.
 
-    A reply comes a while after the instant that it brings, and the reply to a step that waits for a message comes any
-    while after its step was sent. What is known: half of the shortest round trip, and which reply came the soonest.
+    A reply comes some time after the instant in it. A step that waits for a message may be answered any time after it
+    was sent. Two facts are known: half of the shortest round trip, and which reply came soonest after its instant.
     """
 
     def __init__(self) -> None:
         self._one_way = inf
-        """Seconds that a reply takes at least."""
+        """The least number of seconds that a reply takes."""
         self._ahead: dict[str, float] = {}
-        """Seconds by which this machine's clock is ahead when the reply that came the soonest is read; by queue, since
-        each may be on a server of its own."""
+        """The difference between this machine's clock and the instant in the reply that came soonest, in seconds; by
+        queue, since each queue may be on a server of its own."""
 
     def shown_at(self, queue: str, instant: int, sent: float, read: float) -> float:
-        """When, on the monotonic clock, the server of ``queue`` showed ``instant``, in epoch ms, if a step was
-        ``sent``, and its reply ``read``, then. ``sent`` is minus infinity where that took several round trips."""
+        """When, on the monotonic clock, the server of ``queue`` showed ``instant``, in epoch ms, given when a step was
+        ``sent`` and its reply ``read``. ``sent`` is minus infinity if the step took several round trips."""
         took, ahead, one_way = read - sent, read - instant / 1000, self._one_way
         if took < one_way + one_way:
             one_way = self._one_way = took / 2
         elif one_way == inf:
             one_way = 0.0
         late = ahead - self._ahead.get(queue, inf)
-        # Otherwise this one came the soonest; or the clock was set, or has drifted: it cannot have shown that by then.
+        # Otherwise this reply came soonest. Or the clock was set, or has drifted: it cannot have shown the instant by
+        # then.
         if 0.0 < late <= took + SHOWN_FOR and late <= MOST_DELAYED:
             one_way += late
             return read - one_way if one_way < took + SHOWN_FOR else sent - SHOWN_FOR
@@ -63,12 +64,12 @@ class ServerClock:
 
 
 PROMOTE_PAGE = 250
-"""Messages that are promoted at once, which takes the server a millisecond, or a few if it is slow."""
+"""Number of messages that are promoted at once. This takes the server a millisecond, or a few if it is slow."""
 
 
 class RedisStore:
-    """The store, as launches write to it. ``producer`` enqueues follow-ups, and what waits in outboxes; ``maintenance``
-    is what a launch does for queues besides handling."""
+    """The store, as launches write to it. ``producer`` enqueues follow-ups, and entries of outboxes. ``maintenance`` is
+    what a launch does for queues besides handling."""
 
     def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         self.wire, self._clocks = wire, clocks
@@ -76,7 +77,7 @@ class RedisStore:
         self.keys, self.maintenance = self.producer.keys, Maintenance(self.producer)
         self._server_clock = ServerClock()
         self._beginnings: dict[tuple[str, str, str, str], Command] = {}
-        """What `_beginning` has made, by script, queue and claim."""
+        """The results of `_beginning`, by script, queue and claim."""
 
     def requeue(
         self,
@@ -89,12 +90,13 @@ class RedisStore:
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
         known: Mapping[bytes, str] = MappingProxyType({}),
     ) -> None:
-        """Release, uncharged, what a holder that died had not started, and recover the rest.
+        """For a holder that died: release, uncharged, the messages that it had not started, and recover the rest.
 
-        Messages ``in_flight`` are charged an attempt and a death; messages whose handler had ``ended``, an attempt.
-        ``spent``: messages in flight or ended in their last attempt. They are charged that, and become dead letters
-        when they are reserved next. What is recorded as begun at most once becomes a dead letter at once. ``known``:
-        see `Maintenance.recover`."""
+        Messages ``in_flight`` are charged an attempt and a death. Messages whose handler had ``ended`` are charged an
+        attempt. ``spent``: messages in flight or ended in their last attempt. They are charged the attempt, and become
+        dead letters when they are reserved next. A message that is recorded as begun at most once becomes a dead letter
+        at once. ``known``: see `Maintenance.recover`.
+        """
         self.unreserve(claim, queue, in_flight, ended, spent)
         self.wire.call("retire", [self.keys.queue(queue, "announced")], [claim.lease_name, claim.fence])
         self.maintenance.recover(queue, on_dead_letter=on_dead_letter, known=known)
@@ -111,14 +113,15 @@ class RedisStore:
         reports: Reports | None = None,
         keep: Callable[[str], Iterable[bytes]] = lambda _: (),
     ) -> Stepped:
-        """Settle and reserve, in one write; before, store ``reports``, and promote what is due in the queues
+        """Settle and reserve, in one write. Before that, store ``reports``, and promote what is due in the queues
         ``promoting``.
 
-        With ``wait``, it is taken as soon as a queue or its schedule has a marker, at most ``wait`` seconds later: the
-        blocking read is sent with the steps, so that a wake-up costs one round trip. A reservation lasts at most
-        ``lasts_ms``. After a lost reply, all reservations but the ones to ``keep`` are released, and the step is
-        repeated: a row that already has its new value counts as settled. LeaseLost if a newer launch has announced
-        itself. After NodeLost each share may have been carried out: call `release_unanswered` before sending it again.
+        With ``wait``, the step is carried out as soon as a queue or its schedule has a marker, at most ``wait`` seconds
+        later. The blocking read is sent with the steps, so that a wake-up costs one round trip. A reservation lasts at
+        most ``lasts_ms``. After a lost reply, all reservations except those to ``keep`` are released, and the step is
+        repeated. A row that already has its new value counts as settled. LeaseLost if a newer launch has announced
+        itself. After NodeLost, each queue's part may have been carried out: call `release_unanswered` before sending it
+        again.
         """
         commands = self._reporting(claim, reports) if reports else []
         for step in steps:
@@ -158,7 +161,7 @@ class RedisStore:
         return stepped
 
     def _add_one(self, stepped: Stepped, queue: str, answer: Any, sent: float, read: float) -> None:
-        """Add the answer of `reserve_one.lua`: 0 for an unusual message, empty for none."""
+        """Add the answer of `reserve_one.lua`: 0 for a message with options, empty if there is none."""
         if answer == 0:
             stepped.needs_full_step.append(queue)
         elif answer:
@@ -168,7 +171,7 @@ class RedisStore:
             stepped.reserved += reservations_of(queue, [message_id], [record], [1, row], at, shown_at)
 
     def _add_step(self, stepped: Stepped, step: QueueStep, answer: Sequence[Any], sent: float, read: float) -> None:
-        """Add the answer of `step.lua` for ``step``, which was ``sent`` and ``read`` then."""
+        """Add the answer of `step.lua` to ``step``, and when it was ``sent`` and ``read``."""
         at, stale, waiting, ids, records, changes, wait_ms, left, newer_found, dead = answer
         queue = step.queue
         stepped.stale += stale
@@ -192,7 +195,8 @@ class RedisStore:
         return command if step.single else (*command, b"%d" % step.wanted, step.limits, *step.packed())
 
     def _beginning(self, name: str, claim: Claim, queue: str) -> Command:
-        """What a command begins with by which a launch changes ``queue``: script, keys, and the claim to its lease."""
+        """The beginning of a command by which a launch changes ``queue``: the script, its keys, and the claim to the
+        lease."""
         which = name, queue, claim.lease_name, claim.fence
         if (known := self._beginnings.get(which)) is not None:
             return known
@@ -206,30 +210,30 @@ class RedisStore:
     def release_unanswered(
         self, claim: Claim, steps: Sequence[QueueStep], keep: Callable[[str], Iterable[bytes]] = lambda _: ()
     ) -> None:
-        """Release what an unanswered step may have reserved: all but what is to ``keep``, and what it settles."""
+        """Release what an unanswered step may have reserved, except what is to ``keep``, and what the step settles."""
         for step in steps:
             if step.wanted:
                 self.unreserve(claim, step.queue, [*keep(step.queue), *step.ids()])
 
     def release(self, claim: Claim, steps: Sequence[QueueStep]) -> bool:
-        """Settle ``steps`` without reserving, as often as it takes. Returns whether the next launch waits for the
-        lease, which only one caller is told."""
+        """Settle ``steps`` without reserving, in as many round trips as it takes. Returns whether the next launch waits
+        for the lease. This is reported to one caller only."""
         return any(answer[2] for answer in self.wire.all([self._step_of(claim, step, 0) for step in steps]))
 
     def part(self, queues: Iterable[str]) -> None:
-        """Raise NodeLost, from now on, where some of ``queues``, and not the leases, have lost their node of a cluster:
-        the caller goes on with the others."""
+        """From now on, raise NodeLost if some of ``queues``, but not the leases, have lost their node of a cluster. The
+        caller then goes on with the others."""
         self.wire.isolate_keys([self.keys.queue(queue, "ready") for queue in queues])
 
     def lost(self, queues: Iterable[str]) -> set[str]:
-        """Which of ``queues`` have lost their node of a cluster, while the node with the leases is there."""
+        """Which of ``queues`` have lost their node of a cluster, while the node with the leases answers."""
         return lost_queues(self.wire, self.keys, queues)
 
     def unreserve(
         self, claim: Claim, queue: str, keep: Iterable[bytes], ended: Sequence[bytes] = (), spent: Sequence[bytes] = ()
     ) -> int:
-        """Release this holder's reservations in ``queue``, but for what is to ``keep``, and for messages recorded as
-        begun at most once. They are not charged an attempt, unless they are ``ended`` or ``spent``."""
+        """Release this holder's reservations in ``queue``, except those to ``keep``, and those of messages recorded as
+        begun at most once. No attempt is charged, unless a message has ``ended`` or is ``spent``."""
         args: list[Any] = [claim.lease_name, claim.fence, rows.pack6(int(claim.fence))]
         for listed in (ended, spent):
             args += [len(listed), *listed]
@@ -237,8 +241,8 @@ class RedisStore:
         return int(self.wire.run("unreserve", self.keys, queue, args))
 
     def begin(self, claim: Claim, reservations: Sequence[Reservation]) -> list[bytes]:
-        """Record, before they are handled, that ``reservations``, all of one queue, are handled at most once. Returns
-        ids of stale reservations. LeaseLost if a newer launch has announced itself."""
+        """Record that ``reservations``, all of one queue, are handled at most once, before they are handled. Returns
+        the ids of stale reservations. LeaseLost if a newer launch has announced itself."""
         args: list[Any] = [claim.lease_name, claim.fence]
         for each in reservations:
             args += (each.id, each.row, rows.begun(each.row))
@@ -249,11 +253,11 @@ class RedisStore:
         return stale
 
     def checkpoint(self, claim: Claim, reservation: Reservation, state: bytes, reports: Reports | None = None) -> None:
-        """Store a message's checkpoint, and ``reports`` with it. LeaseLost if it is no longer this holder's."""
+        """Store a message's checkpoint, with ``reports``. LeaseLost if the message is no longer this holder's."""
         self._keep(claim, reservation, (reservation.id, state), reports)
 
     def record(self, claim: Claim, reservation: Reservation, entry: StepEntry, reports: Reports | None = None) -> None:
-        """Record a step of a message, and ``reports`` with it. LeaseLost if it is no longer this holder's."""
+        """Record a step of a message, with ``reports``. LeaseLost if the message is no longer this holder's."""
         self._keep(claim, reservation, entry.fields(reservation.id), reports)
 
     def _keep(self, claim: Claim, reservation: Reservation, fields: Sequence[bytes], reports: Reports | None) -> None:
@@ -266,13 +270,13 @@ class RedisStore:
         reservation.row = row
 
     def report(self, claim: Claim, reports: Reports) -> None:
-        """Store what handlers tell; tries once. Unanswered if the server does not answer, LeaseLost if a newer launch
-        has announced itself."""
+        """Store what handlers report. It tries once. Unanswered if the server does not answer, LeaseLost if a newer
+        launch has announced itself."""
         self.wire.once(self._reporting(claim, reports))
 
     def _reporting(self, claim: Claim, reports: Reports) -> list[Command]:
-        """The commands that store ``reports``. A message that another launch has reserved since, or that is forgotten,
-        keeps what it has."""
+        """The commands that store ``reports``. They change nothing of a message that another launch has reserved since,
+        or that is forgotten."""
         commands, fence = list[Command](), rows.pack6(int(claim.fence))
         for queue, its_reports in reports.items():
             progress = chain.from_iterable(starmap(_told, its_reports.items()))
@@ -280,7 +284,7 @@ class RedisStore:
         return commands
 
     def recorded(self, reservation: Reservation) -> tuple[bytes | None, Recorded | None]:
-        """The last checkpoint of a message; its steps and signals, None if it has none."""
+        """The last checkpoint of a message; and its steps and signals, None if it has none."""
         return read_recorded(self.wire, self.keys.queue(reservation.queue, "checkpoints"), reservation.id)
 
     def previous(self, queue: str, recurrences: Iterable[bytes]) -> list[PreviousOccurrence | None]:
@@ -303,7 +307,7 @@ class RedisStore:
 
 
 def _told(name: bytes, each: Progress | LogEntry) -> tuple[bytes, str, str, int]:
-    """A report as `progress.lua` takes it."""
+    """A report as arguments of `progress.lua`."""
     if isinstance(each, LogEntry):
         return name.partition(b"\n")[0], f"{each.head}{each.text}]", each.head, each.most
     return name, json.dumps(each[:3], separators=(",", ":")), "", 0
