@@ -1,4 +1,4 @@
-"""What people and programs do with recurrences: put, remove, pause, resume, trigger, and look what became of them."""
+"""What people and programs do with recurrences: put, remove, pause, resume, trigger, and read their history."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from pollconsumer.store.reading.messages import Message
 
 PUT_PAGE, AT_ONCE = 50, 500
-"""How many recurrences are put by one script, which takes about a millisecond; and in one round trip."""
+"""How many recurrences one script puts, which takes about a millisecond; and how many are put in one round trip."""
 TAKEN = "a configuration defines one of that name; choose another name, or change it there"
 Put = tuple[Recurrence, First]
-"""A recurrence, and where it begins if it is new or has another rule."""
+"""A recurrence, and its first instant if it is new or has another rule."""
 
 
 class Occurred(NamedTuple):
@@ -38,7 +38,7 @@ class Occurred(NamedTuple):
 
     @property
     def late_seconds(self) -> float | None:
-        """Seconds from the instant to the handler's start; None while the message has not been reserved."""
+        """Seconds from the instant to the handler's start; None until the message is reserved."""
         times = self.message.timestamps
         began = times.started_at or times.reserved_at
         return None if began is None else max(0.0, (began - self.instant).total_seconds())
@@ -46,11 +46,11 @@ class Occurred(NamedTuple):
 
 class Recurrences(RecurrenceReader):
     def put(self, wanted: Iterable[Put]) -> None:
-        """Put recurrences at run time, or replace them, a few hundred in a round trip. A later one of a name replaces
-        an earlier one.
+        """Put recurrences at run time, or replace them, a few hundred in a round trip. If two have the same name, the
+        later one counts.
 
-        One that is as it was continues, as does one of which all but rule and queue changed. What is due stays due.
-        BadData if a configuration defines one of that name; what was sent in earlier round trips is put.
+        An unchanged recurrence continues. So does one whose rule and queue are unchanged. What is due stays due.
+        BadData if a configuration defines a recurrence of that name; earlier round trips are not undone.
         """
         by_name = {recurrence.name: (recurrence, first) for recurrence, first in wanted}
         chosen = list(by_name.values())
@@ -80,8 +80,9 @@ class Recurrences(RecurrenceReader):
             note(self._wire, self._keys, "put", queue, names)
 
     def _look_around(self, recurrences: Sequence[Recurrence]) -> tuple[int, dict[str, tuple[int | None, str]]]:
-        """The server's now; and by name, of recurrences that stood in another queue, from which they are removed, the
-        instant at which each was due next, and its definition. BadData if a configuration defines one of the names."""
+        """The server's now. And recurrences of these names that were in another queue, from which this removes them:
+        name → the instant at which it was due next, and its definition. BadData if a configuration defines one of the
+        names."""
         queues, names = known_queues(self._wire, self._keys), [recurrence.name for recurrence in recurrences]
         words = ("recurrences", "recurrence_owners")
         commands = [("HMGET", self._keys.queue(queue, word), *names) for queue in queues for word in words]
@@ -103,8 +104,8 @@ class Recurrences(RecurrenceReader):
         refuse_without(self._wire.call("register", keys, [queue, rows, *OPERATOR.split()]))
 
     def remove(self, name: str) -> None:
-        """Remove a recurrence from every queue. The next launch whose configuration defines it adds it again. NotFound
-        if there is none, or somebody else has removed it meanwhile."""
+        """Remove a recurrence from every queue. If a configuration defines it, the next launch adds it again. NotFound
+        if there is none, or if it was removed meanwhile."""
         removed = False
         for status in self._named(name):
             self._demand(status)
@@ -115,12 +116,12 @@ class Recurrences(RecurrenceReader):
             raise missing(name)
 
     def pause(self, status: RecurrenceStatus) -> None:
-        """Yield no occurrences until it is resumed; what would have been due in between does not count as missed.
+        """Yield no occurrences until the recurrence is resumed. Those that would have been due do not count as missed.
         NotFound if it was removed meanwhile."""
         self._hold(status, "pause", "")
 
     def resume(self, status: RecurrenceStatus) -> None:
-        """Yield occurrences again. BadData if the recurrence is not paused but disabled, NotFound if it was removed
+        """Yield occurrences again. BadData if the recurrence is disabled rather than paused. NotFound if it was removed
         meanwhile."""
         recurrence = readable(status)
         if not recurrence.enabled:
@@ -135,7 +136,7 @@ class Recurrences(RecurrenceReader):
         self._hold(status, "resume", instant)
 
     def trigger(self, status: RecurrenceStatus, strict: Strict | None = None) -> str:
-        """Enqueue an occurrence now, beside what its rule yields. Returns the id. NotFound if the recurrence is removed
+        """Enqueue an occurrence now, besides those of the rule. Returns its id. NotFound if the recurrence was removed
         meanwhile. NotReplicated if it is enqueued, but too few replicas confirmed in time."""
         recurrence, instant = readable(status), now_ms(self._wire)
         if status.awaited:
@@ -155,13 +156,13 @@ class Recurrences(RecurrenceReader):
             raise missing(recurrence.name)
         note(self._wire, self._keys, "trigger", status.queue, [status.name])
         if strict and confirmed and (problem := strict.shortfall(confirmed[-1], self._wire.replicas)):
-            self._wire.close()  # the server may not be the primary any more
+            self._wire.close()  # the server may no longer be the primary
             raise NotReplicated([message_id], problem)
         return message_id
 
     def history(self, status: RecurrenceStatus, limit: int) -> list[Occurred]:
-        """The last occurrences, newest first, at most ``limit``: of the last hundred within a day, those whose messages
-        are kept."""
+        """The last occurrences, newest first, at most ``limit``. They are those of the last hundred, within a day,
+        whose messages are kept."""
         key = self._keys.queue(status.queue, "recurrence_counters")
         stored = self._wire.command("HGET", key, status.raw_name + b":instants") or b""
         instants = sorted({int.from_bytes(stored[at : at + 6], "big") for at in range(0, len(stored), 6)}, reverse=True)
@@ -182,8 +183,8 @@ class Recurrences(RecurrenceReader):
 
 
 def _as_arguments(recurrence: Recurrence, first: First, now: int, due: int | None, held: str) -> list[Any]:
-    """A recurrence as `put.lua` takes it. ``due``: the next instant that it had in another queue, by the definition
-    ``held`` there."""
+    """A recurrence as arguments of `put.lua`. ``due``: the next instant that it had in another queue, where its
+    definition was ``held``."""
     begins, (text, head), before = recurrence.begins(first, now), recurrence.as_put(), ""
     if begins is not None and due is not None and due <= now and due < begins:
         before = "" if held.startswith(head) else f"{now} {begins} {held}\n"

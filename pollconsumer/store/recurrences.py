@@ -1,6 +1,8 @@
-"""Recurrences as they stand, and what launches do with them: define what a configuration has, and enqueue what is due.
+"""Recurrences as stored, and what launches do with them: define those of a configuration, and enqueue occurrences that
+are due.
 
-They are stored with the queue of their occurrences, so that enqueueing one and setting the next instant is one script.
+A recurrence is stored with the queue of its occurrences, so that one script enqueues an occurrence and sets the next
+instant.
 """
 
 from __future__ import annotations
@@ -27,22 +29,22 @@ from pollconsumer.store.records.rows import ENDING, ended_at, id_bytes, id_text,
 from pollconsumer.store.server import count_of, fields_like, literal, now_ms, readable_queues, unreachable
 
 PAGE = 1000
-"""How many recurrences are read at once, about."""
+"""About so many recurrences are read at once."""
 COUNTERS = (b"enqueued", b"skipped", b"last", b"paused", b"previous")
 _NO_DEFINITION = "it has no definition"
 MAX_PAGE_RECURRENCES = 200
-"""Recurrences that are ticked in a round trip, each by a script of its own."""
+"""Number of recurrences that are ticked in a round trip. Each has a script of its own."""
 MOST_ANEW = 10_000
-"""Recurrences of a queue that a launch looks at after the clock was set back, the last ones due first."""
+"""After the clock was set back, a launch checks so many recurrences of a queue, those that are due last first."""
 PUT_AT_RUN_TIME = b'{"rule":'
-"""How the definition of a recurrence begins that was put at run time."""
+"""How the definition of a recurrence begins if it was put at run time."""
 
 
 class RecurrenceStatus(NamedTuple):
-    """A recurrence and its state. ``recurrence`` is None if it is unreadable, and ``error`` says why. ``phase_ms``: an
-    instant of it, in epoch ms, from which its periods count. ``last``: the id of its last occurrence, and
-    ``last_state`` its state, None if it is no longer kept. ``awaited``: a configuration defines it, and no launch has
-    brought it yet."""
+    """A recurrence and its state. ``recurrence`` is None if it is unreadable; ``error`` says why. ``phase_ms``: one of
+    its instants, in epoch ms, from which its periods count. ``last``: the id of its last occurrence. ``last_state``:
+    that one's state; None if it is no longer kept. ``awaited``: a configuration defines it, but no launch has stored it
+    yet."""
 
     name: str
     queue: str
@@ -62,18 +64,18 @@ class RecurrenceStatus(NamedTuple):
 
     @property
     def ended(self) -> bool:
-        """Whether the recurrence was put at run time, and yields nothing any more."""
+        """Whether the recurrence was put at run time, and has no further occurrence."""
         rule = self.recurrence
         return rule is not None and rule.at_run_time and rule.enabled and not self.paused and self.next is None
 
     @property
     def created_by(self) -> str | None:
-        """Who put it; None if that is not known."""
+        """Who put the recurrence; None if unknown."""
         return None if self.recurrence is None else self.recurrence.created_by
 
 
 def awaited(recurrence: Recurrence, now_ms: int) -> RecurrenceStatus:
-    """The status of a recurrence that no launch has brought yet: as the next launch brings it."""
+    """The status of a recurrence that no launch has stored yet, as the next launch will store it."""
     following = recurrence.next_after(now_ms) if recurrence.enabled else None
     return RecurrenceStatus(
         recurrence.name, recurrence.queue, recurrence, error=None, owners=(), next=moment_of(following),
@@ -89,7 +91,7 @@ def missing(name: str) -> NotFound:
 
 
 def readable(status: RecurrenceStatus) -> Recurrence:
-    """The recurrence of a status. Raises BadData if it is unreadable."""
+    """The recurrence of a status. BadData if it is unreadable."""
     if status.recurrence is None or status.error is not None:
         raise BadData("cannot read recurrence", status.name, f"{status.error}; recurrences remove removes it")
     return status.recurrence
@@ -103,9 +105,9 @@ class RecurrenceReader:
     def statuses(
         self, emit: Callable[[Event], None], prefix: str = "", created_by: str | None = None
     ) -> Iterator[RecurrenceStatus]:
-        """The recurrences whose names begin with ``prefix``, all or those put by ``created_by``: queue by queue, a page
-        at a time, each page by name. One that is put or removed meanwhile may be missed; one may come twice. Queues
-        with unusable keys are left out."""
+        """The recurrences whose names begin with ``prefix``, or those of them that ``created_by`` put: queue by queue,
+        a page at a time, each page sorted by name. If one is put or removed meanwhile, it may be missed, or come twice.
+        Queues with unusable keys are left out."""
         for queue in readable_queues(self._wire, self._keys):
             try:
                 for page in self._pages(queue, prefix):
@@ -114,7 +116,7 @@ class RecurrenceReader:
                 emit(events.QueueLeftOut(queue, str(error)))
 
     def _pages(self, queue: str, prefix: str) -> Iterator[list[RecurrenceStatus]]:
-        """Recurrences that have a definition; then what is quarantined and has lost its definition."""
+        """Recurrences that have a definition, then quarantined ones that have lost theirs."""
         for names in fields_like(self._wire, self._keys.queue(queue, "recurrences"), f"{literal(prefix)}*"):
             yield self.read({queue: names})
         key = self._keys.queue(queue, "recurrences_unreadable")
@@ -124,9 +126,9 @@ class RecurrenceReader:
             yield [each for each in lost if each.name.startswith(prefix)]
 
     def unowned(self, most: int) -> Iterator[RecurrenceStatus]:
-        """Recurrences that may be in want of a launch: all that launches define, a page at a time; and of the ones that
-        are quarantined as unreadable, ``most`` of each queue, the earliest first. Recurrences that were put at run
-        time, perhaps very many, are read only if they are quarantined. Queues with unusable keys are left out."""
+        """Recurrences that may need a launch: all that launches define, a page at a time; and of those quarantined as
+        unreadable ``most`` of each queue, the earliest first. Recurrences put at run time may be very many, so they are
+        read only if they are quarantined. Queues with unusable keys are left out."""
         for queue in readable_queues(self._wire, self._keys):
             with suppress(StoreRefused):
                 for names in fields_like(self._wire, self._keys.queue(queue, "recurrence_owners"), "*"):
@@ -137,13 +139,13 @@ class RecurrenceReader:
                 yield from (each for each in self.read({queue: quarantined}) if not each.owners)
 
     def find(self, name: str) -> RecurrenceStatus:
-        """The first recurrence of that name. Raises NotFound."""
+        """The first recurrence of that name. NotFound if there is none."""
         return self._named(name)[0]
 
     def _named(self, name: str) -> list[RecurrenceStatus]:
-        """The recurrences of that name, of every usable queue: a look-up by name does not concern the others. NotFound
-        if there is none."""
-        if not isinstance(name, str):  # a TypeError below would be taken for an answer that cannot be read
+        """The recurrences of that name, from every usable queue, since other queues do not concern a look-up by name.
+        NotFound if there is none."""
+        if not isinstance(name, str):  # below, a TypeError would be taken for an unreadable answer
             raise missing(repr(name))
         queues = readable_queues(self._wire, self._keys)
         try:
@@ -160,7 +162,7 @@ class RecurrenceReader:
         return found
 
     def read(self, names: dict[str, Sequence[bytes]]) -> list[RecurrenceStatus]:
-        """The recurrences of ``names``, which are given by queue, that there are; sorted by name in each queue."""
+        """The existing recurrences of ``names``, which are given by queue; each queue's sorted by name."""
         commands: list[tuple[Any, ...]] = []
         asked = {queue: sorted(set(its_names)) for queue, its_names in names.items() if its_names}
         for queue, its_names in asked.items():
@@ -199,11 +201,11 @@ class RecurrenceReader:
 
 
 def read_definition(queue: str, name: bytes, definition: bytes | None) -> Recurrence:
-    """The recurrence ``name`` by its stored definition. ValueError if that is missing or corrupt, of a newer version,
-    or of another name."""
+    """The recurrence ``name``, read from its stored definition. ValueError if that is missing, corrupt, of a newer
+    version, or of another name."""
     if definition is None:
         raise ValueError(_NO_DEFINITION)
-    # An earlier version wrote the owner and a line feed before it.
+    # An earlier version wrote the owner and a line feed in front of it.
     recurrence = recurrence_from_json(definition[definition.find(b"\n") + 1 :], id_text(name), queue)
     if recurrence.name.encode() != name:
         raise ValueError(f"its definition is one of {recurrence.name}")
@@ -211,7 +213,7 @@ def read_definition(queue: str, name: bytes, definition: bytes | None) -> Recurr
 
 
 def read_replaced(queue: str, name: bytes, stored: bytes | None) -> list[Replaced]:
-    """What is due by earlier definitions; unreadable ones are left out."""
+    """Earlier definitions by which something is due. Unreadable ones are left out."""
     found = []
     for entry in (stored or b"").split(b"\n"):
         until, _, rest = entry.partition(b" ")
@@ -222,7 +224,7 @@ def read_replaced(queue: str, name: bytes, stored: bytes | None) -> list[Replace
 
 
 def read_instant(score: bytes) -> int:
-    """The next instant by its ``score``. ValueError if it is corrupt, or beyond the calendar."""
+    """The next instant, from its ``score``. ValueError if it is corrupt, or beyond the calendar."""
     instant = float(score)
     if not 0 <= instant < 1e14:
         raise ValueError(f"its next instant is {score.decode()}, which no rule yields")
@@ -268,9 +270,9 @@ class LaunchRecurrences:
     ) -> None:
         """Replace ``owner``'s recurrences in all of ``queues``.
 
-        A new or changed one starts with its first instant from now on, but what is due stays due; an unchanged one
-        continues. One with another owner stays when this one no longer defines it. One whose name was put at run time
-        is left out.
+        A new or changed recurrence starts with its first instant from now on, but what is due stays due. An unchanged
+        one continues. A recurrence that has got another owner stays, even if ``owner`` no longer defines it. A name
+        that was put at run time is left out.
         """
         now = now_ms(self._wire)
         recurrences = self._untaken(queues, recurrences, emit)
@@ -299,8 +301,8 @@ class LaunchRecurrences:
     def _untaken(
         self, queues: Sequence[str], recurrences: Sequence[Recurrence], emit: Callable[[Event], None]
     ) -> list[Recurrence]:
-        """The recurrences whose names nobody has put at run time, in any queue. A put that comes later is refused, or
-        found by the script."""
+        """The recurrences whose names nobody has put at run time, in any queue. If a name is put later, that is
+        refused, or the script finds it."""
         if not recurrences:
             return []
         names = [recurrence.name for recurrence in recurrences]
@@ -316,7 +318,7 @@ class LaunchRecurrences:
     def _each(
         self, queues: Sequence[str], commands: Sequence[tuple[Any, ...]], emit: Callable[[Event], None]
     ) -> Iterator[tuple[str, Any]]:
-        """Answers to idempotent commands, by queue, in one round trip; without queues whose keys are unusable."""
+        """The answers to idempotent commands, by queue, in one round trip. Queues with unusable keys are left out."""
         try:
             answers = self._wire.all(commands) if commands else []
         except OF_ANY_QUEUE:
@@ -333,9 +335,9 @@ class LaunchRecurrences:
     def tick(
         self, claim: Claim, queue: str, attended_since: Callable[[int], int], emit: Callable[[Event], None]
     ) -> int:
-        """Enqueue the due occurrences of ``queue``. Returns how many.
+        """Enqueue the due occurrences of ``queue``. Returns their number.
 
-        ``attended_since``: since when a launch has been there, by the server's clock, whose time it is told.
+        ``attended_since``: given the server's time, returns since when a launch has been there, by the server's clock.
 
         An unreadable recurrence is quarantined until another launch announces itself.
         """
@@ -371,8 +373,8 @@ class LaunchRecurrences:
         return sum(max(0, enqueued) for enqueued in self._wire.all(commands)) if commands else 0
 
     def _stop_before(self, queue: str, name: bytes, instant: int) -> None:
-        """Stop the last occurrence of a recurrence if it is unfinished, and was due before ``instant``: a later one has
-        been enqueued since this recurrence was found due."""
+        """Stop the last occurrence of a recurrence if it is unfinished, and was due before ``instant``. A later one was
+        enqueued after this recurrence was found due."""
         key = self._keys.queue(queue, "recurrence_counters")
         last = self._wire.command("HGET", key, name + b":last") or b""
         found = occurrence_of(last)
@@ -380,7 +382,7 @@ class LaunchRecurrences:
             stop_message(self._wire, self._keys, queue, last)
 
     def _last_ends(self, queue: str, names: Sequence[bytes]) -> dict[bytes, int | None]:
-        """When the last occurrence of each recurrence ended, in epoch ms: None while it is unfinished, 0 if there was
+        """When the last occurrence of each recurrence ended, in epoch ms. None while it is unfinished; 0 if there was
         none, or nothing is stored of it any more."""
         if not names:
             return {}
@@ -396,8 +398,8 @@ class LaunchRecurrences:
         return ends
 
     def begin_anew(self, claim: Claim, queue: str) -> None:
-        """Go on with the first instants from now on, after the server's clock was set back: a recurrence that has
-        had a later instant would stand still until then. One that has not begun keeps its first instant."""
+        """After the server's clock was set back, continue with the first instants from now on. Otherwise a recurrence
+        that has had a later instant would stand still until then. One that has not begun keeps its first instant."""
         now, key = now_ms(self._wire), partial(self._keys.queue, queue)
         farthest = ("+inf", f"({now}", "BYSCORE", "REV", "LIMIT", 0, MOST_ANEW, "WITHSCORES")
         found = self._wire.command("ZRANGE", key("next_instants"), *farthest)
@@ -412,7 +414,7 @@ class LaunchRecurrences:
             commands = []
             zipped = zip(page, definitions, counted[::2], counted[1::2], strict=True)
             for (name, instant), definition, *before in zipped:
-                with suppress(ValueError):  # unreadable, which its instant will show
+                with suppress(ValueError):  # it is unreadable, which its instant will show
                     recurrence, due = read_definition(queue, name, definition), read_instant(instant)
                     following = recurrence.next_after(now, due)
                     begun = not recurrence.at_run_time or any(map(count_of, before))

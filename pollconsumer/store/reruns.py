@@ -1,7 +1,7 @@
-"""Running a message again: a new message with what one that has ended was enqueued with.
+"""Reruns: a message that has ended is enqueued again as a new message.
 
-A redrive returns a dead letter, with its id, its steps and its checkpoint, and what follows it follows once. A rerun is
-a message of its own, so whatever has ended can be run again, as often as somebody likes, while its record is kept.
+A redrive returns a dead letter with its id, its steps and its checkpoint, and its follow-ups follow once. A rerun is a
+message of its own. So every ended message can be run again, as often as somebody likes, while its record is kept.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ INSTEAD = {
     State.READY: "it is ready: the next launch of its queue handles it",
     State.RESERVED: "it is in flight: wait until it has ended",
 }
-"""Why a message that has not ended is not run again."""
+"""Why a message that has not ended is not run again, and what to do instead."""
 NOT_KEPT = (
     "its payload is no longer kept: of messages over 1 KiB only dead letters keep it; enqueue it with its payload"
 )
@@ -40,15 +40,15 @@ NOT_KEPT = (
 
 class Reruns:
     def __init__(self, producer: Producer) -> None:
-        """``producer``: new messages go its way."""
+        """``producer`` enqueues the new messages."""
         self._producer, self._wire, self._keys = producer, producer.wire, producer.keys
         self._inspector = Inspector(self._wire, self._keys.namespace)
 
     def rerun(self, queue: str, message_id: str) -> str:
-        """Enqueue a message that has ended once more. Returns the new message's id.
+        """Enqueue an ended message once more. Returns the new message's id.
 
-        BadData if it has not ended, if its payload is not kept or cannot be read, or if another message has its unique
-        key; NotFound if there is none. Raises as enqueueing, too.
+        BadData if the message has not ended, if its payload is not kept or cannot be read, or if another message has
+        its unique key. NotFound if there is no such message. Also raises the errors of enqueueing.
         """
         demand_operator(self._wire, self._keys, self._keys.queue(queue, "rows"))  # GUARD rights to run again
         message = self._inspector.message(message_id, queue)
@@ -61,7 +61,7 @@ class Reruns:
         return enqueued.id
 
     def _again(self, message: Message) -> NewMessage:
-        """A new message with handler, payload and options of ``message``. Its payload goes on as it is, encoded or
+        """A new message with the handler, payload and options of ``message``. Its payload stays as it is, encoded or
         not."""
         record = self._wire.command("HGET", self._keys.queue(message.queue, "records"), id_bytes(message.id))
         if record is None:

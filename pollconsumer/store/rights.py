@@ -1,7 +1,7 @@
 """The commands that each role's store user needs, and the check before the first write.
 
-A script without the right to its third command has carried out the first two: a record written, its message never
-ready. So all rights are checked first. docs/reference/rights.md has the same lists as ACL rules.
+A script without the right to its third command would carry out the first two: a record would be written, and its
+message never become ready. So all rights are checked first. docs/reference/rights.md has the same lists as ACL rules.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from pollconsumer.core.errors import PermissionDenied
 from pollconsumer.store.client.replies import refuse_without
 from pollconsumer.store.client.wire import Wire
 
-# In addition to EVALSHA, without which no check can run.
+# Besides EVALSHA, without which no check can run.
 PRODUCER = (
     "EXISTS GET HDEL HEXISTS HGET HLEN HMGET HSET HSETNX INFO LLEN RPUSH SADD SCRIPT|LOAD SET SISMEMBER SMEMBERS "
     "SMISMEMBER TIME ZADD ZCARD ZRANGE ZSCORE"
 )
 REPLACING = "HINCRBY LPUSH LREM ZRANGEBYLEX ZREM"
-"""Rights beyond a producer's, to replace what waits."""
+"""Rights beyond a producer's, for replacing a message that waits."""
 LAUNCH = (
     "BLPOP DEL EXISTS GET HDEL HEXISTS HGET HGETALL HINCRBY HLEN HMGET HSCAN HSET HSETNX HVALS INFO LINDEX LLEN LPOP "
     "LPOS LPUSH LRANGE LREM PEXPIRE PTTL RENAME RPOP RPUSH SADD SCARD SCRIPT|LOAD SET SISMEMBER SMEMBERS SMISMEMBER "
@@ -28,24 +28,24 @@ OPERATOR = (
     "ZADD ZCARD ZCOUNT ZMSCORE ZRANGE ZRANGEBYLEX ZREM ZSCORE"
 )
 NOTING = "LPUSH LTRIM"
-"""What an operator uses to note who did what."""
+"""An operator's rights to write to the audit log."""
 CHANGING = "LREM"
-"""Rights beyond an operator's, to give a message another priority."""
+"""Rights beyond an operator's, for giving a message another priority."""
 
 KEEPER = (
     "DEL EXISTS GET HGETALL HLEN HSCAN HSET INFO LLEN LRANGE PEXPIRE PTTL RENAME RPUSH SADD SCAN SCARD SCRIPT|LOAD SET "
     "SMEMBERS SSCAN TIME TYPE UNLINK ZADD ZCARD ZRANGE"
 )
-"""The commands for moving a store."""
+"""The commands that move a store."""
 
 
 def demand(wire: Wire, rights: str, key: str) -> None:
-    """Raise PermissionDenied, naming them, if any of ``rights`` to ``key`` are missing."""
+    """Raise PermissionDenied if any of ``rights`` to ``key`` are missing. The error names them."""
     refuse_without(lacking(wire, rights, key))
 
 
 def lacking(wire: Wire, rights: str, key: str) -> list[bytes]:
-    """Which of ``rights`` to ``key`` are missing: all of them where access to the key is refused."""
+    """The missing ones of ``rights`` to ``key``: all of them if access to the key is refused."""
     wanted = [*rights.split(), *wire.rights]
     try:
         missing: list[bytes] = wire.call("rights", [key], wanted)

@@ -1,12 +1,12 @@
-"""The Lua scripts by name, one file per operation. A server is sent the digest of one, and its text where it does not
-know that.
+"""The Lua scripts by name, one file for each operation. A server is sent the digest of a script, and its text if it
+does not know the digest.
 
-A header binds KEYS to words, and names the parts that the script NEEDS: files of functions, which stand before it, each
-once, after the parts that it needs itself. A line ``-- PART name`` is replaced by the text of that part, behind what
-that one needs beyond what stands above it. The body of a script that needs `once` is what `once` carries out.
+A header binds KEYS to words, and names the parts that the script NEEDS. These are files of functions. Each stands once,
+before the script, and after the parts that it needs itself. A line ``-- PART name`` is replaced by the text of that
+part, with the parts that it needs in addition in front. If a script needs `once`, its body is what `once` carries out.
 
-A server does not roll back a failed script, so a key of another type must end it before anything has changed: a line
-``-- EXPECT keys`` is replaced by a look at each of them.
+A server does not roll back a failed script, so a key of another type must end the script before anything has changed: a
+line ``-- EXPECT keys`` is replaced by a check of each of these keys.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pollconsumer.core.users_code import lazy
 from pollconsumer.store.keyspace import QUEUE_KEYS
 
 _DIRECTORY = Path(__file__).parent / "lua"
-# Each begins with a literal or a class of characters, which the search skips to: ten times faster than from a boundary.
+# Each begins with a literal or a class of characters, to which the search skips: ten times faster than from a boundary.
 _HEADER = re.compile(r"-- (KEYS|NEEDS) (.+)\n")
 _PART = re.compile(r"-- PART (\w+)\n")
 _EXPECT = re.compile(r"-- EXPECT (.+)")
@@ -27,9 +27,9 @@ _LOOKS = {"hash": "HLEN", "list": "LLEN", "set": "SCARD", "zset": "ZCARD"}
 _CONSTANTS = re.compile(r"\nlocal ([A-Z][A-Z0-9_]*(?:, [A-Z][A-Z0-9_]*)*) = ([^\n]*?)(?:  --.*)?(?=\n)")
 _NAME = re.compile(r"([A-Z][A-Z0-9_]+)\b")
 
-# All others free memory, or need next to none: they must work on a full server.
+# All other scripts free memory, or need next to none: they must work on a full server.
 _MAY_GROW = {"enqueue", "enqueue_new", "checkpoint", "fill", "open_batch"}
-# A server whose disk is full carries out no other ones.
+# A server whose disk is full carries out only these.
 _ONLY_READS = {"rights"}
 
 
@@ -40,16 +40,16 @@ class Script:
         self.keys, self.code = linked(name, shebang=shebang)
         self.sha = sha1(self.code).encode()
         self.is_act = self.keys[-1:] == ("answered",)
-        """Whether a repetition of a call is answered as its first attempt was."""
+        """Whether a repetition of a call is answered as its first try was."""
 
     @lazy
     def suffixes(self) -> tuple[str, ...]:
-        """The stored suffixes of its words, if all are keys of a queue."""
+        """The stored suffixes of the script's keys, if all are keys of a queue."""
         return tuple(QUEUE_KEYS[name].suffix for name in self.keys)
 
 
 class Scripts(dict[str, Script]):
-    """Every script by name, made lazily: a launch needs half of them."""
+    """Every script by name, loaded when it is first used: a launch needs half of them."""
 
     def __init__(self, *, shebang: bool = True) -> None:
         """``shebang`` is off for fakeredis, which does not support script flags."""
@@ -57,7 +57,7 @@ class Scripts(dict[str, Script]):
         self._shebang = shebang
         self._by_sha: dict[bytes, Script] = {}
         self.loads = 0
-        """How often a server did not know a script, which took another round trip."""
+        """How often a server did not know a script. Each time cost another round trip."""
 
     def __missing__(self, name: str) -> Script:
         script = self[name] = Script(name, shebang=self._shebang)
@@ -65,13 +65,13 @@ class Scripts(dict[str, Script]):
         return script
 
     def unknown(self, sha: bytes) -> Script:
-        """The script that a server did not know by ``sha``."""
+        """The script with the digest ``sha``, which a server did not know."""
         self.loads += 1
         return self._by_sha[sha]
 
 
 def linked(name: str, *, shebang: bool) -> tuple[tuple[str, ...], bytes]:
-    """Words for the keys of the script ``name``, and its text with the parts that it needs."""
+    """The words for the keys of the script ``name``, and its text with the parts that it needs."""
     source = _whole(name, set())
     keys = tuple(_header(source, "KEYS"))
     flags = " flags=no-writes" if name in _ONLY_READS else "" if name in _MAY_GROW else " flags=allow-oom"
@@ -81,7 +81,7 @@ def linked(name: str, *, shebang: bool) -> tuple[tuple[str, ...], bytes]:
 
 
 def source_of(name: str) -> str:
-    """The text of one file, with its looks at keys, and with the call of `once`."""
+    """The text of one file, with the checks of keys and the call of `once` inserted."""
     source = _EXPECT.sub(_look_at, (_DIRECTORY / f"{name}.lua").read_text("utf-8"))
     return f"return once(function()\n{source}end)\n" if "once" in _header(source, "NEEDS") else source
 
@@ -91,8 +91,8 @@ def _look_at(found: re.Match[str]) -> str:
 
 
 def _whole(name: str, above: set[str]) -> str:
-    """A file behind the parts that it needs and that do not stand ``above`` it, and with those that are inserted in it.
-    Adds the former to ``above``."""
+    """The text of a file, with inserted parts, behind those parts that it needs and that do not stand ``above`` it.
+    Adds these to ``above``."""
     source, needed = source_of(name), list[str]()
     for part in _header(source, "NEEDS"):
         if part not in above:
@@ -106,7 +106,7 @@ def _header(source: str, what: str) -> list[str]:
 
 
 def _inlined(code: str) -> str:
-    """``code`` with the values of its constants in their place: a script may have two hundred locals at once."""
+    """``code`` with constants replaced by their values, since a script may have two hundred local variables at once."""
     constants = dict[str, str]()
     for names, values in _CONSTANTS.findall(code):
         constants.update(zip(names.split(", "), values.split(", "), strict=True))

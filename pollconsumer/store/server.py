@@ -1,7 +1,4 @@
-"""Common queries to the server: its clock, the known queues, whether they are served, their throughput.
-
-Throughput and delays are computed from the timestamps of completed messages; no counters are kept.
-"""
+"""Common queries to the server: its clock, the known queues, whether they are served, and their throughput."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,9 +16,10 @@ from pollconsumer.store.records.rows import ended_at, read_row
 
 TIME = ("TIME",)
 MOST_DIGITS = 16
-"""Digits of the largest integers that Lua represents exactly."""
+"""Number of digits of the largest integers that Lua represents exactly."""
 COUNTED = 500
-"""Completed messages from which the rate is computed: over a minute, or less if they cover less."""
+"""Number of completed messages from which the rate is computed: those of a minute, or of less time if there are
+more."""
 LOOKED_AT = 100
 SCANNED = 1000
 MINUTE = 60_000
@@ -33,13 +31,13 @@ def now_ms(wire: Wire) -> int:
 
 
 def to_ms(answer: Sequence[bytes]) -> int:
-    """A reply to TIME, in epoch milliseconds."""
+    """The server's reply to TIME in epoch milliseconds."""
     seconds, microseconds = answer
     return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 def info_fields(sections: Sequence[bytes]) -> dict[str, str]:
-    """The fields of replies to INFO. StoreRefused if a reply is no text: the server is no Redis."""
+    """The fields of replies to INFO. StoreRefused if a reply is no text, since the server is no Redis then."""
     for section in sections:
         if not isinstance(section, bytes):
             raise not_understood(section)
@@ -52,14 +50,14 @@ def known_queues(wire: Wire, keys: Keys) -> list[str]:
 
 
 def lost_queues(wire: Wire, keys: Keys, queues: Iterable[str]) -> set[str]:
-    """Which of ``queues`` are on a lost node of a cluster, while the leases are not."""
+    """Those of ``queues`` that are on a lost node of a cluster, while the leases are not."""
     signs = {keys.queue(queue, "ready"): queue for queue in queues}
     lost = wire.lost(signs)
     return {queue for sign, queue in signs.items() if sign in lost}
 
 
 def readable_queues(wire: Wire, keys: Keys) -> list[str]:
-    """The `known_queues`; where ``wire.skips_lost``, but for queues whose node of a cluster is lost."""
+    """The `known_queues`. If ``wire.skips_lost``, queues whose node of a cluster is lost are left out."""
     queues = known_queues(wire, keys)
     wire.unread.clear()
     if wire.skips_lost:
@@ -83,12 +81,12 @@ def queue_names(stored: Iterable[bytes]) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """``text`` as the server's patterns write it."""
+    """``text`` as a literal in the server's patterns."""
     return re.sub(r"([*?\[\]^\\-])", r"\\\1", text)
 
 
 def fields_like(wire: Wire, key: str, pattern: str) -> Iterator[list[bytes]]:
-    """The fields of a hash that a pattern fits, a page at a time."""
+    """The fields of a hash that match a pattern, a page at a time."""
     cursor = b""
     while cursor != b"0":
         cursor, found = wire.command("HSCAN", key, cursor or b"0", "MATCH", pattern, "COUNT", SCANNED)
@@ -96,7 +94,7 @@ def fields_like(wire: Wire, key: str, pattern: str) -> Iterator[list[bytes]]:
 
 
 def instant_of(score: bytes) -> int:
-    """The instant that is the score of an entry, within the calendar: a corrupt one may be infinite."""
+    """The instant that is an entry's score, kept within the calendar: a corrupt score may be infinite."""
     return int(min(max(float(score), 0.0), LAST_MILLISECOND))
 
 
@@ -108,7 +106,7 @@ def count_of(text: bytes | None) -> int:
 
 class QueueService(NamedTuple):
     """Whether and how a queue is served. ``lately``: the next launch of a consumer can still be expected. ``ready``:
-    number of ready messages. ``waits``: something else waits for a launch, as what is scheduled."""
+    number of ready messages. ``waits``: other messages wait for a launch, such as scheduled ones."""
 
     lately: bool
     paused: bool
@@ -117,7 +115,7 @@ class QueueService(NamedTuple):
 
 
 NO_SERVICE = QueueService(lately=False, paused=False, ready=0)
-"""What is known of a queue of a store that has no server yet."""
+"""What is known of a queue whose store has no server yet."""
 
 
 def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, QueueService]:
@@ -143,14 +141,14 @@ def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, Queue
 
 
 def unknown_queues(wire: Wire, keys: Keys, queues: Sequence[str]) -> list[str]:
-    """Queues that were never enqueued to, paused or served; in one round trip."""
+    """Those of ``queues`` that were never enqueued to, paused or served; in one round trip."""
     known = wire.all([("SISMEMBER", keys.control("queues"), queue) for queue in queues])
     return [queue for queue, is_known in zip(queues, known, strict=True) if not is_known]
 
 
 class Load(NamedTuple):
-    """The throughput and the delays of a queue. ``waited_seconds``, from ready to reserved, and ``handled_seconds`` are
-    means over the last completed messages, ``late_seconds`` is the maximum delay between due time and ready. None if
+    """The throughput and the delays of a queue. ``waited_seconds`` (from ready to reserved) and ``handled_seconds`` are
+    means over the last completed messages. ``late_seconds`` is the longest delay from the due time to ready. None if
     there are no such messages."""
 
     completed_per_minute: float

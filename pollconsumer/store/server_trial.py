@@ -1,5 +1,5 @@
-"""A trial of the server: messages live through their states in a namespace of their own, so that what it lacks is
-named. Each step has a queue of its own, so that one that fails takes no other with it."""
+"""A trial of the server: messages pass through their states in a namespace of their own, and the trial names what the
+server lacks. Each step has a queue of its own, so that a step that fails does not break others."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ from pollconsumer.store.recurrences import LaunchRecurrences
 from pollconsumer.store.rights import LAUNCH, OPERATOR, PRODUCER, lacking
 
 WITHIN = 2.0
-"""Seconds within which a due message must be promoted; a wake-up may take half of them."""
+"""A due message must be promoted within so many seconds. A wake-up may take half of them."""
 BLOCKED_AFTER = 0.1
-"""Seconds after which a command that was sent surely waits on the server."""
+"""After so many seconds a command that was sent surely waits on the server."""
 HOUR = 3_600_000
 CONTROL = (
     "fences", "leases", "launches", "ledger", "queues", "queues_marker", "seen", "totals", MARKER,
     "lease:consumer:hold-lease:0", "next:consumer:hold-lease", "baton:consumer:hold-lease",
 )  # fmt: skip
-"""Keys of the namespace that the steps leave."""
+"""Keys of the namespace that the steps leave behind."""
 UNKNOWN = "NO-SUCH-COMMAND"
 
 
 class TriedQueue:
-    """A queue that a step of the trial has for itself, and a launch that serves it. ``another``: a connection for what
-    waits."""
+    """A queue that only one step of the trial uses, and a launch that serves it. ``another``: a connection for what
+    blocks."""
 
     def __init__(self, wire: Wire, another: Wire, namespace: str, name: str, fence: int = 1) -> None:
         self.wire, self.another, self.namespace, self.name = wire, another, namespace, name
@@ -75,7 +75,7 @@ class TriedQueue:
         return self.store.step(self.claim, [queue_step], lasts_ms=HOUR, now=time.monotonic, wait=wait).reserved
 
     def take(self, *ids: str) -> list[Reservation]:
-        """Reserve what is ready, which must be ``ids``."""
+        """Reserve what is ready: it must be ``ids``."""
         reserved = self.step()
         expect(names(reserved), [*ids])
         return reserved
@@ -230,7 +230,7 @@ def wake_waiting_launch(queue: TriedQueue) -> None:
 
 
 def ignore(*_: object) -> None:
-    """Take what would be told to a person."""
+    """Ignore what would be reported to a person."""
 
 
 STEPS: dict[str, Callable[[TriedQueue], None]] = {
@@ -241,11 +241,11 @@ STEPS: dict[str, Callable[[TriedQueue], None]] = {
         recover_orphan, wake_waiting_launch,
     )
 }  # fmt: skip
-"""The steps by their names, which are those of their queues, too."""
+"""The steps by their names, which are also those of their queues."""
 
 
 class Lack(NamedTuple):
-    """A lack of the server, as a ``step`` of the trial shows it."""
+    """Something that the server lacks, as a ``step`` of the trial shows."""
 
     step: str
     error: PollConsumerError
@@ -258,13 +258,13 @@ class Lack(NamedTuple):
 
 class ServerTrial:
     def __init__(self, wire: Wire, another: Wire, namespace: str) -> None:
-        """``another``: a second connection to the server, on which a command waits. The keys of the trial's namespace
-        begin as those of ``namespace``: whoever may use that may use them."""
+        """``another``: a second connection to the server, on which a command blocks. The keys of the trial begin like
+        those of ``namespace``, so that whoever may use that may use them."""
         self._wire, self._another = wire, another
         self.namespace = f"{namespace}:trial-{os.urandom(8).hex()}"
 
     def lacks(self) -> list[Lack]:
-        """Try each step. Returns what the server lacks. No key is left, unless the server refuses to remove it."""
+        """Try each step. Returns what the server lacks. All keys are removed, unless the server refuses that."""
         if refused := self._refused_commands():
             fix = "grant it to the store's user, or have the server enable it"
             return [Lack("commands", PermissionDenied("refused", each, fix)) for each in refused]
@@ -277,15 +277,16 @@ class ServerTrial:
                     found.append(Lack(name, error))
                     if isinstance(error, StoreUnreachable):
                         break
-                except MISREAD:  # a server that tells the time as Redis does, but answers a script otherwise
+                except MISREAD:  # a server that tells the time as Redis does, but answers a script in another form
                     found.append(Lack(name, not_understood(self._wire.last_answer)))
         finally:
             found += self._remove()
         return found
 
     def _refused_commands(self) -> list[str]:
-        """The commands of any role that the server refuses. Where it has no `acl_check_cmd`, each is sent, since a
-        script that one of them ends does not say which. They change nothing of a key that is not there."""
+        """The commands of any role that the server refuses. Without `acl_check_cmd` each command is sent by itself,
+        since an error of a script does not tell which command caused it. They change nothing, since their keys do not
+        exist."""
         key, rights = Keys(self.namespace).control("fences"), sorted({*f"{PRODUCER} {LAUNCH} {OPERATOR}".split()})
         if lacking(self._wire, UNKNOWN, key):
             return [each.decode() for each in lacking(self._wire, " ".join(rights), key)]

@@ -25,8 +25,8 @@ def _made(kind: Callable[[Wire, str], T]) -> Callable[[Store], T]:
 
 
 class Store:
-    """The store of a namespace, over a connection. Its readers and writers are made when they are first asked for.
-    ``producer``: one on the same connection that heeds the settings, as those of limits and of launches on demand."""
+    """The store of a namespace, over a connection. Its readers and writers are made when they are first used.
+    ``producer``: a producer on the same connection that follows the settings, such as limits and launches on demand."""
 
     def __init__(self, wire: Wire, namespace: str, producer: Producer | None = None) -> None:
         self.wire, self.namespace, self.keys = wire, namespace, Keys(namespace)
@@ -45,5 +45,5 @@ class Store:
     reruns: lazy[Reruns] = lazy(lambda store: Reruns(store.producer))
 
     def audit(self, limit: int) -> list[Intervention]:
-        """What people did, as of `audit_of`."""
+        """The audit log, as `audit_of` reads it."""
         return audit_of(self.wire, self.namespace, limit)

@@ -1,11 +1,13 @@
-"""Checks that a server may be used: recent enough, a primary, not evicting, and the store that we know, which is open
-and has not gone back.
+"""Checks that a server may be used: it is recent enough, a primary, and does not evict; and it has the store that we
+know, which is open and has not gone back.
 
-A store goes back where a replica was promoted without the last writes, its file was cut, or a backup restored. The
+A store goes back if a replica without the last writes is promoted, if its file is cut, or if a backup is restored. The
 store has a watermark, which rises with each acquisition, renewal and release of a lease. A process that has seen a
-higher watermark than the store has now tells it. The heartbeat of a launch compares the watermarks at each renewal;
-every process does when it connects, with the highest watermark that it, or an earlier process of this user, has seen.
-What was lost since the last renewal no watermark shows: the process that wrote it notices, when it connects again."""
+higher watermark than the store has now reports that the store went back. The heartbeat of a launch compares watermarks
+at each renewal. Every process compares them when it connects, with the highest one that it, or an earlier process of
+this user, has seen. No watermark shows the loss of writes since the last renewal. The process that wrote them notices
+it when it connects again.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +29,17 @@ from pollconsumer.store.server import count_of, info_fields
 
 EXPORT, IMPORT = "export", "import"
 LIMIT = 1 << 48
-"""The limit of watermarks and fences: six bytes of a row."""
+"""The limit of watermarks and fences: they have six bytes in a row."""
 ACCEPT = "see what is missing, then accept it: pollconsumer store adopt"
 _REFUSED = "refused: "
 OLDEST = (7, 0)
 OLDEST_WITH_WAITAOF = (7, 2)
 CLOSED = "closed "
-"""What the id of a closed store begins with: see ``store/suitability.py``."""
+"""The beginning of a closed store's id: see ``moving/store_closer.py``."""
 
 
 class ClosingNote(NamedTuple):
-    """Why a store is closed: ``for_`` its EXPORT or IMPORT, which has an ``id``."""
+    """Why a store is closed: for an EXPORT or IMPORT, ``for_``, which has an ``id``."""
 
     at: int
     """Epoch ms of the server's clock."""
@@ -56,7 +58,7 @@ class ClosingNote(NamedTuple):
 
 
 def refusal(text: str) -> StoreUnreachable:
-    """The error for whoever connects to a store that is closed, by its note."""
+    """The error for a process that connects to a closed store, from the store's note."""
     note = ClosingNote.of(text)
     if note is None:
         return StoreUnreachable("store closed", None, "a newer version did that")
@@ -76,27 +78,27 @@ class WatermarkMemo(Protocol):
 
 
 class Rollback:
-    """Notices, for one process, that a store went back, and tells it."""
+    """Notices, for one process, that a store went back, and reports it."""
 
     def __init__(
         self, namespace: str, memo: WatermarkMemo, warn: Callable[[str], None], *, refuse: bool, confirmed: bool = False
     ) -> None:
-        """``refuse``: raise WentBack, here and in later processes, instead of a warning. ``confirmed``: what is written
-        waits for replicas, so only that counts as reached. What is merely read may not be there yet: if it is lost,
-        nothing that was acknowledged is."""
+        """``refuse``: raise WentBack, in this process and in later ones, instead of warning. ``confirmed``: writes wait
+        for replicas, so that only confirmed watermarks count as reached. A watermark that was merely read may be lost
+        without the loss of anything acknowledged."""
         self._keys, self._memo, self._warn, self._refuse = Keys(namespace), memo, warn, refuse
         self._confirmed = confirmed
         self._watermarks: Watermarks | None = None
         self.losses = 0
-        """How often this process has noticed that the store went back."""
+        """How often this process has noticed a loss."""
 
     def remembered(self) -> str:
-        """What earlier processes have seen; empty once this one has looked. To be read before the store is asked, since
-        a launch that ends meanwhile writes down a watermark that the store had not reached then."""
+        """What earlier processes have seen; empty once this process has compared. Read it before the store is asked: a
+        launch that ends in between writes down a watermark that the store had not reached before."""
         return "" if self._watermarks else self._memo.read_watermarks()
 
     def look(self, wire: Wire, found: bytes | None, remembered: str) -> None:
-        """Look whether the store went back, on a new connection, where this watermark was ``found``. Raises
+        """Check on a new connection, where this watermark was ``found``, whether the store went back. Raises
         WentBack."""
         watermarks = self._watermarks or self._read(remembered)
         seen = max(watermarks.seen, wire.watermarks.seen)
@@ -119,12 +121,12 @@ class Rollback:
         self._warn(line)
 
     def note(self, wire: Wire) -> None:
-        """Remember what was seen, at the end of a launch."""
+        """Remember, at the end of a launch, what was seen."""
         if not self._memo.read_watermarks().startswith(_REFUSED):
             self._write(wire.watermarks)
 
     def refuse(self, line: str) -> NoReturn:
-        """Raise WentBack, here and in later processes."""
+        """Raise WentBack, in this process and in later ones."""
         self._memo.write_watermarks(_REFUSED + line)
         raise WentBack(line, None, ACCEPT)
 
@@ -143,7 +145,7 @@ class Rollback:
         )
 
     def _missing(self, wire: Wire, last_acknowledged: LastAcknowledged) -> str:
-        """What of ``last_acknowledged`` is not so any more; empty if it is, or if it may be forgotten by now."""
+        """What the store has lost of ``last_acknowledged``. Empty if nothing, or if it may be forgotten by now."""
         queue, message_id, completed, at = last_acknowledged
         if (time.monotonic() - at) * 1000 > REPEAT_WITHIN_MS:
             return ""
@@ -164,7 +166,7 @@ class Rollback:
 
 
 def went_back(seen: int, watermark: int) -> str:
-    """The line about a store that had ``seen`` a watermark and has a lower one; both in epoch ms."""
+    """The line about a store that had the watermark ``seen`` and has a lower one. Both are in epoch ms."""
     return f"store rolled back: it had reached {iso(seen)}; {_may_be_lost(watermark)}"
 
 
@@ -174,7 +176,7 @@ def _may_be_lost(watermark: int) -> str:
 
 
 class Memo(Protocol):
-    """Remembers a store's id, elsewhere than in the store."""
+    """Remembers a store's id outside the store."""
 
     def read(self) -> str | None: ...
 
@@ -182,7 +184,7 @@ class Memo(Protocol):
 
 
 class Suitability:
-    """Checks every new connection, as ``greet`` of `Wire`."""
+    """Checks every new connection, as the ``greet`` of a `Wire`."""
 
     def __init__(
         self,
@@ -193,7 +195,7 @@ class Suitability:
         aof: bool = False,
         rollback: Rollback | None = None,
     ) -> None:
-        """``aof``: what is written must be in the server's append-only file. ``rollback`` notices what was lost."""
+        """``aof``: writes must be in the server's append-only file. ``rollback`` notices losses."""
         self._key, fences = map(Keys(namespace).control, ("store-id", "fences"))
         self._watermark = [("HGET", fences, "mark")] if rollback is not None else []
         self._memo, self._warn, self._aof, self._rollback = memo, warn, aof, rollback
@@ -201,9 +203,9 @@ class Suitability:
         self._asked = [("INFO", section) for section in sections]
 
     def __call__(self, wire: Wire) -> int:
-        """Check a new connection. Returns the number of the server's replicas. Raises StoreRefused; StoreUnreachable
-        for a closed store; Unanswered for a replica: another connection may lead to the primary."""
-        # Read what is remembered first: another process may be the first to see this store in between.
+        """Check a new connection. Returns the number of the server's replicas. StoreRefused. StoreUnreachable for a
+        closed store. Unanswered for a replica, since another connection may lead to the primary."""
+        # Read what is remembered first: another process may see this store for the first time in between.
         known, seen = self._memo.read(), self._rollback.remembered() if self._rollback is not None else ""
         try:
             replicas, held, *watermark = self._check(wire, ("GET", self._key), *self._watermark)
@@ -218,14 +220,14 @@ class Suitability:
         return int(replicas)
 
     def check_server(self, wire: Wire) -> int:
-        """Check the server, and not which store it is, nor whether that is closed. Returns the number of its
+        """Check the server, but neither which store it has nor whether that is closed. Returns the number of its
         replicas."""
         (replicas,) = self._check(wire)
         return int(replicas)
 
     def _check(self, wire: Wire, *reads: Command) -> list[Any]:
-        """Check the server. Returns the number of its replicas, and what it answers to ``reads``, sent in the same
-        write: an error where another node of a cluster has the key."""
+        """Check the server. Returns the number of its replicas, and the answers to ``reads``, which are sent in the
+        same write. An answer is an error if another node of a cluster has the key."""
         try:
             answers = wire.once([*self._asked, *reads])
         except StoreRefused:  # for a command that a Sentinel lacks
@@ -255,11 +257,12 @@ class Suitability:
         return [_replicas(info), *answers[len(self._asked) :]]
 
     def _recognise(self, wire: Wire, known: str | None, held: str | None) -> None:
-        """Refuse a store whose id is missing or different: it was emptied or replaced. Or closed."""
+        """Refuse a store whose id is missing or different, since it was emptied or replaced. Also refuse a closed
+        store."""
         if held is not None and held.startswith(CLOSED):
             raise refusal(held)
         if known is None:
-            if held is None:  # give the store an id, unless another process has by now
+            if held is None:  # give the store an id, unless another process just did
                 *_, given = wire.once([("SET", self._key, os.urandom(16).hex(), "NX"), ("GET", self._key)])
                 held = id_text(given)
             self._memo.write(held)
@@ -276,15 +279,15 @@ def _refuse_sentinel(wire: Wire, info: dict[str, str]) -> None:
 
 
 def count_replicas(wire: Wire) -> int:
-    """Return the number of the server's replicas, all that a heartbeat asks of a new connection: its launch has checked
-    the server."""
+    """Return the number of the server's replicas. A heartbeat asks no more of a new connection, since its launch has
+    checked the server."""
     (section,) = wire.once([("INFO", "replication")])
     return _replicas(info_fields([section]))
 
 
 def _replicas(info: Mapping[str, str]) -> int:
-    """How many replicas there are. What makes a copy of the server (``store backup``) is listed with them, but listens
-    on no port, is never online, and confirms nothing."""
+    """The number of replicas. A client that copies the server (``store backup``) is listed with them, but listens on no
+    port, is never online, and confirms nothing."""
     listed = [replica for name, replica in info.items() if name[:5] == "slave" and name[5:].isdigit()]
     copies = [replica for replica in listed if ",port=0," in replica and ",state=online," not in replica]
     return int(info.get("connected_slaves", 0)) - len(copies)

@@ -1,10 +1,10 @@
-"""A redis-py client that a user brings: which kinds may be used, and connections as the client's pool would make them.
+"""Redis-py clients of users: which kinds may be used, and connections as the client's own pool would make them.
 
-Their server, login, TLS and name are those of the client, and so are hooks such as ``redis_connect_func``. What a
-client has for calls of its own is left out: decoding, retries, health checks, the limit of its pool; a `Wire` knows
-what may be repeated, and for how long. Imported only where a client is given.
+Server, login, TLS and name are those of the client, and so are hooks such as ``redis_connect_func``. What a client has
+for its own calls is left out: decoding, retries, health checks, the limit of its pool. A `Wire` knows what may be
+repeated, and for how long. This module is imported only if a client is given.
 
-Nothing private of redis-py is used: so there is no descriptor to wait on, and redis-py itself waits for the rest of a
+It uses nothing private of redis-py. So there is no descriptor to wait on, and redis-py itself waits for the rest of a
 reply that has begun to come.
 """
 
@@ -35,26 +35,26 @@ from pollconsumer.store.client.wire import ServerWire, Wire
 from pollconsumer.store.scripts import Scripts
 
 READABLE_EVERY = 0.05
-"""Seconds between looks at a connection, while something else is waited for, too."""
+"""Seconds between two checks of a connection while something else is waited for, too."""
 LOOK_EVERY = 1.0
-"""Seconds of use after which a Sentinel is asked whether the server is still the primary."""
+"""After so many seconds of use a Sentinel is asked whether the server is still the primary."""
 LOOK_AGAIN_AFTER = 5.0
-"""Seconds after which another Sentinel is asked where one did not answer."""
+"""If a Sentinel did not answer, another one is asked after so many seconds."""
 OF_THE_CLIENT = ("retry", "retry_on_error", "retry_on_timeout", "himport_registry", "event_dispatcher")
-"""Options of the client's connections that are for its own calls."""
+"""Options of the client's connections that only serve its own calls."""
 OF_NOTIFICATIONS = ("maint_", "oss_cluster_maint_", "orig_")
-"""What options begin with that serve the client's notifications, which only RESP3 has."""
+"""Prefixes of options that serve the client's notifications, which only RESP3 has."""
 UserClient = redis.Redis | RedisCluster
 KINDS = "a redis-py Redis, RedisCluster or Sentinel(…).master_for(…)"
 ASYNCIO = (redis.asyncio.Redis, redis.asyncio.RedisCluster, redis.asyncio.sentinel.Sentinel)
 
 
 class AsciiError(ErrorReply, ResponseError):
-    """An error reply as the server wrote it. redis-py's own have lost its first word."""
+    """An error reply as the server wrote it. In redis-py's own errors its first word is missing."""
 
 
 class ReplyParser(DefaultParser):  # type: ignore[misc, valid-type]
-    """Parses replies as redis-py does, but for errors."""
+    """Parses replies as redis-py does, except for errors."""
 
     @classmethod
     def parse_error(cls, response: str) -> AsciiError:
@@ -62,7 +62,7 @@ class ReplyParser(DefaultParser):  # type: ignore[misc, valid-type]
 
 
 class ClientConnection:
-    """A `Connection` made of one of redis-py's, with the options of a pool."""
+    """A `Connection` that consists of a connection of redis-py's, made with the options of a pool."""
 
     def __init__(self, pool: Any, **options: Any) -> None:
         """``options`` replace those of the pool."""
@@ -70,8 +70,7 @@ class ClientConnection:
         self._is_found_by_sentinel = isinstance(pool, redis.sentinel.SentinelConnectionPool)
         self._look_at = time.monotonic() + LOOK_EVERY
         self._lost = False
-        """Whether the connection was lost: redis-py would connect again by itself, as soon as it is to read or to
-        write."""
+        """Whether the connection was lost. redis-py would connect again by itself at the next read or write."""
 
     def connect(self, timeout: float) -> None:
         """Open the connection. Also raises ConfigurationError for a permanent failure of TLS."""
@@ -94,7 +93,7 @@ class ClientConnection:
                 if refusal := tls_refusal(error, {}, established=False):
                     raise refusal from None
             raise
-        except Exception as error:  # of a credential provider, or of redis_connect_func
+        except Exception as error:  # raised by a credential provider, or by redis_connect_func
             problem = redacted(f"the client raised {described(error)}")
             raise ConnectionError(problem) from error
 
@@ -104,7 +103,7 @@ class ClientConnection:
         return getattr(made, "path", None) or f"{made.host}:{made.port}"
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Send ``commands``. Also raises ConnectionError once a Sentinel names another primary."""
+        """Send ``commands``. Also raises ConnectionError if a Sentinel names another primary."""
         self._leave_replaced()
         text = b"".join(map(packed, commands))
         pieces = [text[at : at + MOST_BYTES] for at in range(0, len(text), MOST_BYTES)]
@@ -157,12 +156,12 @@ class ClientWire(ServerWire):
 
 @contextmanager
 def _as_ours() -> Iterator[None]:
-    """Wrap calls of redis-py: its errors are raised as a `Connection` raises them."""
+    """Wrap calls of redis-py: its errors become those of a `Connection`."""
     try:
         yield
     except ErrorReply:
         raise
-    except NoScriptError as error:  # of fakeredis, which has its own parser
+    except NoScriptError as error:  # from fakeredis, which has its own parser
         raise ErrorReply(f"NOSCRIPT {error}") from None
     except ResponseError as error:
         raise ErrorReply(str(error)) from None
@@ -176,8 +175,9 @@ def _as_ours() -> Iterator[None]:
 
 
 class SuppliedClient(NamedTuple):
-    """A client that a user brings. ``address``: that of its server, without a login; ``connecting``, given a namespace,
-    returns what makes connections. ``in_memory``: the client is fakeredis, whose server this process alone has."""
+    """A client that a user gives us. ``address``: that of its server, without a login. ``connecting``: given a
+    namespace, it returns a function that makes connections. ``in_memory``: the client is fakeredis, whose server only
+    this process has."""
 
     address: str
     connecting: Callable[[str], Callable[..., Wire]]
@@ -185,7 +185,7 @@ class SuppliedClient(NamedTuple):
 
 
 def supplied_client(client: object, name: str = "PollConsumer(store=…)") -> SuppliedClient:
-    """The client, called ``name`` in messages. ConfigurationError if it is of none of the `KINDS`."""
+    """The client, called ``name`` in errors. ConfigurationError if it is none of the `KINDS`."""
     if isinstance(client, RedisCluster):
         cluster = ClientCluster(client)
         return SuppliedClient(cluster.shown, partial(connecting_to, cluster))
@@ -216,7 +216,7 @@ def _address(pool: Any) -> str:
 
 
 class ClientCluster:
-    """A cluster that a user's client connects to. ``seeds``: the nodes that the client, a RedisCluster, knows."""
+    """A cluster to which a user's client connects. ``seeds``: the nodes that the client, a RedisCluster, knows."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -227,8 +227,8 @@ class ClientCluster:
         return f"redis://[{node.host}]:{node.port}" if ":" in node.host else f"redis://{node.host}:{node.port}"
 
     def options_of(self, node: Node) -> dict[str, Any]:
-        """Options of `ServerWire` for a connection to ``node``. The client's own hook would replace the parser, and
-        allow reads from a replica."""
+        """Options of `ServerWire` for a connection to ``node``. The client's own hook is left out: it would replace the
+        parser, and allow reads from a replica."""
         client = self._client
         pool = client.nodes_manager.create_redis_node(*node, **client.get_connection_kwargs()).connection_pool
         return {"connect": partial(ClientConnection, pool, redis_connect_func=partial(_begin, client))}

@@ -22,17 +22,19 @@ from pollconsumer.store.records.rows import id_bytes, id_text
 from pollconsumer.store.server import readable_queues
 
 CALLED = {"then": 4, "failed": 8, "ended": 2}
-"""The callbacks, and the flags of those that are enqueued."""
+"""The callbacks, each with the flag that it is enqueued."""
 PER_CHUNK, FIRST_ADDED = 512, 1 << 20
-"""Members in a field of ``batch_members``, and the first number of added members, as in ``lua/parts/batches.lua``."""
+"""Number of members in a field of ``batch_members``, and the first number of members that a member adds; as in
+``lua/parts/batches.lua``."""
 NUMBERS, STATE_BYTES, LAST_NUMBER = 9, 55, 10**8
-"""The numbers and the bytes of a batch's state, and the number above all of members: their ids have eight digits."""
+"""How many numbers, and how many bytes, a batch's state has; and a number above those of all members, which have eight
+digits."""
 LOOKED_THROUGH = 100
-"""Chunks in which some members are looked for at once."""
+"""Number of chunks that are searched at once for some members."""
 OUTSTANDING, COMPLETED, DEAD, OTHERWISE = range(4)
 """Codes of members."""
 _FLAGS = {"abandoned": 16, "expired": 32, "ended": 2, "closed": 1}
-"""How a batch is, by the first flag that it has."""
+"""What a batch is, by the first of these flags that it has."""
 MALFORMED = "malformed"
 STATES = ("open", "closed", "ended", "abandoned", "expired", MALFORMED)
 UNFINISHED = STATES[:2]
@@ -40,27 +42,27 @@ UNCLOSED = ("open", "abandoned")
 WAITING = "waiting"
 """The state of a callback that is not enqueued yet."""
 MOST_DEAD = 10_000
-"""Dead members of an ended batch that are looked at, whether they were redriven."""
+"""Number of dead members of an ended batch that are checked for a redrive."""
 LOOKS = 3
-"""How often a batch is looked at that changes while its dead members are read."""
+"""How often a batch is read again if it changes while its dead members are read."""
 COUNTED = 1000
-"""Batches whose states are counted."""
+"""Number of batches whose states are counted."""
 EARLIER = timedelta(hours=1)
-"""How much older than a batch a message must be to be none of its members for that alone."""
+"""A message that is older than a batch by more than this is no member of the batch, whatever its id."""
 _WANTED = {
     "completed": {COMPLETED},
     "results": {COMPLETED},
     "failed": {DEAD, OTHERWISE},
     "dead": {DEAD},
     "outstanding": {OUTSTANDING},
-    "unended": {OUTSTANDING, DEAD},  # a redriven member is dead here until it ends again
+    "unended": {OUTSTANDING, DEAD},  # a redriven member counts as dead here until it ends again
     "ended": {COMPLETED, DEAD, OTHERWISE},
 }
 
 
 class BatchCallback(NamedTuple):
-    """A callback of a batch: ``then``, ``failed`` or ``ended``. ``state``: its message's; ``waiting`` if it is not
-    enqueued yet; None if it never was, or is no longer kept."""
+    """A callback of a batch: ``then``, ``failed`` or ``ended``. ``state``: that of its message; ``waiting`` if it is
+    not enqueued yet; None if it never was, or is no longer kept."""
 
     name: str
     handler: str
@@ -70,9 +72,10 @@ class BatchCallback(NamedTuple):
 
 
 class BatchStatus(NamedTuple):
-    """A batch. ``state``: open, closed, ended, abandoned, expired, or malformed: nobody can read its state, and all
-    numbers are 0. An instant is None for none. Of an open batch, ``total`` counts what its members have added;
-    of an abandoned one, what has ended at least. ``queue``: that which counts its members."""
+    """A batch. ``state``: open, closed, ended, abandoned, expired; or malformed, if its state is unreadable, with all
+    numbers 0. Instants are None if there are none. In an open batch ``total`` counts the members that members have
+    added. In an abandoned one it counts at least those that have ended. ``queue``: the queue that counts its
+    members."""
 
     id: str
     queue: str
@@ -89,7 +92,7 @@ class BatchStatus(NamedTuple):
 
     @property
     def outstanding(self) -> int:
-        """How many members have not ended, as far as the total is known."""
+        """How many members have not ended, as far as ``total`` is known."""
         return max(0, self.total - _ended(self))
 
 
@@ -98,19 +101,19 @@ class BatchReader:
         self._wire, self._keys = wire, Keys(namespace)
 
     def batch(self, batch_id: str, batch_queue: str | None = None) -> BatchStatus:
-        """The batch of that id, at ``batch_queue``, or wherever it is. NotFound if there is none."""
+        """The batch of that id, from ``batch_queue``, or from whichever queue has it. NotFound if there is none."""
         for queue in readable_queues(self._wire, self._keys) if batch_queue is None else [batch_queue]:
             if (found := self._read(queue, [batch_id])) and found[0] is not None:
                 return found[0]
         raise NotFound("no such batch", batch_id, "an ended batch is kept for two days")
 
     def status(self, batch_id: str, batch_queue: str | None = None) -> BatchStatus:
-        """`batch`, as `with_redriven` tells it."""
+        """`batch`, corrected by `with_redriven`."""
         return self.with_redriven(self.batch(batch_id, batch_queue))
 
     def with_redriven(self, batch: BatchStatus) -> BatchStatus:
-        """A batch that has ended is closed again while dead members that were redriven are outstanding. Looks at the
-        first MOST_DEAD dead members."""
+        """If members of an ended batch were redriven and are outstanding, the batch is closed again. Reads the first
+        MOST_DEAD dead members."""
         for _ in range(LOOKS):
             if batch.state != "ended" or not batch.dead:
                 return batch
@@ -119,7 +122,7 @@ class BatchReader:
             before, batch = batch, self.batch(batch.id, batch.queue)
             if batch == before:
                 break
-            again = max(again, 1)  # the batch was told of an end between the two looks: its members go on to end
+            again = max(again, 1)  # an end was counted between the two looks: the members go on to the end
         if not again:
             return batch
         waiting = [
@@ -128,7 +131,7 @@ class BatchReader:
         return batch._replace(state="closed", dead=batch.dead - again, ended_at=None, callbacks=tuple(waiting))
 
     def _dead(self, batch: BatchStatus) -> Iterator[str]:
-        """The states of the dead members of a batch as they are now: ``closed`` of an inner one that goes on."""
+        """The present states of a batch's dead members; ``closed`` for an inner batch that goes on."""
         at: int | None = 0
         while at is not None:
             chunk, (found, at) = at, self.page(batch, "dead", at)
@@ -137,7 +140,7 @@ class BatchReader:
             yield from ("closed" if each.state == "closed" else State.DEAD for each in inner)
 
     def inner(self, batch: BatchStatus, which: str, chunk: int) -> list[BatchStatus]:
-        """The members of a chunk that are batches themselves."""
+        """Those members of a chunk that are batches themselves."""
         ids = [f"{batch.id}.{number}{INNER}" for number in self._numbers(batch.queue, batch.id, which, chunk)]
         return [each for each in self._read(batch.queue, ids) if each is not None]
 
@@ -150,8 +153,9 @@ class BatchReader:
                 yield from (each for each in found if each is not None)
 
     def part(self, batch_queue: str, first: int, last: int) -> list[tuple[float, BatchStatus]]:
-        """The batches of ``batch_queue`` from one position to another, negative ones from the end, by the instant at
-        which each is abandoned, expires or is forgotten: in epoch ms, infinite for none."""
+        """The batches of ``batch_queue`` from position ``first`` to ``last``, negative ones counted from the end. Each
+        comes with the instant, in epoch ms, at which it is abandoned, expires or is forgotten; infinite for none. They
+        are in the order of these instants."""
         stored = self._wire.command(
             "ZRANGE", self._keys.queue(batch_queue, "batch_instants"), first, last, "WITHSCORES"
         )
@@ -164,8 +168,8 @@ class BatchReader:
         return [int(each) for each in self._wire.all([("ZCARD", key) for key in keys])] if keys else []
 
     def states(self, batch_queues: Sequence[str]) -> dict[str, Counter[str]]:
-        """How many batches are in each state, by queue, of COUNTED at most from either end of their order; without
-        queues that have none."""
+        """How many batches are in each state, by queue. Of a queue at most COUNTED from either end of their order
+        count. Queues without batches are left out."""
         return {
             batch_queue: self._states(batch_queue)
             for batch_queue, count in zip(batch_queues, self.counts(batch_queues), strict=True)
@@ -180,34 +184,34 @@ class BatchReader:
         return Counter(_state_of(each[0]) if _is_sound(each) else MALFORMED for each in stored if each is not None)
 
     def queues_ahead(self, batch: BatchStatus, most: int) -> list[str]:
-        """The queues of ``most`` outstanding members at most, of those that were added first and last."""
+        """The queues of at most ``most`` outstanding members, those that were added first and last."""
         last = min(max(0, batch.total - 1), FIRST_ADDED - 1) // PER_CHUNK
         chunks = [self._numbers(batch.queue, batch.id, "outstanding", chunk) for chunk in sorted({0, last})]
         numbers = [number for chunk in chunks for number in chunk[: most // len(chunks)]]
         return [*dict.fromkeys(message.queue for message in self._find([f"{batch.id}.{each}" for each in numbers]))]
 
     def members(self, batch: BatchStatus, which: str | None = None) -> Iterator[Message]:
-        """The members of a batch: all, or ``completed``, ``failed`` or ``dead`` ones, as far as their batch was told,
-        or those that are ``unended``, if their state says so, too; in the order of their numbers. Of a chain the link
-        that came last. Members that are no longer kept are passed over; for ``results``, those of which the result is
-        not kept either: else they have that alone, and no handler."""
+        """The members of a batch in the order of their numbers: all; ``completed``, ``failed`` or ``dead`` ones by the
+        counts of the batch; or ``unended`` ones, if their own state agrees. A chain is represented by its latest link.
+        Members that are no longer kept are left out. For ``results`` a member whose result is kept longer than itself
+        is there, with its result alone and no handler."""
         at: int | None = 0
         while at is not None:
             found, at = self.page(batch, which, at)
             yield from found
 
     def page(self, batch: BatchStatus, which: str | None, chunk: int) -> tuple[list[Message], int | None]:
-        """The members of a chunk, and the number of the next chunk; None if there is none."""
+        """The members of a chunk, and the number of the next chunk; None after the last."""
         numbers = self._numbers(batch.queue, batch.id, which, chunk)
         found = self._find([f"{batch.id}.{number}" for number in numbers], results=which == "results")
-        # How far the producer of one that was not closed has come is not known: past what is there, or has ended.
+        # A batch that was not closed has no known end: go on past every member that exists, or has ended.
         is_past = batch.state in UNCLOSED and bool(found or self.ended(batch.queue, batch.id, chunk))
         is_open = is_past or (batch.state == "open" and which not in (None, "unended"))
         return found, self._next_chunk(batch, chunk, is_open=is_open)
 
     def some(self, batch: BatchStatus, which: str, first: int, count: int) -> tuple[list[Message], int | None]:
-        """``count`` members at most of those from the number ``first`` on, as far as LOOKED_THROUGH chunks have them;
-        and the number to go on from, None if there are no more."""
+        """At most ``count`` members from the number ``first`` on, out of at most LOOKED_THROUGH chunks; and the number
+        from which to go on, None if there are no more."""
         numbers, chunk, after = list[int](), first // PER_CHUNK, None
         for _ in range(LOOKED_THROUGH):
             numbers += [number for number in self._numbers(batch.queue, batch.id, which, chunk) if number >= first]
@@ -220,12 +224,12 @@ class BatchReader:
         return self._find([f"{batch.id}.{number}" for number in numbers[:count]]), after
 
     def ended(self, batch_queue: str, batch: str, chunk: int) -> frozenset[int]:
-        """The numbers of a chunk whose members have ended."""
+        """The numbers of those members of a chunk that have ended."""
         return frozenset(self._numbers(batch_queue, batch, "ended", chunk))
 
     def others(self, batch_queue: str, batch_id: str, sent: Sequence[tuple[str, str]]) -> list[str]:
-        """Ids of messages ``sent``, each given with its queue, that are no members of the batch. Their queues knew the
-        ids: from messages before it was opened, kept or remembered."""
+        """The ids of those messages ``sent``, each given with its queue, that are no members of the batch. They belong
+        to messages from before it was opened, which their queues keep or remember."""
         batch = self._counted(batch_queue, batch_id)
         if batch is None:
             return []
@@ -243,8 +247,8 @@ class BatchReader:
         return [each for _, each in sent if not (members[each] if each in members else has_ended(each))]
 
     def at_least(self, batch_queue: str, batch_id: str, count: int) -> int:
-        """How many members a producer that has added ``count`` must have added for all that have ended, and for the
-        next one, if that has ended or is kept; ``count`` if there are no more."""
+        """How many members the producer must have added, if it knows of ``count``: the members that have ended show
+        more, and so does the next one if it has ended or is kept. ``count`` if there are no more."""
         batch = self._counted(batch_queue, batch_id)
         if batch is None:
             return count
@@ -271,8 +275,8 @@ class BatchReader:
         return [first + n for n in range(PER_CHUNK) if codes[n // 4] >> 2 * (n % 4) & 3 in _WANTED[which]]
 
     def _find(self, ids: Sequence[str], *, results: bool = False) -> list[Message]:
-        """The messages of these ids, in their order, in whatever queues they are; of a chain the last link. With
-        ``results`` what is left of forgotten ones, too."""
+        """The messages of these ids, in their order, in whichever queues they are; of a chain the latest link. With
+        ``results``, also what is left of forgotten messages."""
         found, left = dict[str, Message](), [*ids]
         queues = readable_queues(self._wire, self._keys)
         for queue in queues:
@@ -304,7 +308,7 @@ class BatchReader:
         return [*read_messages(self._wire, self._keys, queue, list(map(id_bytes, ids)), for_producer=True)]
 
     def _counted(self, batch_queue: str, batch_id: str) -> BatchStatus | None:
-        """The batch without its callbacks; None if it is malformed: then no script takes it for a batch."""
+        """The batch without its callbacks. None if it is malformed, since no script takes it for a batch then."""
         state = self._wire.command("HGET", self._keys.queue(batch_queue, "batches"), batch_id)
         return _status(batch_queue, batch_id, state, [None] * len(CALLED)) if _is_sound(state) else None
 
@@ -332,7 +336,7 @@ class BatchReader:
         return [batch and batch._replace(callbacks=_with_states(batch, enqueued)) for batch in found]
 
     def _states_of(self, callbacks: Iterable[BatchCallback]) -> dict[str, str]:
-        """The states of callbacks that are kept, by the ids of their messages."""
+        """The states of those callbacks that are kept, by the ids of their messages."""
         return {
             message.id: str(message.state)
             for queue, ids in by_queue((each.queue, id_bytes(each.message_id)) for each in callbacks).items()
@@ -342,12 +346,12 @@ class BatchReader:
 
 
 def _may_be_of(batch: BatchStatus, message: Message) -> bool:
-    """Whether a message with a member's id may be that member. What an earlier batch of the id has left is days older;
-    clocks of a cluster's nodes differ by less than an hour."""
+    """Whether a message with a member's id may be that member. A message of an earlier batch of that id is days older.
+    The clocks of a cluster's nodes differ by less than an hour."""
     sent = message.timestamps.scheduled_at
     if sent is not None and sent < batch.created_at - EARLIER:
         return False
-    is_dropped = message.batch is None and message.payload is None  # its record, with what it said
+    is_dropped = message.batch is None and message.payload is None  # its record was dropped, which would name its batch
     return is_dropped or message.batch == (batch.queue, batch.id)
 
 
@@ -363,7 +367,7 @@ def _status(batch_queue: str, batch_id: str, state: bytes | None, stored: Sequen
     if _is_sound(state):
         is_how, numbers = _state_of(state[0]), _numbers_of(state)
     total, completed, dead, cancelled, expired, created, ended, expires, _ = numbers
-    if is_how == "abandoned":  # its producer told no total
+    if is_how == "abandoned":  # its producer reported no total
         total = max(total, completed + dead + cancelled + expired)
     callbacks = tuple(
         BatchCallback(name, given["handler"], given["id"], given["queue"], None)
@@ -376,12 +380,12 @@ def _status(batch_queue: str, batch_id: str, state: bytes | None, stored: Sequen
 
 
 def _is_sound(state: bytes | None) -> TypeGuard[bytes]:
-    """Whether this is the state of a batch, as ``lua/parts/batches.lua`` looks at it."""
+    """Whether this is the state of a batch, by the rules of ``lua/parts/batches.lua``."""
     return state is not None and len(state) == STATE_BYTES and _numbers_of(state)[-1] <= LAST_NUMBER
 
 
 def _messages_in(entry: bytes) -> list[dict[str, str]]:
-    """The messages of an entry that name handler, id and queue; none of a corrupt one."""
+    """Those messages of an entry that have handler, id and queue; none of a corrupt entry."""
     try:
         given = [each for each in json_values.parse(entry) if "ended" not in each]
         for each in given:
@@ -397,7 +401,7 @@ def _with_states(batch: BatchStatus, enqueued: Mapping[str, str]) -> tuple[Batch
 
 
 def _numbers_of(state: bytes) -> list[int]:
-    """The numbers after a state's flags; the last is the next number of a member that a member adds."""
+    """The numbers after a state's flags. The last is the number of the next member that a member adds."""
     return [int.from_bytes(state[at : at + 6], "big") for at in range(1, len(state), 6)]
 
 

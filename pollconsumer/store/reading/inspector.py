@@ -1,5 +1,5 @@
-"""Reads for `status`, `list`, `launches`, `lease` and `dashboard`, and messages selected by what they have in common.
-Nothing here writes."""
+"""Reads for `status`, `list`, `launches`, `lease` and `dashboard`, and selections of messages by what they have in
+common. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from pollconsumer.store.records.steps import read_recorded
 
 PAGE = 500
 HEADS = 10
-"""Entries at the head of a queue that are searched for the oldest ready message: some may have been cancelled."""
+"""Number of entries at the head of a queue that are searched for the oldest ready message. Some may be cancelled."""
 SEARCHED = 20 * PAGE
-"""Entries that are searched if none of the first `HEADS` is ready."""
+"""Number of entries that are searched if none of the first `HEADS` is ready."""
 INDEXES: dict[State, list[str]] = {
     State.SCHEDULED: ["schedule"],
     State.READY: ["ready_by_priority", "ready", "waiting_for_place"],
@@ -46,14 +46,14 @@ INDEXES: dict[State, list[str]] = {
     State.EXPIRED: ["expired"],
 }
 EVERY = 10**9
-"""A number of messages that no store has."""
+"""More messages than any store has."""
 Chosen = Sequence[tuple[str, str]]
-"""Queue and id of messages."""
+"""Messages, by queue and id."""
 
 
 class QueueCounts(NamedTuple):
-    """How many messages a queue has, by state. ``started``: how many of the reserved messages have been in flight for
-    longer than half a second."""
+    """How many messages a queue has, by state. ``started``: how many reserved messages have been in flight for more
+    than half a second."""
 
     name: str
     ready: int
@@ -74,8 +74,8 @@ class QueueCounts(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """What a store has, at a glance. ``now``: in epoch ms of the server's clock. ``mover_seen_seconds_ago``: None if no
-    mover was ever seen, 0 while one holds the lease."""
+    """An overview of a store. ``now``: in epoch ms of the server's clock. ``mover_seen_seconds_ago``: None if no mover
+    was ever seen, 0 while one holds the lease."""
 
     now: int
     queues: list[QueueCounts]
@@ -83,7 +83,7 @@ class Overview(NamedTuple):
     mover_seen_seconds_ago: float | None
     leases: list[dict[str, Any]]
     unreachable: list[str]
-    """Queues that are not shown: their node of a cluster is lost."""
+    """Queues that are left out, since their node of a cluster is lost."""
     paused_handlers: list[str]
 
 
@@ -101,19 +101,19 @@ class Inspector:
         return server.now_ms(self._wire)
 
     def counts(self, queue: str) -> QueueCounts:
-        """What there is in ``queue``. NotFound if there is no such queue."""
+        """The numbers of ``queue``. NotFound if there is no such queue."""
         self._refuse_unknown(queue)
         return self._count(queue, self.now(), in_flight_of(self._wire, self._keys))
 
     def message(self, message_id: str, queue: str | None = None) -> Message:
-        """The message of that id, in ``queue``, or in whichever queue has it. NotFound if none has; StoreUnreachable if
-        none has that can be read; UsageError if two have."""
+        """The message of that id, from ``queue``, or from whichever queue has it. NotFound if there is none.
+        StoreUnreachable if only a lost node may have it. UsageError if two queues have that id."""
         having = self._having(message_id) if queue is None else [queue]
         if len(having) > 1:
             raise UsageError("message id", message_id, f"queues {' and '.join(having)} have one each: give --queue")
         for name in having:
             for message in read_messages(self._wire, self._keys, name, [id_bytes(message_id)], with_log=True):
-                self._wire.unread.clear()  # whatever queues could not be read
+                self._wire.unread.clear()  # forget which queues earlier calls could not read
                 return message
         if self._wire.unread:
             raise server.unreachable(self._wire.unread)
@@ -122,7 +122,7 @@ class Inspector:
         raise not_there(message_id, f"queue {queue} has no message with this id")
 
     def with_id(self, message_id: str) -> list[Message]:
-        """The messages of that id: one of each queue that has one."""
+        """The messages of that id, one from each queue that has one."""
         stored = [id_bytes(message_id)]
         return [message for name in self._having(message_id) for message in self.those(name, stored)]
 
@@ -134,8 +134,8 @@ class Inspector:
         return [name for name, row, record in zip(queues, held[::2], held[1::2], strict=True) if row or record]
 
     def recorded(self, message: Message) -> tuple[dict[str, Any] | None, Recorded]:
-        """The last checkpoint of a message, which may be large, None if there is none, or if it is corrupt; its steps,
-        and the signals sent to it."""
+        """The last checkpoint of a message, which may be large; None if it is missing or corrupt. And the steps of the
+        message, and the signals sent to it."""
         key = self._keys.queue(message.queue, "checkpoints")
         stored, recorded = read_recorded(self._wire, key, id_bytes(message.id))
         try:
@@ -153,7 +153,7 @@ class Inspector:
         seen = self._wire.command("HGET", control("seen"), "mover")
         held = any(lease["role"] == "mover" for lease in leases)
         ago = 0.0 if held else None
-        if not held and seen is not None and seen.isdigit():  # else it is corrupt
+        if not held and seen is not None and seen.isdigit():  # else the field is corrupt
             ago = max(0, now - int(seen)) / 1000
         overdue, unread = sum(queue.overdue for queue in queues), sorted(self._wire.unread)
         return Overview(now, queues, overdue, ago, leases, unread, self.paused_handlers())
@@ -162,8 +162,8 @@ class Inspector:
         return sorted(map(id_text, self._wire.command("HGETALL", self._keys.control("paused_handlers"))[::2]))
 
     def messages(self, state: State | None, queue: str | None, limit: int) -> Iterator[Message]:
-        """Messages in ``state`` of ``queue``, ``limit`` at most, oldest in their state first; read a page at a time.
-        NotFound if there is no such queue."""
+        """At most ``limit`` messages in ``state`` of ``queue``, those first that have been in the state for longest.
+        They are read a page at a time. NotFound if there is no such queue."""
         if queue is not None:
             self._refuse_unknown(queue)
         left = limit
@@ -171,7 +171,7 @@ class Inspector:
             for index in INDEXES if state is None else [state]:
                 for key, page in self._ids(name, index):
                     for message in self.those(name, page, index):
-                        # A message that is offered a place is both in the ready list and in line.
+                        # A message that is offered a place is in the ready list and still in the line for places.
                         if message.state is not index or message.row.waiting != (key == "waiting_for_place"):
                             continue
                         if left == 0:
@@ -180,7 +180,7 @@ class Inspector:
                         yield message
 
     def those(self, queue: str, ids: Sequence[bytes], index: State | None = None) -> Iterator[Message]:
-        """The messages of ``ids``, as they are stored: see `read_messages`."""
+        """The messages of ``ids``, as stored: see `read_messages`."""
         return read_messages(self._wire, self._keys, queue, ids, index)
 
     def launches(self, limit: int) -> list[dict[str, Any]]:
@@ -191,7 +191,7 @@ class Inspector:
         return totals_of(self._wire, self._keys)
 
     def batches(self) -> dict[str, Counter[str]]:
-        """How many batches are in each state, by queue, as far as `BatchReader.states` looks."""
+        """How many batches are in each state, by queue, as `BatchReader.states` counts them."""
         return BatchReader(self._wire, self._keys.namespace).states(self.queues())
 
     def leases(self) -> list[dict[str, Any]]:
@@ -243,7 +243,7 @@ class Inspector:
         )
 
     def _started(self, queue: str, in_flight: InFlightSince) -> int:
-        """How many of the messages that heartbeats named last are still in their launch's hand."""
+        """How many of the messages that heartbeats named last are still in flight in their launch."""
         named = {id_bytes(name): fence for of, name, fence in in_flight if of == queue}
         found = self._wire.command("HMGET", self._keys.queue(queue, "rows"), *named) if named else []
         held = [(row, fence) for row, fence in zip(found, named.values(), strict=True) if row is not None]
@@ -252,9 +252,9 @@ class Inspector:
         )
 
     def _ready_behind(self, queue: str, left_over: int) -> int | None:
-        """When the first message in the ready list became ready, in epoch ms, behind the ids that are ``left_over``
-        there. None if there is none. If it is not among the entries searched, when the last of these became ready,
-        which is a little earlier."""
+        """When the first message behind the ids that are ``left_over`` in the ready list became ready, in epoch ms.
+        None if there is none. If the entries searched have no such message, the instant of the last entry, which is a
+        little too early."""
         key, before = self._keys.queue, None
         for first in range(0, min(left_over + 1, SEARCHED), PAGE):
             ids = self._wire.command("LRANGE", key(queue, "ready"), first, first + PAGE - 1)
@@ -270,7 +270,7 @@ class Inspector:
         return before
 
     def _ids(self, queue: str, state: State) -> Iterator[tuple[str, list[bytes]]]:
-        """Pages of an index's ids, with its key; ids that move concurrently may be missed or repeated."""
+        """The ids of an index in pages, each with its key. Ids that move meanwhile may be missed or repeated."""
         for name in INDEXES[state]:
             first, command = 0, "LRANGE" if QUEUE_KEYS[name].type == "list" else "ZRANGE"
             while True:
@@ -282,14 +282,14 @@ class Inspector:
 
 
 def id_in(key: str, entry: bytes) -> bytes:
-    """The id in an entry of an index, which may prefix it by its key and place in line."""
+    """The id in an entry of an index. In front of it the entry may have the message's key and its position in line."""
     return entry[entry.find(b"\0") + 20 :] if key == "waiting_for_place" else entry
 
 
 class Selection(NamedTuple):
-    """A selection of messages, to which each field that is given applies. ``key``: a unique key that they hold, of
-    their handler or of their queue. ``recurrence``: the one whose occurrences they are. ``older_than``: the least
-    seconds since they entered their state, by the server's clock. ``headers``: they have each of these."""
+    """A selection of messages. Every field that is given restricts it. ``key``: they hold this unique key, of their
+    handler or of their queue. ``recurrence``: they are its occurrences. ``older_than``: they entered their state at
+    least so many seconds ago, by the server's clock. ``headers``: they have all of these."""
 
     state: State | None = None
     queue: str | None = None
@@ -307,7 +307,7 @@ class MessageSelector:
     def messages(self, selection: Selection) -> Iterator[Message]:
         """The messages selected, queue by queue and state by state, the oldest of a state first, read a page at a time.
 
-        A message that enters another state meanwhile may be missed, or be repeated. NotFound if there is no such queue.
+        A message that enters another state meanwhile may be missed or repeated. NotFound if there is no such queue.
         """
         entered_by = None
         if selection.older_than is not None:
@@ -327,8 +327,8 @@ class MessageSelector:
                 yield message
 
     def _holders(self, key: str, handler: str | None, queue: str | None) -> Iterator[Message]:
-        """The messages that hold a unique key: at most one of each handler in a queue, and one that shares it with
-        all."""
+        """The messages that hold a unique key. In a queue that is at most one for each handler, and one whose key all
+        handlers share."""
         queues = server.readable_queues(self._wire, self._keys) if queue is None else [queue]
         for name in queues:
             unique_keys = self._keys.queue(name, "unique_keys")
@@ -346,7 +346,7 @@ class MessageSelector:
 
 
 def unreserved(selecting: MessageSelector, selection: Selection) -> Chosen:
-    """The messages selected that are scheduled or ready: scheduled ones first, since these become ready."""
+    """The messages selected that are scheduled or ready. Scheduled ones come first, since these become ready."""
     return _chosen(selecting, selection, (State.SCHEDULED, State.READY))
 
 
@@ -355,7 +355,7 @@ def dead_letters(selecting: MessageSelector, selection: Selection) -> Chosen:
 
 
 def _chosen(selecting: MessageSelector, selection: Selection, states: Sequence[State]) -> Chosen:
-    """The messages selected, each once: all are read before any is changed, since that would move others from page to
+    """The messages selected, each once. All are read before any is changed, since a change moves others from page to
     page."""
     states = [state for state in states if selection.state in (None, state)]
     found = (each for state in states for each in selecting.messages(selection._replace(state=state)))
@@ -363,12 +363,12 @@ def _chosen(selecting: MessageSelector, selection: Selection, states: Sequence[S
 
 
 def recurrence_of(message_id: str) -> str | None:
-    """The name of the recurrence of which a message is an occurrence: the part of its id before the instant."""
+    """The recurrence whose occurrence a message is: the part of its id before the instant."""
     name, _, instant = message_id.rpartition("@")
     return name if name and instant.endswith("Z") else None
 
 
 def entered_at(message: Message) -> int | None:
-    """The instant at which a message entered its state, in epoch ms; None if its row does not say."""
+    """When a message entered its state, in epoch ms; None if its row does not say."""
     times = message.row.timestamps
     return times.ended_at or times.reserved_at or times.enqueued_at or times.failed_at or times.scheduled_at

@@ -1,15 +1,15 @@
-"""The ledger: recent launches, the current leases; and totals of all launches, which never fall. Corrupt entries are
+"""The ledger: recent launches, current leases, and the totals of all launches, which never fall. Corrupt entries are
 skipped.
 
-What was settled is counted in each queue by the scripts that settle (`lua/parts/totals.lua`), in a hash whose names
-have three parts. The first is the kind of a settlement, the second its handler, the third the bucket of how long it
-took, empty if it was not handled; or the first is ``waiting`` or ``lateness``, the second empty. ``ms`` in place of a
-bucket stands for the sum. Occurrences that were skipped are counted as ``skipped``; ``at`` in place of a bucket says
-when one was last. How launches ended is counted in the namespace, by role and stop reason; there each alias that a
-launch knew of has the name of its handler.
+The scripts that settle messages count them in a hash of each queue (`lua/parts/totals.lua`). A field's name has three
+parts: the kind of settlement, the handler, and the bucket of the handling duration, empty if the message was not
+handled. For waits and lateness the parts are ``waiting`` or ``lateness``, nothing, and the bucket. ``ms`` in place of a
+bucket stands for the sum. Skipped occurrences are counted under ``skipped``; ``at`` in place of a bucket says when the
+last one was skipped. The ends of launches are counted in the namespace, by role and stop reason. There also stands, for
+each alias that a launch knew, the name of its handler.
 
-A histogram's buckets double: the first has all below a millisecond, number n those below 2ⁿ milliseconds, the last one
-all longer ones.
+The buckets of a histogram double. The first has everything below a millisecond, number n everything below 2ⁿ
+milliseconds, the last one everything longer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _BLANK: dict[str, Any] = {
 LAST_BUCKET = 24
 """The number of the last bucket, for spans of 2.3 hours and more."""
 SKIPPED, SKIPPED_AT = "skipped\n\n", "skipped\n\nat"
-"""Names in a queue's totals: how many occurrences were skipped, and when one was last, in epoch ms."""
+"""Fields of a queue's totals: how many occurrences were skipped, and when the last one was, in epoch ms."""
 OUTCOMES = {
     "complete": "completed",
     "retry": "retried",
@@ -57,14 +57,13 @@ OUTCOMES = {
     "park": "parked",
     "asleep": "asleep",
 }
-"""The outcome that each kind of settlement counts for."""
+"""Kind of settlement → the outcome for which it counts."""
 
 
 def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
-    """The ledger, newest first; each with the gap in seconds since the previous holder released the lease, with how
-    long it took from its start until it had the lease, None if it is not known to have had it, with how many launches
-    found that it held the lease, and left, with how many ticks before it had no launch, and with what it works on
-    beyond its window."""
+    """The ledger, newest first. Each entry also has: the gap in seconds since the previous holder released the lease;
+    the seconds from its start to the lease, None if unknown; how many launches left because it held the lease; how many
+    ticks before it had no launch; and what it works on beyond its window."""
     ids = wire.command("LRANGE", keys.control("launches"), 0, limit + 200)
     skipped = [b"skipped:" + each for each in ids]
     found = wire.command("HMGET", keys.control("ledger"), *ids, *skipped) if ids else []
@@ -87,13 +86,12 @@ def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
 
 
 def _seconds(since_ms: int | None, until_ms: int | None) -> float | None:
-    """The seconds between two instants, 0 if a clock was set back in between; None if one is not known."""
+    """The seconds between two instants; 0 if a clock was set back in between, None if an instant is unknown."""
     return None if since_ms is None or until_ms is None else max(0, until_ms - since_ms) / 1000
 
 
 def in_flight_of(wire: Wire, keys: Keys) -> InFlightSince:
-    """The instants at which messages that take long were begun, in epoch ms, by queue, id, and the fence of the
-    launch."""
+    """When handlers that take long began their messages, in epoch ms; by queue, id, and the launch's fence."""
     begun: InFlightSince = {}
     for lease, entry in _held(wire, keys):
         with suppress(ValueError, TypeError):
@@ -109,7 +107,7 @@ def working_leases_of(wire: Wire, keys: Keys) -> list[dict[str, Any]]:
 
 
 def _held(wire: Wire, keys: Keys) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Leases, each with its launch's entry of the ledger; empty if that is corrupt."""
+    """Leases, each with the ledger's entry of its launch; empty if the entry is corrupt."""
     leases = leases_of(wire, keys)
     ids = [lease["holder"] for lease in leases]
     found = wire.command("HMGET", keys.control("ledger"), *ids) if ids else []
@@ -117,7 +115,7 @@ def _held(wire: Wire, keys: Keys) -> list[tuple[dict[str, Any], dict[str, Any]]]
 
 
 def leases_of(wire: Wire, keys: Keys) -> list[dict[str, Any]]:
-    """Leases with holder, fence, and since when they are held (epoch ms)."""
+    """Leases with holder, fence, and the instant since when they are held (epoch ms)."""
     lease_names = sorted(map(id_text, wire.command("SMEMBERS", keys.control("leases"))))
     if not lease_names:
         return []
@@ -162,7 +160,7 @@ _SOUND: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(_INSTANTS, _is_instant),
     **dict.fromkeys(_MAYBE, _or_none(_is_number)),
 }
-"""Whether the value of a field, by its name, is what others take it for."""
+"""For each field: whether a value has the form that readers of the ledger expect."""
 
 
 def _read_lease(lease_name: str, fields: list[bytes]) -> dict[str, Any] | None:
@@ -190,7 +188,7 @@ def _read_lease(lease_name: str, fields: list[bytes]) -> dict[str, Any] | None:
 
 @dataclass
 class Spans:
-    """A histogram: its sum in seconds, and how many spans are in each bucket."""
+    """A histogram: the sum in seconds, and how many durations are in each bucket."""
 
     total: float = 0.0
     counts: Counter[int] = field(default_factory=Counter)
@@ -204,8 +202,8 @@ class Spans:
 
 @dataclass
 class Totals:
-    """The totals: ``settled`` by queue, handler and outcome, ``launches`` by role and stop reason, ``durations`` by
-    handler, ``waits``, ``lateness`` and ``skipped`` by queue."""
+    """The totals. ``settled``: by queue, handler and outcome. ``launches``: by role and stop reason. ``durations``: by
+    handler. ``waits``, ``lateness`` and ``skipped``: by queue."""
 
     settled: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     launches: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -215,7 +213,7 @@ class Totals:
     skipped: Counter[str] = field(default_factory=Counter)
 
     def add(self, queue: str, fields: Sequence[bytes], renamed: Mapping[str, str]) -> None:
-        """Add what was settled in ``queue``. ``renamed``: handlers by alias."""
+        """Add what was settled in ``queue``. ``renamed``: alias → handler."""
         for name, text in zip(fields[::2], fields[1::2], strict=True):
             number = max(0, count_of(text))
             match id_text(name).split("\n"):
@@ -238,14 +236,14 @@ def _is_bucket(bucket: str) -> bool:
 
 
 def all_names(wire: Wire, keys: Keys, handlers: Collection[str]) -> set[str]:
-    """All names of ``handlers``, each of which is given by its own name or an alias that a launch knew of."""
+    """All names of ``handlers``, each of which is given by its own name or by an alias that a launch knew."""
     aliases = _aliases_in(wire.command("HGETALL", keys.control("totals")))
     own = {aliases.get(name, name) for name in handlers}
     return own | {alias for alias, name in aliases.items() if name in own}
 
 
 def _aliases_in(fields: Sequence[bytes]) -> dict[str, str]:
-    """The own name of each alias's handler, among the totals of launches."""
+    """Alias → the handler's own name, from the totals of launches."""
     split = (id_text(name).partition("\n") for name in fields[::2])
     return {
         alias: id_text(text) for (kind, _, alias), text in zip(split, fields[1::2], strict=True) if kind == "renamed"
@@ -253,7 +251,7 @@ def _aliases_in(fields: Sequence[bytes]) -> dict[str, str]:
 
 
 def totals_of(wire: Wire, keys: Keys) -> Totals:
-    """The totals of a store, but for corrupt names and queues that cannot be read."""
+    """The totals of a store, without corrupt fields, and without queues that cannot be read."""
     queues = readable_queues(wire, keys)
     commands = [("HGETALL", keys.queue(queue, "totals")) for queue in queues]
     launches, *settled = wire.all([("HGETALL", keys.control("totals")), *commands])
@@ -265,5 +263,5 @@ def totals_of(wire: Wire, keys: Keys) -> Totals:
     for queue, fields in zip(queues, settled, strict=True):
         found.add(queue, fields, renamed)
     if wire.unread:
-        found.durations.clear()  # totals must not fall, and these are over all queues
+        found.durations.clear()  # totals must not fall, and the durations are those of all queues
     return found

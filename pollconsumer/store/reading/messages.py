@@ -27,8 +27,8 @@ RAW_BYTES = 2000
 
 
 class Message(NamedTuple):
-    """A message, with what the store has of it. ``payload`` is None if it is malformed, of a newer version, or was
-    dropped with a finished message."""
+    """A message, with what the store has of it. ``payload`` is None if it is malformed, of a newer version, or no
+    longer kept."""
 
     id: str
     queue: str
@@ -36,37 +36,39 @@ class Message(NamedTuple):
     payload: dict[str, Any] | None
     last_error: str | None
     raw: str | None = None
-    """The stored bytes of a malformed payload."""
+    """A malformed payload, as stored."""
     traceback: str | None = None
     result: Any = None
     headers: Mapping[str, str] = MappingProxyType({})
     progress: Progress | None = None
     expires_at: datetime | None = None
-    """The expiry; None if the message never expires, or if its large record was dropped."""
+    """When the message expires; None if never, or if its large record was dropped."""
     stop_asked_at: datetime | None = None
-    """When a person asked for the message's end while it was in flight, by the server's clock."""
+    """When a person asked to stop the message while it was in flight, by the server's clock."""
     found: State | None = None
-    """The index in which the message was found, if its row does not say it: the row is of a newer version, or there is
-    none."""
+    """The index in which the message was found, if its row does not tell its state: the row is of a newer version, or
+    missing."""
     links: int = 0
-    """How many links follow it in its chain."""
+    """How many links follow the message in its chain."""
     order_key: str | None = None
-    """The key with which it has its place in an order, in its queue."""
+    """The order key of the message: in its queue, messages with the same key are handled one after the other."""
     waits_for: str | None = None
-    """The id of the message with the same order key that it waits for, while it is ready."""
+    """While the message is ready: the id of the message with the same order key for which it waits."""
     batch: tuple[str, str] | None = None
-    """Queue and id of the batch that it is a member or a callback of; None for none, or if its record was dropped."""
+    """Queue and id of the batch of which the message is a member or a callback. None for none, or if its record was
+    dropped."""
     log: Sequence[AttemptLog] = ()
-    """What its attempts have logged and printed, the earliest first; read of a single message, and not in lists."""
+    """What its attempts have logged and printed, the earliest first. Lists leave it empty: it is read for a single
+    message."""
 
     @property
     def handler(self) -> str:
-        """The name of its handler."""
+        """The name of the message's handler."""
         return self.row.handler
 
     @property
     def created_by(self) -> str | None:
-        """Who created it, as ``created_by`` said; None if that was not given."""
+        """Who created the message, as the option ``created_by`` says; None if it was not given."""
         return self.headers.get(CREATED_BY)
 
     @property
@@ -86,20 +88,20 @@ class Message(NamedTuple):
 
     @property
     def timestamps(self) -> Timestamps[datetime]:
-        """When it entered each phase, by the server's clock; None where it has not: ``scheduled_at``,
-        ``due_at``, ``enqueued_at``, ``reserved_at``, ``started_at``, ``completed_at``, ``failed_at``,
-        ``next_attempt_at``, ``dead_at``, ``cancelled_at``, ``expired_at``. In flight, ``started_at`` is when a
-        heartbeat saw it, up to 0.4 s late."""
+        """When the message entered each phase, by the server's clock; None for others: ``scheduled_at``, ``due_at``,
+        ``enqueued_at``, ``reserved_at``, ``started_at``, ``completed_at``, ``failed_at``, ``next_attempt_at``,
+        ``dead_at``, ``cancelled_at``, ``expired_at``. While it is in flight, ``started_at`` is when a heartbeat saw it,
+        up to 0.4 s late."""
         return Timestamps(*map(moment_of, self.row.timestamps))
 
     @property
     def state(self) -> State:
-        """Its state, which follows from the timestamps."""
+        """The state of the message, which follows from its timestamps."""
         return self.found or state_of(self.row.timestamps)
 
     @property
     def durations(self) -> dict[str, float | None]:
-        """Seconds, None where they are not known: ``waited_seconds``, ``handled_seconds``."""
+        """``waited_seconds`` and ``handled_seconds``; None where unknown."""
         return durations_of(self.row.timestamps)
 
 
@@ -113,10 +115,10 @@ def read_messages(
     for_producer: bool = False,
     with_log: bool = False,
 ) -> Iterator[Message]:
-    """The messages of ``ids`` that the queue knows. With ``index``, the state in whose index they were found, also ids
-    without row and record, except in the ready list, where the next step drops them. ``for_producer``: with its rights
-    alone, which do not reach to launches, and what they say of messages in flight. ``with_log``: and what their
-    attempts have logged."""
+    """The messages of ``ids`` that the queue knows. ``index``: the state in whose index they were found. Then ids
+    without row and record are included, except those of the ready list, which the next step drops. ``for_producer``:
+    use a producer's rights alone, so leave out what launches report of messages in flight. ``with_log``: include what
+    their attempts have logged."""
     if not ids:
         return
     names = _Parts._fields if with_log else _Parts._fields[:-1]
@@ -139,7 +141,7 @@ def read_messages(
 
 
 def by_queue(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
-    """What ``pairs`` have beside a queue, as ids of messages, by queue."""
+    """The second parts of ``pairs``, such as ids of messages, grouped by queue."""
     found: dict[str, list[T]] = {}
     for queue, each in pairs:
         found.setdefault(queue, []).append(each)
@@ -147,13 +149,13 @@ def by_queue(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
 
 
 def forgotten_message(queue: str, message_id: str, result: bytes) -> Message:
-    """What is left of a completed message while its result is kept longer than the message."""
+    """What is left of a completed message whose result is kept longer than the message."""
     row = rows.read_row(rows.BLANK)
     return Message(message_id, queue, row, None, None, result=_read_result(result), found=State.COMPLETED)
 
 
 class _Parts(NamedTuple):
-    """What is stored of a message, by the names of the keys."""
+    """What is stored of a message, by the words of the keys."""
 
     rows: bytes | None
     records: bytes | None
@@ -203,19 +205,19 @@ def _message(
 
 
 def _problem(stored: str, read: rows.Row, *, newer: bool) -> str:
-    """What of the stored problem of a message is shown."""
+    """The part of a message's stored problem that is shown."""
     at = read.timestamps
     if newer and not stored and not state_of(at).has_ended:
         return rows.WRITTEN_BY_NEWER
     if at.completed_at and not at.failed_at and not read.generation:
-        return ""  # it never failed: this says why it was parked, or deferred
+        return ""  # it never failed: this is why it was parked or deferred
     if at.completed_at and stored.startswith(rows.WHY_PARKED):
-        return ""  # what it failed of before it was parked is not kept
+        return ""  # its last error was not kept when it was parked
     return stored
 
 
 def _row(queue: str, message_id: str, parts: _Parts, in_flight: Callable[[], InFlightSince]) -> rows.Row:
-    """What happened to a message; of one in flight, a heartbeat may have told when it began."""
+    """The row of a message. For one in flight it has the beginning that a heartbeat reported."""
     if parts.rows is None:
         return rows.read_record(parts.records or b"")
     read = rows.read_row(parts.rows, parts.records)
@@ -227,7 +229,7 @@ def _row(queue: str, message_id: str, parts: _Parts, in_flight: Callable[[], InF
 
 
 class _Sent(NamedTuple):
-    """What a record says. ``raw``: the bytes that are shown if it is malformed. ``newer``: it has options of a later
+    """The content of a record. ``raw``: the bytes to show if it is malformed. ``newer``: it has options of a later
     version. ``batch``: the queue of its batch."""
 
     payload: Any = None
@@ -253,8 +255,8 @@ def _sent(record: bytes) -> _Sent:
 
 
 def _newer(wire: Wire, keys: Keys, queue: str, stored_id: bytes, row: bytes, index: State | None) -> Message:
-    """A message of a newer version, of which only the row is readable, if it has one. While the message is deferred,
-    its row is out of date."""
+    """A message of a newer version. Only its row can be read, if it has one. While the message is deferred, its row is
+    out of date."""
     read = rows.read_row(row)
     found = state_of(read.timestamps)
     if found in (State.SCHEDULED, State.READY):

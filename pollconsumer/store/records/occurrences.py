@@ -1,7 +1,7 @@
 """Occurrences: the ids, contents and results of the messages that recurrences yield.
 
-An id is the recurrence's name and the instant, so that an instant is enqueued at most once. The instant has no ``@``: a
-name may have one.
+An id consists of the recurrence's name and the instant, so that an instant is enqueued at most once. The instant has no
+``@``, but a name may have one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Occurrence(NamedTuple):
     instant: int
 
     def completed(self, ended: int) -> bytes:
-        """The occurrence as `step.lua` takes it, with the instant at which it was completed, in epoch ms."""
+        """The occurrence as an argument of `step.lua`, with the instant at which it was completed, in epoch ms."""
         return rows.pack6(self.instant) + rows.pack6(ended) + self.recurrence
 
 
@@ -61,7 +61,7 @@ def occurrence_of(message_id: bytes) -> Occurrence | None:
 
 
 def read_previous(stored: bytes | None) -> PreviousOccurrence | None:
-    """What is stored of the last occurrence; None if there is none, or if it is corrupt."""
+    """The last occurrence, as stored; None if it is missing or corrupt."""
     if stored is None or len(stored) < 12:
         return None
     instant, completed = (datetime_of(int.from_bytes(part, "big")) for part in (stored[:6], stored[6:12]))
@@ -81,8 +81,8 @@ def record_of(recurrence: Recurrence, instant: int) -> bytes:
 
 
 def _headers_of(recurrence: Recurrence) -> Mapping[str, str]:
-    """The headers of its occurrences. ``created_by`` is among them, unless it is no valid header, or makes the headers
-    too long."""
+    """The headers of the recurrence's occurrences. They include ``created_by``, unless it is no valid header, or would
+    make the headers too long."""
     if recurrence.created_by is not None:
         with suppress(BadData):
             return check_new_headers(created_header(recurrence.created_by) | recurrence.headers)

@@ -11,10 +11,10 @@ from pollconsumer.store.records.rows import id_text
 
 
 class Claim(NamedTuple):
-    """What a launch holds its lease by: the lease's name, the launch's fence, and the group of both.
+    """What identifies a launch as the holder of its lease: the lease's name, the launch's fence, and their group.
 
-    ``slot``: the lease's in the group; ``at``: when it was acquired, in epoch ms of the server's clock; ``launch``: the
-    id of the launch; ``description``: the JSON by which `lease show` and launches that find the lease held know it.
+    ``slot``: the slot in the group. ``at``: when the lease was acquired, in epoch ms of the server's clock. ``launch``:
+    the id of the launch. ``description``: JSON that `lease show` prints, and launches that find the lease held.
     """
 
     lease_name: str
@@ -31,11 +31,11 @@ class Claim(NamedTuple):
 
 
 class CommonFields:
-    """What messages of one reply have in common: all but id and payload. ``options`` and ``continuation`` are encoded,
-    ``expires`` is in epoch ms, 0 for never.
+    """Everything that messages of one reply have in common; only id and payload differ. ``options`` and
+    ``continuation`` are encoded. ``expires`` is in epoch ms, 0 for never.
 
-    ``reserved_at`` is the server's, in epoch ms, and ``shown_at`` when its clock showed that, on the monotonic clock of
-    this host; later instants are computed from these, without its wall clock.
+    ``reserved_at`` is an instant of the server, in epoch ms, and ``shown_at`` the same instant on the monotonic clock
+    of this host. Later instants are computed from these two, without this host's wall clock.
     """
 
     __slots__ = ("continuation", "expires", "handler", "options", "queue", "reserved_at", "row", "shown_at")
@@ -56,8 +56,8 @@ class CommonFields:
 
 
 class Reservation:
-    """A message that a launch has reserved. Its row is the common one until it is begun or has a checkpoint. A key is
-    empty if the message has none; the order key follows the ``concurrency_key``, after a zero."""
+    """A message that a launch has reserved. Its row is the common one until it is begun or has a checkpoint. A key that
+    it has not is empty. Its order key stands behind the ``concurrency_key``, after a zero."""
 
     __slots__ = ("common", "concurrency_key", "handler", "id", "payload", "row", "unique_key")
 
@@ -77,7 +77,7 @@ class Reservation:
     def alone(
         cls, queue: str, message_id: bytes, row: bytes, record: bytes, reserved_at: int = 0, shown_at: float = 0.0
     ) -> Self:
-        """A reservation that has no fields in common with others."""
+        """A reservation that shares its fields with no other."""
         handler, payload, options, expires, continuation = rows.content(record)
         return cls(
             CommonFields(queue, row, handler, options, expires, reserved_at, shown_at, continuation),
@@ -100,7 +100,7 @@ class Reservation:
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt, from 1; the one in progress counts."""
+        """The number of the attempt, from 1, including one in progress."""
         return rows.attempts(self.row)
 
     @property
@@ -124,7 +124,7 @@ class Reservation:
 
     @property
     def begun(self) -> bool:
-        """Whether the message is recorded as begun, to be handled at most once."""
+        """Whether it is recorded that the message was begun, to be handled at most once."""
         return bool(self.row[rows.FLAGS] & rows.BEGUN)
 
     @property
@@ -136,7 +136,8 @@ class Reservation:
         return occurrence_of(self.id)
 
     def has_expired(self, monotonic: float) -> bool:
-        """Whether it is too late to begin the message. A redriven message does not expire: a person asked for it."""
+        """Whether it is too late to begin the message. A redriven message does not expire, since a person asked for
+        it."""
         # GUARD a redriven message does not expire
         return 0 < self.common.expires <= self.server_ms(monotonic) and self.generation == 0
 
@@ -153,10 +154,10 @@ def reservations_of(
     reserved_at: int,
     shown_at: float,
 ) -> list[Reservation]:
-    """The reservations in a step's reply. ``changes``: rows, each after the position, from 1, of the first message that
-    has it."""
+    """The reservations in a step's reply. ``changes``: rows, each after the position, from 1, of the first message with
+    that row."""
     reservations: list[Reservation] = []
-    ends = (*changes[2::2], len(ids) + 1)  # if there are no changes, this one end is not used
+    ends = (*changes[2::2], len(ids) + 1)  # without changes this end is not used
     for first, row, end in zip(changes[::2], changes[1::2], ends, strict=False):
         last = None
         for at in range(first - 1, end - 1):
@@ -169,7 +170,7 @@ def reservations_of(
 
 
 class DeadLetter(NamedTuple):
-    """A dead letter that the store made of a message that cannot be reserved, and the problem."""
+    """A dead letter that the store made of a message that cannot be reserved; and why not."""
 
     message: Reservation
     problem: str

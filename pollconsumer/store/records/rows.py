@@ -1,7 +1,7 @@
 """Reading and rewriting of packed rows and records. `lua/parts/rows.lua` and `records.lua` have the same layout.
 
-A settled row is computed here from the reserved row, and stored by comparing and swapping whole rows: any concurrent
-change of the message shows as a difference.
+A settled row is computed here from the reserved row. A script stores it only if the stored row still is the reserved
+one, so every concurrent change of the message is noticed.
 """
 
 import re
@@ -27,35 +27,35 @@ TRACE_FOLLOWS = "\0"
 LARGE, UNIQUE_KEY, PARKED, CONCURRENCY_KEY, WAITING, BEGUN, CHECKPOINT, BOOKED = 1, 2, 4, 8, 16, 32, 64, 128
 KEYED = UNIQUE_KEY | CONCURRENCY_KEY
 SPENT = 255
-"""The CRASHES of a message without an attempt left."""
+"""The value of CRASHES in a message that has no attempt left."""
 FLAGS, ENDING, PRIORITY, ATTEMPTS, CRASHES, GENERATION, FENCE = 0, 1, 2, 4, 6, 7, 8
 RESERVED, STARTED, ENDED, SCHEDULED, DUE, ENQUEUED, FAILED, NEXT_ATTEMPT, HANDLER = 14, 20, 26, 32, 38, 44, 50, 56, 62
 """Offsets of a row's fields."""
 WRITTEN_BY_NEWER = "written by a newer pollconsumer"
-"""The problem of a message that a newer version wrote, and that this one leaves as it is."""
+"""The problem of a message that a newer version wrote. This version leaves the message as it is."""
 WHY_PARKED = ("unknown_handler: ", "paused: ", "not begun: ")
-"""How the problem of a message begins that was parked."""
+"""How the problem of a parked message begins."""
 BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
-"""The row that is shown for a message without one."""
+"""The row that stands for a missing one."""
 _READY_AT_ONCE = NEVER + b"%b" + 2 * NEVER
-"""The fields from DUE to NEXT_ATTEMPT of a message that was ready at once, given the instant at which it was
+"""The fields from DUE to NEXT_ATTEMPT of a message that was ready at once, with the instant at which it was
 accepted."""
 RECORD_KEYS = 11
 _RATE, _EXPIRY, _DIGEST, _OPTIONS, DIGEST_BYTES = 16, 32, 64, 128, 8
 """Flags that only records have, and the size of a digest."""
 _CONTINUATION, _ORDER = 1, 2
-"""The flags of the second byte, which a record of letter C has."""
+"""Flags in the second byte of a record of letter C."""
 _HEAD = struct.Struct(">cBHB")
 PLAIN_RECORD = _HEAD.pack(b"A", 0, 32768, 0) + b"%b\n%b"
-"""What `new_record` makes of the handler and the payload of a message without options."""
+"""The record of a message without options, as a format for the handler and the payload."""
 _OUT_OF_FLIGHT = ((RESERVED, NEVER), (STARTED, NEVER))
 _NO_NEXT = (NEXT_ATTEMPT, NEVER)
 _ROW = struct.Struct(">BcHHBB" + "HI" * 9)
 
 
 def id_text(stored: bytes) -> str:
-    """Inverse of `id_bytes`: valid ids are ASCII, ids that others wrote may be any bytes. Escapes bytes that are not
-    UTF-8, as in ``\\xff``, and backslashes that would read as such."""
+    """The inverse of `id_bytes`. Valid ids are ASCII, but others may write ids of any bytes. Escapes bytes that are not
+    UTF-8, as in ``\\xff``, and backslashes that would look like an escape."""
     if b"\\" in stored:
         stored = re.sub(rb"\\(?=x(?:5c|[89a-f][0-9a-f]))", rb"\\x5c", stored)
     return stored.decode("utf-8", "backslashreplace")
@@ -74,7 +74,7 @@ def pack6(number: int) -> bytes:
 
 
 def is_newer(record: bytes) -> bool:
-    """Whether a newer version wrote a record: its letter comes after C, or it has flags that are not known here."""
+    """Whether a newer version wrote a record: its letter comes after C, or it has unknown flags."""
     if record[:1] == b"C" and len(record) > RECORD_KEYS:
         at = _after_rate_key(record)
         return not record[1] & _OPTIONS or not b"" < record[at : at + 1] <= bytes([_CONTINUATION | _ORDER])
@@ -82,7 +82,7 @@ def is_newer(record: bytes) -> bool:
 
 
 def new_record(message: NewMessage) -> bytes:
-    """The record of ``message`` without the instant of its enqueueing, which `enqueue.lua` inserts."""
+    """The record of ``message``, without the instant of enqueueing, which `enqueue.lua` inserts."""
     key, flags = message.key.encode(), UNIQUE_KEY if message.key else 0
     if message.concurrency_key or message.order_key:
         concurrency_key = message.concurrency_key.encode()
@@ -97,7 +97,7 @@ def new_record(message: NewMessage) -> bytes:
 
 
 def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
-    """The letter, flags and content of a record that has more than a record of letter A can have."""
+    """The letter, flags and content of a record that needs more than letter A offers."""
     digest, options, continuation, rate = bytes.fromhex(message.digest), b"", message.continuation.encode(), b""
     if message.rate_key:
         most, period_ms = parse_rate(message.rate) if message.rate else (0, 0)
@@ -128,15 +128,14 @@ def bare_record(row: bytes) -> bytes:
 
 
 def _handler_in(row: bytes) -> bytes:
-    """The handler's name in a row, which a digest may follow."""
+    """The handler's name in a row. A digest may follow it there."""
     return row[HANDLER:].partition(b"\0")[0]
 
 
 def content(record: bytes) -> tuple[str, bytes, bytes, int, bytes]:
-    """Handler name, payload, encoded options, expiry and encoded continuation of a record: the expiry in epoch ms, 0
-    for never."""
+    """Handler name, payload, encoded options, expiry (epoch ms, 0 for never) and encoded continuation of a record."""
     at, options, expires, continuation = RECORD_KEYS, b"", 0, b""
-    if record[1:2] > b"\0":  # most have neither key; a corrupt one may be empty
+    if record[1:2] > b"\0":  # most have neither key; a corrupt record may be empty
         at = _after_keys(record)
         if record[1] & _DIGEST:
             at += DIGEST_BYTES
@@ -151,8 +150,8 @@ def content(record: bytes) -> tuple[str, bytes, bytes, int, bytes]:
 
 
 def message_in(record: bytes) -> NewMessage:
-    """The message of a stored record, as far as that says it: without id and queue, without the digest of a chosen id,
-    and without the expiry, which is an instant there. Malformed or a LookupError for what is no record."""
+    """The message of a stored record, as far as the record has it: without id and queue, without the digest of a chosen
+    id, and without the expiry, which is an instant there. Malformed or a LookupError for an invalid record."""
     handler, payload, stored, _, continuation = content(record)
     options, _ = decoded_options(stored)
     at = RECORD_KEYS + record[10]
@@ -176,8 +175,8 @@ def message_in(record: bytes) -> NewMessage:
 
 
 def keys(record: bytes) -> tuple[bytes, bytes]:
-    """The unique key of a record; and its concurrency key, behind which, after a zero, is its order key. Empty for
-    none."""
+    """The unique key and the concurrency key of a record, empty for none. The order key stands behind the latter, after
+    a zero."""
     if not record[1] & KEYED:
         return b"", b""
     end, key = RECORD_KEYS + record[10], b""
@@ -196,13 +195,13 @@ def order_key(record: bytes) -> bytes:
 
 
 def _sized(record: bytes, at: int, size: int) -> tuple[bytes, int]:
-    """What follows its own length in ``size`` bytes, and where it ends."""
+    """The text at ``at``, which begins with its length in ``size`` bytes; and where it ends."""
     begin, end = at + size, at + size + int.from_bytes(record[at : at + size], "big")
     return record[begin:end], end
 
 
 def _after_keys(record: bytes) -> int:
-    """The offset of what follows the keys of a record; beyond its end if it is truncated."""
+    """Where the keys of a record end; beyond the record's end if it is truncated."""
     at = _after_rate_key(record)
     if record[:1] != b"C":
         return at
@@ -215,8 +214,8 @@ def _second_flags(record: bytes) -> int:
 
 
 def _after_rate_key(record: bytes) -> int:
-    """The offset of what follows the rate key of a record, or the key before: the second byte of flags in one of letter
-    C."""
+    """Where the rate key of a record ends, or, if it has none, the key before. In a record of letter C the second byte
+    of flags is there."""
     at = RECORD_KEYS + (record[10] if len(record) >= RECORD_KEYS else 0)
     if len(record) > at + 1 and record[1] & CONCURRENCY_KEY:
         at += 2 + record[at + 1]
@@ -244,19 +243,19 @@ def reserved_at(row: bytes) -> int:
 
 
 def due_at(row: bytes) -> int:
-    """When a message was enqueued or, if that is later, due, in epoch ms."""
+    """When a message was due or, if that is later, enqueued, in epoch ms."""
     return max(int.from_bytes(row[SCHEDULED:DUE], "big"), int.from_bytes(row[DUE:ENQUEUED], "big"))
 
 
 def ended_at(row: bytes) -> int:
-    """The instant at which a message ended, in epoch ms; 0 if it has not."""
+    """When a message ended, in epoch ms; 0 if it has not ended."""
     return int.from_bytes(row[ENDED:SCHEDULED], "big")
 
 
 def completed(row: bytes, started: int, ended: int) -> bytes:
-    """The row of a completed message: without the fields from DUE on, if it was ready at once, never failed, and keeps
-    its record."""
-    # Hot path, once for each message: no `_set`, no `pack6`.
+    """The row of a completed message. The usual message gets a row without the fields from DUE on: it was ready at
+    once, never failed, and its record is kept after completion."""
+    # Hot path, once for each message: so it uses neither `_set` nor `pack6`.
     rest = row[SCHEDULED:DUE]
     if row[FLAGS] & LARGE or not row.startswith(_READY_AT_ONCE % rest, DUE):
         rest = row[SCHEDULED:]
@@ -266,7 +265,7 @@ def completed(row: bytes, started: int, ended: int) -> bytes:
 
 def begun(row: bytes) -> bytes:
     """The row of a reserved message whose handler is about to be called at most once."""
-    # Once for each message that is handled at most once: no `_set`.
+    # Once for each message that is handled at most once: so it does not use `_set`.
     return b"%c%b" % (row[FLAGS] | BEGUN, row[ENDING:])
 
 
@@ -275,7 +274,7 @@ def checkpointed(row: bytes) -> bytes:
 
 
 def retrying(row: bytes, failed: int) -> bytes:
-    """The row of a message to be retried; the script adds the due time of the next attempt."""
+    """The row of a message that will be tried again. The script adds the due time of the next attempt."""
     return _set(_unbegun(row), *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), (FAILED, pack6(failed)), _NO_NEXT)
 
 
@@ -285,7 +284,7 @@ def dead(row: bytes, started: int, failed: int) -> bytes:
 
 
 def expired(row: bytes, ended: int) -> bytes:
-    """The row of a message that expired before it was handled; the attempt is not counted."""
+    """The row of a message that expired before it was handled. The attempt is not counted."""
     return _set(unstarted(row), (ENDING, b"e"), *_OUT_OF_FLIGHT, (ENDED, pack6(ended)))
 
 
@@ -295,13 +294,14 @@ def stopped(row: bytes, started: int, ended: int) -> bytes:
 
 
 def released(row: bytes, deaths: int = 0) -> bytes:
-    """The row of a message that is ready again, with so many more ``deaths``; the attempt is not counted."""
+    """The row of a message that is ready again. Its deaths increase by ``deaths``. The attempt is not counted."""
     ready = _set(unstarted(row), *_OUT_OF_FLIGHT)
     return _set(ready, (CRASHES, bytes([row[CRASHES] + deaths]))) if deaths else ready
 
 
 def parked(row: bytes) -> bytes:
-    """The row of a message that is scheduled again, uncharged, until a launch knows its handler, or that is resumed."""
+    """The row of a message that is scheduled again, uncharged, until a launch knows its handler, or the handler is
+    resumed."""
     row = deferred(row)
     return _set(row, (FLAGS, bytes([row[FLAGS] | PARKED])))
 
@@ -312,13 +312,13 @@ def deferred(row: bytes) -> bytes:
 
 
 def unstarted(row: bytes) -> bytes:
-    """The row of a message that was reserved, but not handled: the attempt is not counted."""
+    """The row of a message that was reserved, but not handled. The attempt is not counted."""
     return _set(_unbegun(row), (ATTEMPTS, (attempts(row) - 1).to_bytes(2, "big")))
 
 
 def _unbegun(row: bytes) -> bytes:
-    """``row`` without BEGUN: its handler has not begun, or is to begin again. With the flag a death of the process
-    before that would make the message a dead letter."""
+    """``row`` without the flag BEGUN, for a handler that has not begun, or begins again. With the flag, a death of the
+    process before that would make the message a dead letter."""
     return _set(row, (FLAGS, bytes([row[FLAGS] & ~BEGUN])))
 
 
@@ -342,12 +342,12 @@ class Row(NamedTuple):
 
 
 def read_row(row: bytes, record: bytes | None = None) -> Row:
-    """A row, unpacked. ``record`` has the handler's name, if the row of a completed message has not."""
+    """A row, unpacked. ``record`` has the handler's name if the row lacks it, as the row of a completed message may."""
     if len(row) == DUE:
         row += _READY_AT_ONCE % row[SCHEDULED:DUE]
         if record is not None:
             row += content(record)[0].encode()
-    row = row.ljust(HANDLER, b"\0")  # corrupt rows can be shown, too
+    row = row.ljust(HANDLER, b"\0")  # so that corrupt rows can be shown, too
     flags, ending, priority, attempted, _crashes, generation, *halves = _ROW.unpack(row[:HANDLER])
     instants = [(high << 32 | low) or None for high, low in zip(halves[::2], halves[1::2], strict=True)]
     _fence, reserved, started, ended, scheduled, due, enqueued, failed, next_attempt = instants
