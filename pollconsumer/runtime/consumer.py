@@ -1,7 +1,7 @@
 """The polling consumer: the loop of one launch.
 
-Source: Mark Seemann, "Faking a continuously Polling Consumer with scheduled tasks", 2014. What is added to his
-recursion: idling is a blocking wait, messages are reserved and settled in pages, and there may be several slots.
+Source: Mark Seemann, "Faking a continuously Polling Consumer with scheduled tasks", 2014. This loop adds to his
+recursion: it idles in a blocking wait, reserves and settles messages in pages, and may have several slots.
 
 `consume` is the role of a consumer: a launch, its queues and recurrences, and the loop.
 """
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 SERVER_LATE = 0.1
 NEVER_ANY_TIME_WITHIN = 0.5
-"""Seconds within which a stop for lack of time means that there never was any."""
+"""If a launch stops for lack of time within so many seconds, it never had any time."""
 MEMORY_CHECK_EVERY = 1.0
 SHORTEST_WAIT = 0.0001
 MOST_LOOKED_AT = 100
-"""Queues of others that a launch looks at when it ends, at most."""
+"""Maximum number of queues of other launches that a launch examines at its end."""
 
 
 class Consumer:
@@ -58,7 +58,7 @@ class Consumer:
         wake: Wake,
         lost: set[str],
     ) -> None:
-        """``lost``: queues whose node of a cluster is lost, kept up to date here."""
+        """``lost``: queues whose node of a cluster is lost. The consumer keeps it up to date."""
         self.options, self.window, self.clock, self.executor = options, launch.window, launch.clock, executor
         self._launch, self._wake = launch, wake
         reporter = ProgressReporter(launch, options.report_every)
@@ -76,11 +76,11 @@ class Consumer:
             parts = self._exchange, self._attempts, deliveries.context_of_call
             self._bulks = BulkCaller(launch, options, handlers, *parts)
         self._asked: StopReason | None = None
-        """The first reason to stop; what was seen, as memory, may not be seen again."""
+        """The first reason to stop. A condition such as memory may be over at the next look."""
         self._is_closed = False
-        """Whether there was no time for a message while others were in flight."""
+        """Whether there was no time for another message while others were in flight."""
         self._exhausted = False
-        """Whether the last attempt to dequeue found no message, in any queue."""
+        """Whether the last attempt to dequeue found no message in any queue."""
         self._empty_since: float | None = None
         self._memory_checked = self.window.start
 
@@ -99,7 +99,8 @@ class Consumer:
             and not self._launch.waited
         ):
             left, plan = self.window.left(began), self._launch.plan
-            # One that came late for its own window, as just before the next tick, says nothing of other launches.
+            # A launch that came late for its own window, as just before the next tick, does not show that others have
+            # no time.
             whole = max(left, min(plan.timeout, left + (plan.launched_ago or 0.0)))
             if self.margin() >= whole:
                 self._launch.emit(WindowTooShort(self.margin(), whole))
@@ -133,24 +134,24 @@ class Consumer:
         return now + self.margin() < self._begins_until(now)
 
     def _begins_until(self, now: float) -> float:
-        """When messages begin no more, but for the margin: when the window closes; later, if that has come and another
-        slot goes on. The window has closed if there was no time, or the next launch has called."""
+        """Until when messages begin, apart from the margin: until the window closes or, if it has closed and another
+        slot is still busy, until later. The window is closed if there was no time, or the next launch has called."""
         closes = 0.0 if self._is_closed or self._exchange.called < inf else self.window.stop_before
         if not self.executor.busy or now + self.margin() < closes:
             return closes
         return max(closes, self._launch.end.lasts_until(now, self._exchange.called))
 
     def has_time_to_idle(self) -> bool:
-        """Whether the loop may idle. That of the article may if its whole idle time fits into the window; the other
-        one always may, since `idle` ends its wait when the margin begins."""
+        """Whether the loop may idle. The article's loop may if its whole idle time fits into the window. The other loop
+        always may, since `idle` ends its wait when the margin begins."""
         return self.options.loop is Loop.WOKEN or self.window.has_time(self.clock(), self.options.idle_time)
 
     def asked_to_stop(self) -> StopReason | None:
-        """The reason to stop, other than time: a permanent one; None to go on. Before that the lease is checked, and
-        messages in flight are interrupted that are to stop, or whose limits have passed. LeaseLost, StoreRefused or
+        """A reason to stop other than time, which is permanent; None to go on. It first checks the lease, then
+        interrupts messages in flight that were asked to stop, or whose limits have passed. LeaseLost, StoreRefused or
         StoreUnreachable if the lease is lost."""
         if self._launch.check_lease():
-            self._exchange.clear()  # others may have recovered what was not begun, and be handling it
+            self._exchange.clear()  # others may have recovered what was not begun, and handle it now
         if self._stops.any() or self.executor.busy:
             self._attempts.stopping.attend()
         if self._asked is not None:
@@ -168,7 +169,8 @@ class Consumer:
         return self._asked
 
     def _has_grown_beyond(self, memory_limit: int) -> bool:
-        """Whether the process has more than ``memory_limit`` bytes. Looks once a second: False in between."""
+        """Whether the process uses more than ``memory_limit`` bytes. It measures once a second, and returns False in
+        between."""
         now = self.clock()
         if now - self._memory_checked <= MEMORY_CHECK_EVERY:
             return False
@@ -176,8 +178,8 @@ class Consumer:
         return resident_bytes() > memory_limit
 
     def nothing_left(self) -> StopReason | None:
-        """EMPTY if no message is ready, due, in flight or in an outbox, HELD_BACK if all ready ones are held back. None
-        until that has been the case for ``linger`` seconds, and while the node of a queue is lost."""
+        """EMPTY if no message is ready, due, in flight or in an outbox. HELD_BACK if all ready messages are held back.
+        None until one of these has been so for ``linger`` seconds, and while the node of a queue is lost."""
         if self.executor.busy or not self._exhausted or self._exchange.lost or self._exchange.gathered:
             return None
         if self._exchange.to_repair:
@@ -193,7 +195,7 @@ class Consumer:
         return StopReason.HELD_BACK if self._exchange.held_back else StopReason.EMPTY
 
     def dequeue(self) -> bool:
-        """Whether messages are reserved: ahead, or now; or a bulk call is due."""
+        """Whether messages are reserved, earlier or by this call, or a bulk call is due."""
         if self._exchange.reserved or (self._exchange.gathered and self._bulks is not None and self._bulks.is_due()):
             return True
         self._exhausted = False
@@ -203,7 +205,7 @@ class Consumer:
             if self._exchange.reserve():
                 break
             if not promoted:
-                self._exchange.promote_next()  # a queue is not empty while anything is due
+                self._exchange.promote_next()  # a queue is not empty while one of its messages is due
                 promoted = True
             elif self._exchange.more_in != 0 and self._exchange.added == added:
                 self._exhausted = True
@@ -215,7 +217,7 @@ class Consumer:
         return bool(self._exchange.reserved)
 
     def handle(self) -> None:
-        """Handle the next reserved message, or those of a bulk call."""
+        """Handle the next reserved message, or the messages of a bulk call."""
         if self._bulks is not None and self._bulks.handle():
             self._empty_since = None
             return
@@ -232,8 +234,8 @@ class Consumer:
         self._empty_since = None
 
     def idle(self) -> None:
-        """Wait for a message, at most idle_time or until the margin begins; while any are in flight, for one of
-        these."""
+        """Wait for a message, at most idle_time, or until the margin begins. If messages are in flight, also wait for
+        their ends."""
         now = self.clock()
         longest = self._longest_idle(now)
         if self.executor.busy:
@@ -246,7 +248,8 @@ class Consumer:
         while not self._exchange.reserved and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
             wait, more_in = min(self.options.longest_wait, left), self._exchange.more_in
             soon = min(self._exchange.due_in(), inf if more_in is None else more_in)
-            # Timed here where the server, which ends waits late, would outlast the window or a due time.
+            # This process times the wait if the server, which ends waits late, would miss the window's end or a due
+            # time.
             if last or soon < wait or self._wake.pending:
                 woken = self._wake.wait(min(left, max(SHORTEST_WAIT, min(soon, wait))))
                 if woken:
@@ -259,7 +262,7 @@ class Consumer:
             self._settling.call_hooks()
 
     def _longest_idle(self, now: float) -> float:
-        """Seconds from ``now`` until the loop has something to do at the latest."""
+        """How many seconds after ``now`` the loop has something to do at the latest."""
         longest = self.options.idle_time
         if self.options.loop is Loop.WOKEN:
             longest = min(longest, self._begins_until(now) - now - self.margin())
@@ -267,11 +270,11 @@ class Consumer:
             longest = min(longest, self._empty_since + self.options.linger - now)
         if self._bulks is not None:
             longest = min(longest, self._bulks.due_in())
-        return max(0.0, longest)  # the margin may have begun since it was looked at
+        return max(0.0, longest)  # the margin may have begun in between
 
     def await_slot(self) -> None:
-        """Wait until a handler ends, and reserve the next messages meanwhile. If a slot is free already, there was no
-        time for another message: the window closes, even if the margin shrinks later."""
+        """Wait until a handler ends, and meanwhile reserve the next messages. If a slot is free already, there was no
+        time for another message. Then the window closes, even if the margin shrinks later."""
         if self.executor.busy < self.executor.slots and self._pace.begun != self.options.max_messages:
             self._is_closed = True
         wanted, exchange = self._pace.ahead(), self._exchange
@@ -329,7 +332,7 @@ def consume(
 
 
 def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Event], None]) -> None:
-    """Report which of ``queues``, named by no handler, the store does not know. It is told once: the launch's
+    """Report those ``queues`` that the store does not know and no handler names. This happens once, since the launch's
     announcement makes them known."""
     for queue in unknown_queues(store.wire, store.keys, queues):
         emit(QueueUnknown(queue))
@@ -338,12 +341,12 @@ def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Eve
 def report_unserved(
     store: RedisStore, wanted: Set[str], handlers: Mapping[str, Handler], emit: Callable[[Event], None]
 ) -> list[str]:
-    """Report which queues have ready messages and were served by no launch lately, but for those that this launch was
-    ``wanted`` to serve. Of many, those of the launch's own handlers come first. Returns the queues, paused ones too,
-    that nobody serves and in which anything waits.
+    """Report queues that have ready messages and that no launch has served lately, without those that this launch was
+    ``wanted`` to serve. If there are many, the queues of the launch's own handlers come first. Returns the queues that
+    nobody serves and in which anything waits, including paused ones.
 
-    Called at the end of a launch: by then others that the platform started at the same time have announced themselves.
-    Errors of the store are ignored.
+    Called at the end of a launch. By then other launches that the platform started at the same time have announced
+    themselves. Errors of the store are ignored.
     """
     named, unserved = {handler.queue for handler in handlers.values()} - wanted, list[str]()
     with suppress(StoreUnreachable, PermissionDenied):
@@ -359,8 +362,8 @@ def report_unserved(
 
 
 def _announce(launch: Launch, queues: Sequence[str], lost: set[str], handlers: Collection[str]) -> tuple[str, ...]:
-    """Announce the launch in ``queues``. Returns the ones that can be served, now or once their node of a cluster is
-    back: those are added to ``lost``. The error of the first one if there are none."""
+    """Announce the launch in ``queues``. Returns those that can be served, now or once their node of a cluster is back.
+    The latter are added to ``lost``. If no queue can be served, the first error is raised."""
 
     def emit_death(dead_letter: DeadLetter) -> None:
         launch.emit(death_of(dead_letter))
@@ -393,8 +396,9 @@ def define(
 ) -> None:
     """Register the recurrences of a launch's modules and configuration, and remove those that are no longer defined.
 
-    ``owner`` is the launch's group. Imported lazily: most launches define no recurrences. The queues ``left_out`` have
-    unusable keys, or their node of a cluster is lost: a later launch does it there.
+    ``owner`` is the launch's group. Modules are imported lazily, since most launches define no recurrences.
+    ``left_out``: queues whose keys are unusable, or whose node of a cluster is lost. A later launch registers their
+    recurrences.
     """
     if not recurrences and not store.maintenance.owns_recurrences(owner):
         return
@@ -405,4 +409,4 @@ def define(
         store.maintenance.own_recurrences(owner, queues)
     LaunchRecurrences(store.wire, store.keys.namespace).define(owner, sorted(queues), recurrences, emit)
     if not recurrences and not left_out:
-        store.maintenance.disown_recurrences(owner)  # last: if a launch dies before, the next one does it
+        store.maintenance.disown_recurrences(owner)  # last: if a launch dies before, the next one repeats it

@@ -1,7 +1,7 @@
 """Runs a program as a handler: spawn, payload on standard input, captured output, timeout.
 
-Standard input is a file, which need not be read, and most of the output is discarded: no behaviour of a program can
-block it or fill our memory.
+Standard input is a file, which the program need not read, and most of the output is discarded. So no program can block,
+or fill our memory, by what it does with them.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from pollconsumer.runtime.system.system_limits import start_refused
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 PASSED_ON_PREFIXES = ("LC_", "XDG_")
-"""What names of variables begin with that every program inherits, too; none of them holds secrets."""
+"""Prefixes of environment variables that every program inherits besides the named ones. None of them holds secrets."""
 KEPT_BYTES = 8192
-"""Bytes of output that are kept of its beginning, and again of its end."""
+"""Number of bytes that are kept of the beginning of the output, and again of its end."""
 CHUNK, MOST_CHUNKS = 65536, 32
-"""Bytes per read; and maximum reads after the program's exit, since its children may continue to print."""
+"""Bytes per read; and the maximum number of reads after the program's exit, since its children may continue to
+print."""
 LAST_LINES, LAST_CHARACTERS, LAST_LINE_CHARACTERS = 20, 2000, 400
 LONGEST_WAIT = 0.5
-"""Seconds between looks whether the message is to stop."""
+"""Seconds between two checks whether the message was asked to stop."""
 
 
 class Output:
@@ -70,7 +71,7 @@ class Output:
 
 
 class RunningProgram(ChildProcess):
-    """A started program, whose output is read as it comes: from the pipe ``outlet``, into which it writes."""
+    """A started program. Its output is read as it comes, from the pipe ``outlet``, into which the program writes."""
 
     def __init__(self, argv: Sequence[str], passed: Collection[int], outlet: int, **how: Any) -> None:
         super().__init__(argv, passed, **how)
@@ -82,8 +83,8 @@ class RunningProgram(ChildProcess):
             self._poll.register(each, select.POLLIN)
 
     def wait(self, seconds: float | None, *, until_silent: bool = False, unless: Callable[[], bool] = bool) -> bool:
-        """Read its output until it has exited: True; or until ``seconds`` have passed, or ``unless`` says so: False.
-        With ``until_silent`` also until no process has its output open."""
+        """Read the program's output. Returns True once the program has exited, and with ``until_silent`` only once no
+        process has its output open. Returns False once ``seconds`` have passed, or ``unless`` returns True."""
         until = None if seconds is None else time.monotonic() + seconds
         while not self.has_ended() or (until_silent and not self._silent):
             left = LONGEST_WAIT if until is None else until - time.monotonic()
@@ -93,8 +94,8 @@ class RunningProgram(ChildProcess):
         return True
 
     def end(self, *, kill: bool) -> int | None:
-        """The exit code, as of `ChildProcess.reap`. Reads the rest of the pipe. With ``kill``, kills the process group
-        first."""
+        """The exit code, as `ChildProcess.reap` returns it. Reads the rest of the pipe. With ``kill``, it first kills
+        the process group."""
         if kill:
             self.signal(signal.SIGKILL)
         while not self.has_ended():
@@ -107,7 +108,7 @@ class RunningProgram(ChildProcess):
         return self.reap()
 
     def _attend(self, seconds: float) -> None:
-        """Wait until it prints, exits, or ``seconds`` have passed."""
+        """Wait until the program prints or exits, at most ``seconds``."""
         if self.exit_handle is None:
             seconds = min(seconds, LOOK_EVERY)
         for descriptor, _ in self._poll.poll(ceil_ms(seconds)):
@@ -130,7 +131,7 @@ class RunningProgram(ChildProcess):
 
 class CommandFailed(Exception):
     """The program could not be started, exited with a code other than 0, or exceeded its timeout. ``trace``: the last
-    lines that it printed, if they are several; they are stored in the place of a traceback."""
+    lines that it printed, if there are several. They are stored in place of a traceback."""
 
     trace = ""
 
@@ -140,10 +141,11 @@ class FatalExit(CommandFailed, Fatal):
 
 
 class Command:
-    """The ``run`` of a handler that is a program. ``argv`` begins with the program's absolute path; durations in
+    """The ``run`` of a handler that is a program. ``argv`` begins with the program's absolute path. Durations are in
     seconds.
 
-    ``timeout`` is enforced here, with SIGTERM and, ``kill_after`` later, SIGKILL for the program's process group.
+    The ``timeout`` is enforced here: with SIGTERM, and ``kill_after`` later with SIGKILL, for the program's process
+    group.
     """
 
     def __init__(
@@ -175,7 +177,7 @@ class Command:
                 context.limit(self.timeout)
             try:
                 running = self._start(payload, context, note)
-            except OSError as error:  # the system refuses a process; a program that is missing raises another error
+            except OSError as error:  # the system refuses a process; a missing program raises another error
                 raise NotBegun(start_refused(error)) from None
             try:
                 in_time = running.wait(self.timeout, unless=lambda: context.stop_asked)
@@ -263,7 +265,8 @@ class Command:
 
 
 def _file_of(payload: dict[str, Any]) -> int:
-    """A descriptor of ``payload`` as one line of JSON. A pipe would block if the program does not read it."""
+    """A descriptor from which ``payload`` can be read as one line of JSON. It is a file, since a pipe would block if
+    the program did not read it."""
     try:
         line = json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:  # a lone surrogate, which must be escaped

@@ -1,11 +1,12 @@
-"""Notes of running programs, by which survivors of a dead launch are found and killed.
+"""Notes of running programs. With them others find and kill the programs that a dead launch has left behind.
 
-Each program has a file that names its message, locked by an ``flock`` on a descriptor that it and its children inherit:
-so it is locked for exactly as long as any of them lives, even if the launch dies. The program of a dead launch is
-killed before its message is handled again: its outcome is lost, and a message must not run twice concurrently.
+Each program has a file that names its message. The file is locked by an ``flock`` on a descriptor that the program and
+its children inherit. So it is locked exactly as long as any of them lives, even if the launch dies. The program of a
+dead launch is killed before its message is handled again: its outcome is lost, and a message must not run twice
+concurrently.
 
-A process is killed only if it is identified by pid and start time, by the open note in the program's session, or by the
-inherited lock of the note: a pid alone may have been reused.
+A process is killed only if it is identified: by pid and start time, by the open note in the program's session, or by
+the inherited lock of the note. A pid alone may have been reused.
 """
 
 from __future__ import annotations
@@ -27,16 +28,16 @@ from pollconsumer.runtime.system.process import birth
 from pollconsumer.store.client.own_descriptors import above_standard
 
 KILLED_WITHIN = 5.0
-"""Seconds for a killed process to exit."""
+"""A killed process has so many seconds to exit."""
 UNKNOWN_FOR = 0.2
-"""Seconds for unidentified holders to release a note."""
+"""Unidentified holders of a note have so many seconds to release it."""
 LOOK_EVERY = 0.01
 UNFINISHED, STALE_AFTER = ".", 3600.0
-"""Prefix of unfinished notes, and the seconds after which they are abandoned."""
+"""Prefix of unfinished notes; and after how many seconds such a note counts as abandoned."""
 
 
 class ProgramAlive(Exception):
-    """The program of an earlier attempt at the same message is alive, and cannot be killed from here."""
+    """The program of an earlier attempt at the same message is alive, and cannot be killed by this process."""
 
 
 class ProgramProcess(NamedTuple):
@@ -57,7 +58,7 @@ class ProgramProcess(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """The content of a note. ``program``, which leads its own session, is None until it was started."""
+    """The content of a note. ``program`` leads its own session. It is None until the program was started."""
 
     path: Path
     message: str
@@ -79,7 +80,7 @@ class Noted(NamedTuple):
             return None
 
     def is_alive(self) -> bool:
-        """Whether the program is alive, or a child of it, which then holds the note's lock."""
+        """Whether the program is alive, or a child of it, which then holds the lock of the note."""
         if self.program is not None and self.program.birth is not None and self.program.is_alive():
             return True
         try:
@@ -95,7 +96,7 @@ class Noted(NamedTuple):
         return False
 
     def kill(self) -> bool:
-        """Kill the program's group, or identified children. Returns whether any process was killed."""
+        """Kill the program's group, or those children that are identified. Returns whether any process was killed."""
         killed = False
         with suppress(ProcessLookupError, PermissionError):
             if self.program is None:
@@ -112,9 +113,9 @@ class Noted(NamedTuple):
         return killed
 
     def _holders(self, session: int | None) -> Iterator[int]:
-        """Processes of the program's ``session`` that have the note open. While one lives, the session's id is not
-        reused. Without a session, as the launch died before it recorded its program: the leaders of sessions that have
-        inherited the note's lock, which a process that only reads the note has not."""
+        """The processes of the program's ``session`` that have the note open. While one lives, the id of the session is
+        not reused. If the launch died before it recorded its program, there is no session: then the leaders of sessions
+        that have inherited the lock of the note, which a process that merely reads the note has not."""
         with suppress(OSError):
             ours = self.path.stat()
             for process in [path for path in Path("/proc").iterdir() if path.name.isdecimal()]:
@@ -133,10 +134,10 @@ class ProgramNote:
 
     def __init__(self, path: Path | None = None, descriptor: int | None = None) -> None:
         self.path, self.descriptor = path, descriptor
-        """The note's path, and the descriptor that the program is to inherit; None without a note."""
+        """The path of the note, and the descriptor that the program will inherit. Both are None without a note."""
 
     def started(self, pid: int) -> None:
-        """Record the program, which holds the note from now on."""
+        """Record the program. From now on the program holds the note."""
         if self.descriptor is not None:
             with suppress(OSError):  # the disk is full: the lock remains
                 line = json.dumps(ProgramProcess(pid, birth(pid))) + "\n"
@@ -156,16 +157,16 @@ class ProgramNote:
 
 
 class Programs:
-    """The notes in ``directory``. If it is not writable, programs run without notes after one warning; with None,
-    silently."""
+    """The notes in ``directory``. If the directory is not writable, programs run without notes, after one warning. If
+    it is None, they run without notes, and without a warning."""
 
     def __init__(self, directory: Path | None, warn: Callable[[str], None]) -> None:
         self._directory, self._warn = directory or Path(os.devnull), warn
         self._usable: bool | None = None if directory else False
 
     def begin(self, delivery: Delivery) -> ProgramNote:
-        """A note for a program that is about to be started. It is written before others are read, so that of two
-        concurrent launches at least one sees the other.
+        """A note for a program that is about to be started. It is written before others are read. So of two concurrent
+        launches at least one sees the other's note.
 
         StillRunning if the program of an earlier attempt cannot be killed, or belongs to a newer launch.
         """
@@ -184,8 +185,8 @@ class Programs:
         return note
 
     def clear(self, launch: int | None = None) -> None:
-        """Kill the programs of dead launches, and of ``launch``, which is exiting: a dying process closes its files,
-        which the caller notices, before it counts as dead."""
+        """Kill the programs of dead launches, and of ``launch``, which is exiting: the caller has seen that it closed
+        its files, which a dying process does before it counts as dead."""
         for noted in [noted for path in self._paths() if (noted := Noted.read(path))]:
             if noted.launch.pid == launch or not noted.launch.is_alive():
                 self._end(noted)

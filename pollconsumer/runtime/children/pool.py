@@ -1,8 +1,9 @@
 """The processes of isolated handlers, which can be killed.
 
-One per slot in use, started lazily and reused. They are started by exec, because a fork would copy locks held by this
-process's threads. Each leads a session, so that its children can be killed with it; and each holds one end of a pipe,
-its lifeline, whose other end this process has: when this process dies, in any way, the system kills them.
+Each slot in use has one process, which is started when it is first needed, and reused. Processes are started by exec,
+because a fork would copy locks held by threads of this process. Each leads a session, so that its children can be
+killed with it. Each holds one end of a pipe, its lifeline. This process has the other end: when it dies, in any way,
+the system kills them.
 """
 
 from __future__ import annotations
@@ -35,23 +36,25 @@ from pollconsumer.runtime.system.system_limits import limits, start_refused
 from pollconsumer.store.queues.batches import NewBatch
 
 LOOK_EVERY = 0.02
-"""Seconds between looks whether the process has ended, if the system has no pidfds."""
+"""Seconds between two checks whether the process has ended, if the system has no pidfds."""
 READY_WITHIN = 60.0
-"""Seconds in which a process must have imported the handlers' modules."""
+"""A process must have imported the handlers' modules within so many seconds."""
 REFUSED_FOR = 5.0
-"""Seconds for which no other start is tried after one that failed, unless a process ends meanwhile."""
+"""After a failed start no other start is tried for so many seconds, unless a process ends meanwhile."""
 LONGEST_WAIT = 0.1
 """Seconds between checks of the process and the launch."""
 END_WITHIN = 1.0
-"""Seconds for an idle process to exit by itself."""
+"""An idle process has so many seconds to exit by itself."""
 
 
 class ChildProcess:
-    """A process that leads a session, so that its children get its signals. It is reaped last, so that its pid is not
-    reused. ``exit_handle``: a descriptor that is readable once the process has ended; None if the system has none."""
+    """A process that leads a session, so that its children get the signals that it gets. It is reaped last, so that its
+    pid is not reused before. ``exit_handle``: a descriptor that is readable once the process has ended; None if the
+    system has none."""
 
     def __init__(self, argv: Sequence[str], passed: Collection[int], **how: Any) -> None:
-        """``passed``: descriptors that the process inherits. ``how``: as of `Popen`, whose errors this raises."""
+        """``passed``: descriptors that the process inherits. ``how``: arguments of `Popen`, whose errors this
+        raises."""
         self._popen = Popen(argv, pass_fds=passed, start_new_session=True, **how)
         self.pid = self._popen.pid
         self.exit_handle: int | None = None
@@ -61,7 +64,7 @@ class ChildProcess:
         self._code: int | None = None
 
     def has_ended(self) -> bool:
-        handle = self.exit_handle  # another thread may reap the process meanwhile
+        handle = self.exit_handle  # another thread may reap the process in between
         if not self._ended and handle is not None:
             poll = select.poll()
             poll.register(handle, select.POLLIN)
@@ -71,7 +74,7 @@ class ChildProcess:
         return self._ended
 
     def await_end(self, until: float) -> None:
-        """Wait until the process has ended, at most until ``until`` by the monotonic clock."""
+        """Wait until the process has ended, at most until the instant ``until`` of the monotonic clock."""
         while not self.has_ended() and time.monotonic() < until:
             time.sleep(0.005)
 
@@ -81,8 +84,8 @@ class ChildProcess:
             os.killpg(self.pid, number)
 
     def reap(self) -> int | None:
-        """The exit code, negative for a signal; None if the process has not ended, or something else here waited for
-        its end."""
+        """The exit code, negative for a signal. None if the process has not ended, or if other code in this process
+        waited for it."""
         if self.exit_handle is not None:
             self._look()
             self._ended = True
@@ -93,7 +96,7 @@ class ChildProcess:
         return self._code
 
     def _look(self) -> None:
-        """Take the exit code, if the process has ended."""
+        """Take the exit code if the process has ended."""
         try:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
         except ChildProcessError:
@@ -104,9 +107,9 @@ class ChildProcess:
 
 
 class Processes:
-    """The processes of a launch. ``program`` is the file that a process runs; ``introduction`` its first message, sent
-    by the connection since it may contain secrets. ``check_lease`` returns if the lease can be trusted, and raises if
-    it is lost."""
+    """The processes of a launch. ``program``: the file that a process runs. ``introduction``: its first message, which
+    goes over the connection since it may contain secrets. ``check_lease`` raises if the lease is lost, and returns if
+    it can be trusted."""
 
     def __init__(self, program: Path, introduction: dict[str, Any], check_lease: Callable[[], bool]) -> None:
         self._program, self._introduction, self._directory = program, introduction, os.getcwd()  # noqa: PTH109  as text
@@ -114,20 +117,20 @@ class Processes:
         self._lock = threading.Lock()
         self._freed = threading.Condition(self._lock)
         self._refused: tuple[float, str] = (0.0, "")
-        """Until when no process is started, on the monotonic clock, and why."""
+        """Until when no process is started, on the monotonic clock; and why."""
         self._idle: list[_HandlerProcess] = []
         self._all: set[_HandlerProcess] = set()
         self._closed = False
         os.register_at_fork(after_in_child=self._close_in_fork)
 
     def around(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
-        """``handlers``, with the isolated ones run in these processes."""
+        """``handlers``, in which the isolated ones run in these processes."""
         return {
             name: handler.wrapped(self._isolated) if handler.isolated else handler for name, handler in handlers.items()
         }
 
     def close(self) -> None:
-        """End all processes; idle ones may exit by themselves, within a second."""
+        """End all processes. An idle process has a second to exit by itself."""
         with self._lock:
             self._closed = True
             idle, every = self._idle, self._all
@@ -141,7 +144,7 @@ class Processes:
             process.kill()
 
     def _close_in_fork(self) -> None:
-        """Close our processes' lifelines, in a process that a handler forks: it must not keep them open."""
+        """Close the lifelines in a process that a handler forks, so that it does not keep them open."""
         for process in self._all:
             with suppress(OSError):
                 process.close_descriptors()
@@ -155,7 +158,7 @@ class Processes:
                     self._check_lease()  # starting a process may take long, and the launch may be suspended
                 except PollConsumerError:
                     self._return(process)
-                    raise Yield from None  # it has not begun; the launch notices the lost lease, too
+                    raise Yield from None  # it has not begun; the launch, too, notices the lost lease
                 try:
                     outcome = process.handle(handler, payload, context)
                 except BaseException as error:
@@ -164,17 +167,17 @@ class Processes:
                         raise
                     if not process.used:
                         raise NotBegun(f"its process ended: {error}") from None
-                    process = self._take(context)  # it died with nothing in flight: the message is not to blame
+                    process = self._take(context)  # it died with no message in flight: the message is not to blame
             self._return(process)
             if outcome.error is not None:
                 raise outcome.error
             return outcome.result
 
-        # The context tells whether the message is to stop.
+        # The context knows whether the message was asked to stop.
         return handler._replace(run=run, asynchronous=False, takes_context=True)
 
     def _take(self, context: LaunchContext) -> _HandlerProcess:
-        """A process that is idle, or a new one; where the system refuses another one, the first that becomes idle.
+        """An idle process, or a new one. If the system refuses another process, the next one that becomes idle.
 
         NotBegun if there is none, or none in time.
         """
@@ -239,7 +242,7 @@ class _HandlerProcess(ChildProcess):
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self.began = self.used = False
-        """Whether the process began the message that it was sent last; whether it has handled any."""
+        """Whether the process has begun the message that it was sent last; and whether it has handled any message."""
         self._killing, self._killed = threading.Lock(), False
         try:
             numbers = (theirs.fileno(), lifeline)
@@ -269,11 +272,12 @@ class _HandlerProcess(ChildProcess):
         raise ProcessDied(f"not ready after {within:.3g}s")
 
     def handle(self, handler: Handler, payload: dict[str, Any], context: LaunchContext) -> Outcome:
-        """Return the outcome. After HandlerTimeout, Stopped or ProcessDied the process is unusable."""
+        """Handle a message, and return the outcome. After HandlerTimeout, Stopped or ProcessDied the process is
+        unusable."""
         message = IN_SLOT.get()
         assert message is not None
         until = None if handler.timeout is None else time.monotonic() + handler.timeout
-        context.limit(inf if handler.timeout is None else handler.timeout)  # without the start of the process
+        context.limit(inf if handler.timeout is None else handler.timeout)  # the start of the process does not count
         attempt = {
             "handler": handler.name,
             "payload": payload,
@@ -296,7 +300,7 @@ class _HandlerProcess(ChildProcess):
         return decode_outcome(ended)
 
     def _await_outcome(self, message: InFlight, context: LaunchContext, until: float | None) -> dict[str, Any]:
-        """Answer what the handler tells until it has ended. Returns the last frame. TimeoutError; Stopped."""
+        """Answer the requests of the handler until it has ended. Returns the last frame. TimeoutError; Stopped."""
         end, stop_at, stop_sent = inf if until is None else until, inf, False
         while (now := time.monotonic()) < end:
             frame = self._receive(min(LONGEST_WAIT, end - now))
@@ -320,7 +324,7 @@ class _HandlerProcess(ChildProcess):
         raise TimeoutError
 
     def is_alive(self) -> bool:
-        """Whether the process is alive, and waits for a message."""
+        """Whether the process is alive and waits for a message."""
         try:
             return self._connection.receive(0) is None and not self.has_ended()
         except OSError:
@@ -376,15 +380,16 @@ class _HandlerProcess(ChildProcess):
 
 
 def answer_to(frame: dict[str, Any], message: InFlight, context: LaunchContext) -> dict[str, Any] | None:
-    """Do what the handler of ``message`` asks for in ``frame``. Returns what its process is to be answered, if it waits
-    for an answer."""
+    """Carry out the request of ``message``'s handler in ``frame``. Returns the answer for its process, if that waits
+    for one."""
     if "checkpoint" in frame:
         return _answered(context.checkpoint, frame["checkpoint"])
     if "step" in frame:
         entry = StepEntry(*frame["step"])._replace(called=decode_messages(frame["called"]))
         return _answered(context.record, entry)
     if "waits" in frame:
-        # A wait begins, ends, asks whether it is stuck, or ends if it is: it counts among those of the launch.
+        # The handler begins or ends a wait, asks whether it is stuck, or ends it for that: it counts as a wait in the
+        # launch.
         (what, *awaited), waits, stuck = frame["waits"], slot_waits(), False
         if waits is not None and what == "begin":
             waits.begin()
@@ -403,7 +408,7 @@ def answer_to(frame: dict[str, Any], message: InFlight, context: LaunchContext) 
 
 
 def _answered(ask: Callable[..., Any], *question: Any) -> dict[str, Any]:
-    """The answer to the handler's process, or why it is refused one."""
+    """The answer for the handler's process, or the reason why it gets none."""
     try:
         return {"answer": ask(*question)}
     except PollConsumerError as error:

