@@ -24,11 +24,12 @@ _MOST_WRAPPERS = 100
 
 
 class BadArguments(Fatal):
-    """The payload does not fit the handler's parameters; no retry can help."""
+    """The payload does not fit the handler's parameters. No retry can help."""
 
 
 class Mismatch(ValueError):
-    """A value does not fit. ``problems``: each a path within the argument, and the error there, without values."""
+    """A value does not fit. ``problems``: pairs of a path within the argument, and the error there, which does not show
+    values."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
@@ -40,7 +41,8 @@ class NoJsonForm(Exception):
 
 
 def refuse_thrown(error: Exception, call: Callable[..., object], *args: Any) -> None:
-    """Raise ``error`` unless ``call`` fails so again: a signal handler, or another thread, has thrown it into that."""
+    """Raise ``error``, unless ``call`` raises its like again. Otherwise a signal handler, or another thread, had thrown
+    it into the call."""
     try:
         call(*args)
     except Exception as again:
@@ -75,7 +77,7 @@ def reason_of(error: Exception) -> str:
 
 
 class Annotations:
-    """The namespace of a function's annotations."""
+    """The namespace in which a function's annotations are resolved."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         wrapped = _wrapped_function(function)
@@ -83,7 +85,7 @@ class Annotations:
         self._locals = {kind.__name__: kind for kind in getattr(wrapped, "__type_params__", ())}
 
     def resolve(self, annotation: Any) -> Any:
-        """The type of ``annotation``. Raises any exception of its evaluation."""
+        """The type that ``annotation`` names. Raises whatever its evaluation raises."""
         if annotation is Parameter.empty:
             return Any
 
@@ -94,7 +96,7 @@ class Annotations:
 
     def denotes(self, annotation: Any, wanted: type, *, by_text: bool = True) -> bool:
         """Whether ``annotation`` is ``wanted``, or a union of it and None. If it cannot be resolved, its text decides,
-        unless not ``by_text``."""
+        but only if ``by_text``."""
         if isinstance(annotation, str) and wanted.__name__ not in annotation:
             return False
         try:
@@ -109,12 +111,12 @@ def _names(annotation: str, kind: str) -> bool:
 
 
 def members(hint: Any) -> tuple[Any, ...]:
-    """The members of a union; of another hint, itself."""
+    """The members of a union. For another hint, the hint itself."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def accepted_types(hint: Any) -> tuple[type, ...] | None:
-    """The types whose values fit ``hint``; () if that needs more than a comparison, None if anything fits."""
+    """The types whose values fit ``hint``. () if a comparison of types is not enough, None if anything fits."""
     kinds: list[type] = []
     for member in members(hint):
         if member is Any or member is object:

@@ -1,4 +1,4 @@
-"""Binds a payload to the parameters of a handler's function; one of an earlier form once its ``upgrade`` was called."""
+"""Binds a payload to the parameters of a handler's function. ``upgrade`` is called for a payload of an earlier form."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ SENT_WITH = {
     *("queue", "in_", "at", "priority", "key", "id", "expires", "headers", "timeout", "max_attempts", "retry", "then"),
     *("failed", "countdown", "eta", "delay"),
 }
-"""Names of options that are given as arguments by mistake, and as other queues call them."""
+"""Names of options, ours and those of other queues, that are given as arguments by mistake."""
 Convert = Callable[[Any], Any]
-"""Converts a JSON value to a parameter's type. Mismatch if it does not fit."""
+"""Converts a JSON value to a parameter's type. Raises Mismatch if the value does not fit."""
 Kinds = tuple[type, ...] | None
-"""Types whose values are accepted; None for any."""
+"""Types whose values are accepted. None: any type."""
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
-"""Makes a payload of today's form from one that does not fit."""
+"""Converts a payload that does not fit into one of today's form."""
 
 
 class FormField(NamedTuple):
-    """A parameter, as a form asks for its argument. ``annotation``: its text, empty for none; ``kinds``: types of JSON;
-    ``default``: None for an argument that must be given, too."""
+    """A parameter, as a web form asks for its argument. ``annotation``: its text; empty for none. ``kinds``: types of
+    JSON. ``default``: None if the argument is required."""
 
     name: str
     annotation: str
@@ -61,13 +61,13 @@ class _Plan(NamedTuple):
     kinds: dict[str, Kinds]
     others: Kinds
     hints: dict[str, Any]
-    """Annotations that need a conversion."""
+    """Annotations that require a conversion."""
     unchecked: dict[str, str]
-    """Unusable annotations, with the reasons."""
+    """Unusable annotations, each with the reason."""
 
 
 class _Ready(NamedTuple):
-    """The state of `bind`. A payload of ``every`` known arguments is complete."""
+    """The state of `bind`. A payload is complete if it has as many known arguments as ``every`` says."""
 
     kinds: dict[str, Kinds]
     others: Kinds
@@ -78,9 +78,9 @@ class _Ready(NamedTuple):
 class Arguments:
     """The parameters of a handler's function.
 
-    JSON types are compared here. For other annotations ``converter`` makes a conversion, lazily, with the first
-    message, because it imports slowly; it raises NoJsonForm, or any other exception for an unsupported annotation,
-    whose parameter is then not checked. ``dumper`` makes what writes a value of an annotation as JSON.
+    JSON types are compared here. For other annotations ``converter`` makes a conversion when the first message comes,
+    since its import is slow. It raises NoJsonForm, or any other exception for an unsupported annotation, whose
+    parameter is then unchecked. ``dumper`` makes a function that writes a value of an annotation as JSON.
     ConfigurationError for a function that no payload can call."""
 
     def __init__(
@@ -109,7 +109,7 @@ class Arguments:
         self._named = {p.name: p for p in payable if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         self._positional = [p.name for p in takewhile(lambda p: p.kind is p.POSITIONAL_OR_KEYWORD, payable)]
         self.required = frozenset(p.name for p in self._named.values() if p.default is p.empty)
-        """Names without which a payload is incomplete."""
+        """The names that a complete payload must have."""
         self._rest = next((p for p in payable if p.kind is p.VAR_KEYWORD), None)
 
     def bind(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -124,7 +124,8 @@ class Arguments:
         return _converted(payload, kinds_of, converts) if converts else payload
 
     def hint(self, given: Iterable[object]) -> str:
-        """A question for the right name in place of the first unknown one of ``given``; empty if there is none."""
+        """The question ``did you mean …?`` for the first unknown name of ``given``; empty if no known name resembles
+        it."""
         unknown = next((name for name in given if not self.takes(name)), None)
         takes = f"it takes {', '.join(self._named) or 'no arguments'}"
         return "" if unknown is None else suggestion(str(unknown), self._named, takes)
@@ -141,7 +142,7 @@ class Arguments:
         return self._rest is not None
 
     def form_fields(self) -> list[FormField]:
-        """The parameters that a message has arguments for by name."""
+        """The parameters for which a message has arguments by name."""
         return [
             FormField(
                 name,
@@ -158,7 +159,7 @@ class Arguments:
         kinds_of, others, _, _ = self._plan
         payload = dict(kwargs or zip(self._positional, args, strict=False))
         complete = len(payload) == len(self._named) or payload.keys() >= self.required
-        if complete and len(payload) == len(args) + len(kwargs):  # mostly, each value is of its parameter's type
+        if complete and len(payload) == len(args) + len(kwargs):  # mostly, each value has its parameter's type
             for name, value in payload.items():
                 kinds = kinds_of.get(name, ())
                 if kinds is not None and type(value) not in kinds:
@@ -170,7 +171,7 @@ class Arguments:
     def _compared(
         self, args: tuple[Any, ...], payload: dict[str, Any], kinds_of: dict[str, Kinds], others: Kinds
     ) -> dict[str, Any]:
-        """`for_call` where a value is not of its parameter's own type, or the names are not all there is to say."""
+        """`for_call` if a value does not have its parameter's own type, or if comparing names is not enough."""
         names = payload.keys()
         if args or not names <= self._named.keys() or not names >= self.required:
             payload = self._by_name(args, payload)
@@ -181,7 +182,7 @@ class Arguments:
         return payload
 
     def encode(self, payload: dict[str, Any]) -> bytes:
-        """The stored JSON of a payload that fits, whose values need not have a JSON form. Raises as
+        """The JSON that is stored for a fitting payload. Its values may lack a JSON form. Raises the errors of
         ``encode_payload``."""
         try:
             return encode_named(payload)
@@ -189,12 +190,12 @@ class Arguments:
             return encode_named(self.dumped(payload))
 
     def json_of(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments in ``payload`` for ``encode_payload``. TypeError if they do not fit."""
+        """The arguments in ``payload``, as ``encode_payload`` takes them. TypeError if they do not fit."""
         return self.dumped(self.for_call((), payload))
 
     def dumped(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """``payload``, with values that have no JSON form written as their parameters' annotations say. TypeError for
-        one that is not of its annotation's type."""
+        """``payload``, in which each value without a JSON form is written as its parameter's annotation says. TypeError
+        if the value is not of that type."""
         return {name: self._written(name, value, self._plan.hints) for name, value in payload.items()}
 
     def _written(self, name: str, value: Any, hints: dict[str, Any]) -> Any:
@@ -212,7 +213,7 @@ class Arguments:
             raise TypeError(f"{name} of {self._function}(){mismatch}") from None
 
     def problems(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Required parameters without a JSON form, and parameters that are not checked; with the reasons."""
+        """Required parameters without a JSON form, and unchecked parameters. Each has the reason."""
         plan = self._plan
         impossible, unchecked = {}, dict(plan.unchecked)
         for name, hint in plan.hints.items():
@@ -262,7 +263,7 @@ class Arguments:
 
     @lazy
     def _plan(self) -> _Plan:
-        """Made lazily: annotations may name later definitions."""
+        """Made when it is first used, since annotations may name later definitions."""
         plan = _Plan({}, (), {}, {})
         for name, parameter in self._named.items():
             plan.kinds[name] = self._kinds_of(name, parameter.annotation, plan)
@@ -312,7 +313,7 @@ class Arguments:
         return bad_arguments([*self._misnamed(payload), *wrong])
 
     def _misnamed(self, payload: Mapping[str, Any]) -> list[str]:
-        """Which names are missing, and which are of no parameter."""
+        """The names that are missing, and the names of no parameter."""
         found = {"missing": sorted(self.required - payload.keys()), "unexpected": [*filterfalse(self.takes, payload)]}
         return [f"{what} {listed(names)}" for what, names in found.items() if names]
 
@@ -339,7 +340,7 @@ def _text_of(annotation: Any) -> str:
 
 
 def _instant(value: Any) -> datetime | None:
-    """The nominal instant of an occurrence, which the mover wrote; parsed without importing pydantic."""
+    """The nominal instant of an occurrence, as the mover wrote it. Parsed without importing pydantic."""
     if value is None:
         return None
     try:
@@ -356,7 +357,7 @@ def _refusing(reason: str) -> Convert:
 
 
 def _kind(value: Any) -> type | None:
-    """The JSON type of ``value``; None if it has none, which raises when it is encoded."""
+    """The JSON type of ``value``. None if it has none: encoding then raises."""
     for _ in range(2):
         if isinstance(value, bool):
             return bool
@@ -377,13 +378,13 @@ def _is_json(value: Any) -> bool:
         encode_payload({"": value})
     except TypeError:
         return False
-    except ValueError:  # as the payload is refused, too
+    except ValueError:  # the payload is refused for it, too
         pass
     return True
 
 
 class UpgradedArguments(Arguments):
-    """The parameters of a function that is given ``upgrade(payload)`` where a payload does not fit."""
+    """The parameters of a function with ``upgrade``, which is given each payload that does not fit."""
 
     def __init__(
         self,
@@ -396,15 +397,16 @@ class UpgradedArguments(Arguments):
         self._upgrade = upgrade
 
     def bind(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by name. BadArguments if ``payload`` fits neither as it is nor upgraded; raises as the upgrade."""
+        """Arguments by name. BadArguments if ``payload`` fits neither as it is nor upgraded. Also raises what the
+        upgrade raises."""
         try:
             return super().bind(payload)
         except BadArguments:
             return super().bind(upgraded(payload, self._upgrade))
 
     def json_of(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments in ``payload`` for ``encode_payload``; those of an earlier form as they are. TypeError if they
-        fit neither as they are nor upgraded."""
+        """The arguments in ``payload``, as ``encode_payload`` takes them. Those of an earlier form stay as they are.
+        TypeError if ``payload`` fits neither as it is nor upgraded."""
         try:
             return super().json_of(payload)
         except TypeError:
@@ -415,7 +417,7 @@ class UpgradedArguments(Arguments):
 
 
 def upgraded(payload: Mapping[str, Any], upgrade: Upgrade) -> dict[str, Any]:
-    """What ``upgrade`` makes of a copy of ``payload``. BadArguments if that is no dict."""
+    """The result of ``upgrade`` for a copy of ``payload``. BadArguments if it is no dict."""
     given = called(upgrade, deepcopy(dict(payload)))
     if type(given) is not dict:
         raise bad_arguments([f"upgrade returned {type(given).__name__}, not a dict"])

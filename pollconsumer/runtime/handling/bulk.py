@@ -1,4 +1,4 @@
-"""Bulk handlers: their parameters, what they are given, and one call with several messages."""
+"""Bulk handlers: their parameters, what they are called with, and one call with several messages."""
 
 import inspect
 import re
@@ -39,7 +39,8 @@ else:
 
 FORMS = "annotate it: list[Item], list[dict], list[Item[Model]] or list[Model]"
 MESSAGES = "messages"
-"""The name under which the payload of a call has its messages: pairs of a `Delivery`, or its fields, and a payload."""
+"""The name under which the payload of a call has its messages. Each is a pair of a `Delivery`, or its fields, and a
+payload."""
 
 
 class Item(NamedTuple, Generic[T]):
@@ -68,13 +69,13 @@ class BulkContext:
     @property
     def cancelled(self) -> bool:
         """Whether to stop: the launch was signalled, its lease is lost, the time is over, or all messages of the call
-        are to stop."""
+        were asked to stop."""
         return self._context.cancelled
 
 
 class _Form(NamedTuple):
-    """How a message becomes what the function is given: an `Item` or, if not ``takes_items``, its payload alone.
-    ``convert``: to the annotated type ``hint``; None if every payload fits."""
+    """The form in which the function gets a message: an `Item` or, unless ``takes_items``, the payload alone.
+    ``convert`` converts a payload to the annotated type ``hint``; None if every payload fits."""
 
     takes_items: bool
     hint: Any
@@ -84,8 +85,8 @@ class _Form(NamedTuple):
 class BulkArguments(Arguments):
     """The parameters of a bulk handler's function. A message's payload may have arguments of any names.
 
-    ``converter`` and ``dumper``: as in `Arguments`; ``upgrade``: as in `UpgradedArguments`. ``codec``: the
-    application's. ConfigurationError for a function that cannot be called with a list of messages.
+    ``converter`` and ``dumper``: as in `Arguments`. ``upgrade``: as in `UpgradedArguments`. ``codec``: that of the
+    application. ConfigurationError for a function that cannot be called with a list of messages.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class BulkArguments(Arguments):
         self._hint()
 
     def given(self, delivery: Delivery, payload: dict[str, Any]) -> Any:
-        """What the function is given for a message. BadArguments if ``payload`` does not fit."""
+        """The argument that the function gets for a message. BadArguments if ``payload`` does not fit."""
         converted = self._converted(decoded_object(payload, self._codec))
         if not self._form.takes_items:
             return converted
@@ -136,12 +137,12 @@ class BulkArguments(Arguments):
         except BadArguments as error:
             problem = str(error).removeprefix("bad_arguments: ")
             raise TypeError(f"arguments of {self._bulk_function}(): {problem}") from None
-        except Exception as error:  # a type of the user's that raises will do so again where the message is handled
+        except Exception as error:  # the user's type raises, and will again when the message is handled
             refuse_thrown(error, self._converted, payload)
         return payload
 
     def dumped(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """``payload``; where a value has no JSON form, as the annotation of the messages says."""
+        """``payload``, in which values without a JSON form are written as the annotation of the messages says."""
         given = dict(payload)
         form = self._form
         try:
@@ -215,12 +216,13 @@ class BulkArguments(Arguments):
         return _Form(takes_items, wanted, convert)
 
     def _conversion(self, hint: Any) -> Convert | None:
-        """What converts a payload to ``hint``; None if every payload fits. Raises as the converter."""
+        """A function that converts a payload to ``hint``; None if every payload fits. Raises what the converter
+        raises."""
         return None if hint is Item or accepted_types(hint) != () else self._converting(hint)
 
 
 class _BulkCall:
-    """The ``items`` that the function is given, for all messages but those that do not fit."""
+    """A call with ``items`` for all messages that fit the function's parameters."""
 
     def __init__(self, arguments: BulkArguments, payload: dict[str, Any], context: LaunchContext | None) -> None:
         self.items: list[Any] = []
@@ -241,7 +243,7 @@ class _BulkCall:
             self.named["context"] = BulkContext(context)
 
     def returned(self, result: Any) -> CallOutcomes:
-        """The outcomes if the function returned ``result``: None, or the results of its messages."""
+        """The outcomes if the function returned ``result``: None, or one result for each message."""
         try:
             results = done_result(result)
             if results is not None:
@@ -296,8 +298,8 @@ def calling_bulk(function: Callable[..., Any], arguments: BulkArguments, *, asyn
 
 
 def hooked_bulk(run: Run, hooks: Hooks, timeout: float | None) -> Run:
-    """``run`` between the ``before`` hooks of all messages and the ``after`` hooks of those that it completes. Its
-    ``timeout`` begins after ``before``."""
+    """``run`` between two kinds of hooks: ``before`` for all messages, and ``after`` for those that it completes. Its
+    ``timeout`` begins when the ``before`` hooks have ended."""
 
     def run_hooked(payload: dict[str, Any], context: LaunchContext | None) -> CallOutcomes:
         contexts, skipped = _before(hooks, payload, context, timeout)
@@ -307,7 +309,7 @@ def hooked_bulk(run: Run, hooks: Hooks, timeout: float | None) -> Run:
 
 
 def hooked_bulk_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunAsync:
-    """The same as `hooked_bulk`, for coroutines."""
+    """`hooked_bulk` for coroutines."""
 
     async def run_hooked(payload: dict[str, Any], context: LaunchContext | None) -> CallOutcomes:
         contexts, skipped = _before(hooks, payload, context, timeout)
@@ -344,7 +346,7 @@ def _without(skipped: Sequence[bool], payload: dict[str, Any]) -> dict[str, Any]
 def _after(
     hooks: Hooks, contexts: Sequence[LaunchContext], skipped: Sequence[bool], called: CallOutcomes
 ) -> CallOutcomes:
-    """The outcomes of all messages, by those of the ones that the function was given."""
+    """The outcomes of all messages, given those of the messages with which the function was called."""
     rest = iter(called)
     outcomes = CallOutcomes(DONE if skips else next(rest) for skips in skipped)
     for context, outcome in zip(contexts, outcomes, strict=True):

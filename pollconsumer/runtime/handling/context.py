@@ -1,4 +1,4 @@
-"""The ``context: Context`` that a handler may take: information about its message, and actions on it."""
+"""The ``context: Context`` that a handler may take: facts about its message, and actions on it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_ENQUEUED, MOST_BYTES = 1000, 16 * 1024**2
-"""Limits per completion, so that its script does not block the server for long."""
+"""Limits for one completion, so that its script does not block the server for long."""
 
 
 class Context:
@@ -73,7 +73,7 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt, from 1; this one counts."""
+        """The number of the attempt, from 1, including this one."""
         return self._delivery.attempt
 
     @property
@@ -83,13 +83,13 @@ class Context:
 
     @property
     def fence(self) -> int:
-        """Rises with every launch of the same queues, in the same instance: a database that remembers the highest can
-        refuse stale writes. Fences of other groups are not comparable."""
+        """A number that rises with every launch of the same queues, in the same instance. A database that remembers the
+        highest one can refuse stale writes. Fences of other groups are not comparable."""
         return self._delivery.fence
 
     @property
     def idempotency_key(self) -> str:
-        """The same for every attempt, unique to the message."""
+        """A key that is the same for every attempt, and unique to the message."""
         return f"{self._delivery.namespace}:{self._delivery.queue}:{self._delivery.id}"
 
     @property
@@ -111,9 +111,9 @@ class Context:
 
     @property
     def previous(self) -> Previous | None:
-        """The last occurrence of the same recurrence that was completed before this attempt began; the link before in
-        a chain; the message that a callback is of. None if there is none. Its ``instant`` and ``completed`` may be None
-        in a later version."""
+        """What came before this message. For an occurrence: the last occurrence of the same recurrence that was
+        completed before this attempt began. For a link of a chain: the link before. For a callback: its message. None
+        if there is none. Its ``instant`` and ``completed`` may be None in a later version."""
         if self._delivery.previous is None:
             return None
         instant, completed, result, *named = self._delivery.previous
@@ -122,7 +122,7 @@ class Context:
 
     @property
     def batch(self) -> Batch | None:
-        """The batch that the message is a member of, or a callback; None if it is neither."""
+        """The batch of which the message is a member or a callback; None if there is none."""
         if self._batch is None and self._delivery.batch is not None:
             from pollconsumer.runtime.handling.handler_batches import MemberBatch  # few messages are of a batch
 
@@ -145,12 +145,13 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether to stop: the launch was signalled, its lease is lost, the time is over, or the message is to stop."""
+        """Whether to stop: the launch was signalled, its lease is lost, the time is over, or the message was asked to
+        stop."""
         return self._situation.cancelled() or self.time_left() == 0 or self.stop_asked
 
     @property
     def stop_asked(self) -> bool:
-        """Whether a person asked for the end of this message: ``cancel --running``, ``message.stop()``."""
+        """Whether a person asked to stop this message, by ``cancel --running`` or ``message.stop()``."""
         return self._situation.stop_asked(self._message)
 
     def enqueue(
@@ -163,9 +164,10 @@ class Context:
     ) -> str:
         """Enqueue a message atomically with the completion of this one. Returns its id.
 
-        Nothing is enqueued if the handler raises. With ``copy_headers`` it has this message's headers, in addition to
-        ``headers``. Options and errors are those of ``PollConsumer.enqueue``; a duplicate, by id or by key, is dropped.
-        BadData for more than 1000 messages, or 16 MiB of payloads; UsageError in a thread that outlives the attempt.
+        Nothing is enqueued if the handler raises. With ``copy_headers`` the new message has this message's headers,
+        besides ``headers``. Options and errors are those of ``PollConsumer.enqueue``. A duplicate, by id or by key, is
+        dropped. BadData for more than 1000 messages, or 16 MiB of payloads. UsageError in a thread that outlives the
+        attempt.
 
         In ``on_failure`` and ``on_dead``, after the settlement, it is enqueued immediately.
         """
@@ -193,12 +195,14 @@ class Context:
         cancelled_as: Literal["completed"] | None = None,
     ) -> Batch:
         """Start a batch, which is accepted with the completion of this message, or not at all. Its ``add`` adds
-        members, of which a completion takes as many as of `enqueue`. See ``PollConsumer.batch`` for the rest."""
+        members: a completion takes as many as it takes messages by `enqueue`. See ``PollConsumer.batch`` for the
+        rest."""
         given: BatchOptions = {"then": then, "failed": failed, "ended": ended, "expires": expires}
         return self._start(id, {**given, "cancelled_as": cancelled_as})
 
     def _start(self, id: str, options: BatchOptions, within: str = "", added: int = 0) -> StartedBatch:  # noqa: A002
-        """Start a batch; an inner one ``within`` a home, of a batch that grows by so many ``added``."""
+        """Start a batch. An inner batch has the queue ``within`` which the outer batch is counted, and the outer batch
+        grows by ``added`` members."""
         from pollconsumer.runtime.handling.handler_batches import StartedBatch, new_batch
 
         with Shield(), self._adding:
@@ -237,8 +241,9 @@ class Context:
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Say how far the message has come: ``done`` of ``total``, and a note of at most 200 characters.
 
-        ``status`` shows it within about a second; of several reports in that time, the last. It costs the handler no
-        wait, and no error if the store is away. BadData for a number that is not finite, or a long note.
+        ``status`` shows it within about a second; of several reports in that time it shows the last. The handler does
+        not wait for the store, and gets no error if the store is away. BadData for a number that is not finite, or a
+        long note.
         """
         reported = checked(done, total, note)
         if not self._ended and not self._settled:
@@ -248,7 +253,7 @@ class Context:
         """Store ``state``, a JSON object of at most 1 MiB, for the next attempt.
 
         It survives the death of the process. ``raise Yield`` then releases the message, uncharged, and the next launch
-        continues with it. LeaseLost if the message is no longer this launch's, UsageError in ``on_failure`` and
+        continues with it. LeaseLost if the message is no longer this launch's. UsageError in ``on_failure`` and
         ``on_dead``.
         """
         if self._settled:
@@ -263,48 +268,49 @@ class Context:
         self._delivery = self._delivery._replace(state=given)
 
     def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """The result of ``function(*args, **kwargs)``, recorded under ``name``: later attempts get it without a call.
+        """The result of ``function(*args, **kwargs)``, recorded under ``name``. Later attempts get the result without a
+        call.
 
-        A result is the JSON of what the function returned, at most 64 KiB: a tuple becomes a list, in this attempt,
-        too. The second step of a name is ``name#2``. The function is called at least once; a result is recorded at most
-        once. BadData for a result without JSON form, or for more than 1000 steps or 1 MiB of a message; LeaseLost if
-        the message is no longer this launch's; UsageError where a message is handled at most once, for a coroutine
+        A result is the JSON of what the function returned, at most 64 KiB. So a tuple becomes a list, in this attempt,
+        too. The second step of a name is ``name#2``. The function is called at least once, and a result is recorded at
+        most once. BadData for a result without JSON form, or if a message has more than 1000 steps or 1 MiB. LeaseLost
+        if the message is no longer this launch's. UsageError if the message is handled at most once, for a coroutine
         function, and after the attempt.
         """
         return cast("T", self._journal("context.step").step(name, function, *args, **kwargs))
 
     async def step_async(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """`step` of a coroutine function, or of another."""
+        """`step` for a coroutine function, or for any other function."""
         return await self._journal("context.step_async").step_async(name, function, *args, **kwargs)
 
     def sleep(self, duration: Span, name: str = "sleep") -> None:
-        """Give the message's place back, uncharged, and go on in a launch after ``duration``: seconds, text such as
-        ``3d``, or a timedelta. The handler is called again then; its recorded steps return at once. Errors as of
-        `step`.
+        """Free the message's slot, uncharged, and continue in a launch after ``duration``: seconds, text such as
+        ``3d``, or a timedelta. The handler is called again then, and its recorded steps return at once. The errors are
+        those of `step`.
 
-        It raises, to end the attempt; do not catch BaseException around it.
+        It ends the attempt by an exception, so do not catch BaseException around it.
         """
         self._journal("context.sleep").sleep(duration, name)
 
     def wait_for(self, signal: str, timeout: Span | None = None) -> Any:
         """The value of the first signal of that name sent to this message: see ``message.signal``. None if none came
-        within ``timeout``, seconds, text such as ``7d`` or a timedelta, counted from the first call.
+        within ``timeout`` (seconds, text such as ``7d`` or a timedelta), counted from the first call.
 
-        Meanwhile the place is freed, as by `sleep`. A signal that came before is there at once. Errors as of
-        `step`.
+        Meanwhile the slot is free, as with `sleep`. If a signal came before, its value is returned at once. The errors
+        are those of `step`.
         """
         return self._journal("context.wait_for").wait_for(signal, timeout)
 
     def call(
         self, message: str | Sendable, payload: Mapping[str, Any] | None = None, *, timeout: Span | None = None
     ) -> Any:
-        """The result of another message, which is enqueued at once, recorded as a step: later attempts get it without
-        another message. ``message``: a handler's name, with its ``payload``, or ``handler.args(…)``.
+        """The result of another message, which is enqueued at once. It is recorded as a step, so later attempts get the
+        result without another message. ``message``: a handler's name, with its ``payload``, or ``handler.args(…)``.
 
-        Meanwhile the handler does not run, as in `sleep`. ChildFailed if it ends otherwise than completed, or has not
-        ended within ``timeout``, seconds, text such as ``1h`` or a timedelta, counted from the first call; it then goes
-        on. A result is at most 64 KiB of JSON. UsageError for a message with an id, a key or callbacks of its own, or
-        with this message's order key, and otherwise as of `step`.
+        Meanwhile the handler does not run, as with `sleep`. ChildFailed if the other message ends otherwise than
+        completed, or has not ended within ``timeout`` (seconds, text such as ``1h`` or a timedelta), counted from the
+        first call; it then continues. A result is at most 64 KiB of JSON. UsageError for a message with an id, a key or
+        callbacks of its own, or with this message's order key; otherwise the errors are those of `step`.
         """
         if not isinstance(message, str):
             return self.call_many([message], timeout=timeout)[0]
@@ -313,8 +319,8 @@ class Context:
         return self._call([defaults.rated(made)], timeout)[0]
 
     def call_many(self, messages: Sequence[Sendable], *, timeout: Span | None = None) -> list[Any]:
-        """The results of several messages, ``handler.args(…)`` each, in their order: see `call`. They are enqueued
-        together; ChildFailed of the first that failed is raised once all have ended."""
+        """The results of several messages in their order, each given as ``handler.args(…)``: see `call`. They are
+        enqueued together. Once all have ended, ChildFailed is raised for the first that failed."""
         return self._call([message_of(each, "context.call") for each in messages], timeout)
 
     def _call(self, messages: Sequence[NewMessage], timeout: Span | None) -> list[Any]:
@@ -330,7 +336,7 @@ class Context:
         return [self._decoded(answer["result"]) for answer in answers]
 
     def _record(self, entry: StepEntry) -> None:
-        """Record a step, whose result may be encoded already: by the handler's own process."""
+        """Record a step. Its result may be encoded already, by the handler's own process."""
         assert self._situation.record is not None
         if self._codec is not None:
             name, at, result, *until = json.loads(entry.json)
@@ -362,29 +368,31 @@ class Context:
 
 
 class LaunchContext(Context):
-    """A context with what the launch, or the handler's own process, asks of it."""
+    """A context with the methods that the launch, or the handler's own process, needs."""
 
     unasked: Sequence[str] | None = None
-    """Recorded steps for which the handler has not asked, once the attempt has ended; None where nothing was."""
+    """Once the attempt has ended: the recorded steps for which the handler has not asked. None if no step was
+    recorded."""
     _opened: Sequence[NewBatch] = ()
 
     def after_settlement(self) -> LaunchContext:
-        """A separate context for hooks after the settlement, which a thread left by the handler cannot use."""
+        """A separate context for the hooks after the settlement. A thread that the handler left behind cannot use
+        it."""
         return LaunchContext(self._delivery, self._situation, self._message, settled=True)
 
     def messages(self, delivered: Iterable[Delivery]) -> list[LaunchContext]:
-        """The contexts of a bulk call's messages, for hooks."""
+        """The contexts of the single messages of a bulk call, for hooks."""
         situation = self._situation._replace(send=None)
         return [LaunchContext(each, situation, settled=True) for each in delivered]
 
     def end(self) -> None:
-        """The attempt has ended: refuse messages of threads that it left behind, which would be lost."""
+        """The attempt has ended: from now on refuse messages from threads that it left behind, which would be lost."""
         with self._adding:
             self._ended = True
         if self.unasked is None and self._delivery.recorded is not None:
             try:
                 self.unasked = self._opened_journal().unasked()
-            except Undecodable:  # what was recorded cannot be compared
+            except Undecodable:  # the recorded payload cannot be compared
                 self.unasked = ()
 
     def limit(self, seconds: float) -> None:
@@ -399,7 +407,7 @@ class LaunchContext(Context):
 
     @property
     def deadline(self) -> float:
-        """Instant of the monotonic clock: when the handler must have ended."""
+        """When the handler must have ended, on the monotonic clock."""
         return self._deadline
 
     @property
@@ -409,12 +417,12 @@ class LaunchContext(Context):
 
     @property
     def leaves(self) -> bool:
-        """Whether there are messages to enqueue, or batches to open, with the completion."""
+        """Whether the completion has messages to enqueue, or batches to open."""
         return bool(self._enqueued or self._started or self._opened)
 
     @property
     def added(self) -> int:
-        """How many of the messages are members that are added to this message's batch."""
+        """How many of the messages are added to this message's batch as members."""
         return self._added
 
     def batches(self) -> list[NewBatch]:
@@ -422,16 +430,16 @@ class LaunchContext(Context):
         return [*self._opened, *(closed() for closed in self._started)]
 
     def left(self, enqueued: Sequence[NewMessage], opened: Sequence[NewBatch], added: int) -> None:
-        """Take over what a handler in another process leaves to be done with the completion."""
+        """Take over the messages and batches that a handler in another process leaves for the completion."""
         self._enqueued += enqueued
         self._opened, self._added = opened, added
 
     def record(self, entry: StepEntry) -> None:
-        """Record a step of a handler in another process."""
+        """Record a step that a handler in another process has reported."""
         self._record(entry)
 
     def ask_batch(self, *question: Any) -> Any:
-        """The answer to a question of a handler in another process."""
+        """The answer to a question that a handler in another process asks about a batch."""
         return self._ask_batch(*question)
 
     def __dir__(self) -> list[str]:

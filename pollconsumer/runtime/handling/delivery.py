@@ -1,4 +1,4 @@
-"""What a handler's context is made of: what is known of the message, and what the launch does for it."""
+"""The parts of a handler's context: what is known of the message, and what the launch does for the handler."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -15,12 +15,12 @@ from pollconsumer.runtime.new_messages import BeforeEnqueue, Defaults
 class Delivery(NamedTuple):
     """One delivery of a message. It has JSON values only, so that it can be sent to another process.
 
-    ``attempt`` counts from 1, ``generation`` counts redrives. ``state`` is the last checkpoint. ``occurrence`` is the
-    instant of an occurrence, in epoch ms. ``previous`` has three values for an occurrence: the instant of the last one
-    that was completed, when that was completed, both in epoch ms, and its result. For a message that another one
-    brought about it has the same of that other message, and its id and its state. ``batch``: queue and id of the
-    message's batch, and its number there, None for a callback. ``recorded``: the message's steps and signals, None for
-    none. ``shown``: an instant that the server's clock showed, in epoch ms, and when, on this host's monotonic clock.
+    ``attempt`` counts from 1, ``generation`` counts redrives. ``state``: the last checkpoint. ``occurrence``: the
+    instant of an occurrence, in epoch ms. ``previous``, for an occurrence: the instant of the last completed one, when
+    that was completed, both in epoch ms, and its result. For a follow-up it has the same of the message before, and
+    that message's id and state. ``batch``: queue and id of the message's batch, and the message's number there, None
+    for a callback. ``recorded``: the message's steps and signals; None if there are none. ``shown``: an instant that
+    the server's clock showed, in epoch ms, and the same on this host's monotonic clock.
     """
 
     namespace: str
@@ -40,12 +40,12 @@ class Delivery(NamedTuple):
 
 
 class Previous(NamedTuple):
-    """The last occurrence of a recurrence that was completed, by its instant. Of a link of a chain the one before, and
-    of a callback of one message that message: ``instant`` and ``completed`` are when it ended. Both may be None in a
-    later version.
+    """The last occurrence of a recurrence that was completed, by its instant. For a link of a chain it is the link
+    before, and for a callback of one message it is that message; ``instant`` and ``completed`` then say when that
+    ended. Both may be None in a later version.
 
-    ``result``: what its handler returned; None if that was None, or could not be kept. ``id`` is empty, and ``state``
-    completed, of an occurrence.
+    ``result``: the handler's return value; None if it was None, or could not be kept. For an occurrence ``id`` is
+    empty, and ``state`` is completed.
     """
 
     instant: datetime | None
@@ -60,15 +60,15 @@ def _no_batches(*_: object) -> Any:
 
 
 class Situation(NamedTuple):
-    """What a launch offers its handlers. ``ends_by`` tells, of an instant at which a handling began, when it must have
-    ended, by ``limit`` in seconds; both on the monotonic clock.
+    """What a launch offers its handlers. ``ends_by``: given the instant at which a handling began, and its ``limit`` in
+    seconds, returns when the handling must have ended; instants are on the monotonic clock.
 
-    ``save`` stores a message's checkpoint, ``report`` its progress, soon; ``stop_asked`` tells whether it is to
-    stop. ``extend`` sets when its handling must have ended. Their first argument is the message, as the context was
-    given it. ``defaults_of`` gives those of a handler. ``send`` enqueues a message immediately and returns its id;
-    only hooks that are called after the settlement need it. ``before_enqueue``: the hooks of the handler's
-    application. ``record`` records a step; None if that cannot be, since the handler is called at most once.
-    ``ask_batch`` asks the store about a batch. ``codec``: the application's.
+    The next functions take the message as the context was given it. ``save`` stores its checkpoint. ``report`` stores
+    its progress soon. ``stop_asked`` returns whether it was asked to stop. ``extend`` sets when its handling must have
+    ended. Further: ``defaults_of`` returns the defaults of a handler. ``send`` enqueues a message immediately and
+    returns its id, for hooks that are called after the settlement. ``before_enqueue``: the hooks of the handler's
+    application. ``record`` records a step; None if the handler is called at most once. ``ask_batch`` asks the store
+    about a batch. ``codec``: that of the application.
     """
 
     ends_by: Callable[..., float]

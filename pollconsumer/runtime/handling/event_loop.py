@@ -1,7 +1,8 @@
 """The event loop of a launch's ``async def`` handlers.
 
 It runs in the launch's thread while a message is handled; with several slots, in a separate thread. No exception of a
-handler or its tasks ends the loop. If a handler closes its descriptors, it is replaced, and handlers on it fail.
+handler or its tasks ends the loop. If a handler closes the loop's descriptors, its handlers fail, and a new loop
+replaces it.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from pollconsumer.store.client.own_descriptors import above_standard, wait_reada
 End = Callable[[Outcome], None]
 
 LONGEST_SELECT = 1.0
-"""Maximum timeout of a select, in seconds: the descriptor that wakes the loop may have been closed."""
+"""Maximum timeout of a select, in seconds, since the descriptor that wakes the loop may have been closed."""
 END_WITHIN = 1.0
-"""Seconds for cancelled tasks to finish when the loop is closed."""
+"""When the loop is closed, cancelled tasks have so many seconds to finish."""
 _BROKEN: list[asyncio.AbstractEventLoop] = []
-"""Never garbage-collected, since that would close descriptors whose numbers may have been reused."""
+"""Loops that are kept from garbage collection, which would close descriptors whose numbers may have been reused."""
 _current: ContextVar[_LimitedCoroutine] = ContextVar("limited coroutine")
 
 
 class ExactSelector(DefaultSelector):
-    """Waits exactly to a fraction of a millisecond: epoll alone rounds timeouts up to whole milliseconds."""
+    """Waits exactly to a fraction of a millisecond. epoll alone rounds timeouts up to whole milliseconds."""
 
     def select(self, timeout: float | None = None) -> Any:
         timeout = LONGEST_SELECT if timeout is None else min(timeout, LONGEST_SELECT)
-        if timeout > 0 and hasattr(self, "fileno"):  # not that of poll
+        if timeout > 0 and hasattr(self, "fileno"):  # poll has none
             if not wait_readable([self.fileno()], timeout):
                 return []
             timeout = 0
@@ -50,8 +51,8 @@ class ExactSelector(DefaultSelector):
 
 
 class EventLoop:
-    """The event loop of a launch. ``thread``: run in a separate thread. Otherwise RuntimeError if another loop runs in
-    this one."""
+    """The event loop of a launch. ``thread``: it runs in a separate thread. Otherwise it runs in this one, with
+    RuntimeError if another loop runs here."""
 
     def __init__(self, *, thread: bool) -> None:
         if not thread and _running_loop() is not None:
@@ -61,16 +62,16 @@ class EventLoop:
         self._begun: dict[_LimitedCoroutine, End] = {}
         self._started: dict[object, _LimitedCoroutine] = {}
         self._in_thread: _LimitedCoroutine | None = None
-        """The coroutine that was last handled in this thread."""
+        """The coroutine that this thread handled last."""
         self._thread: threading.Thread | None = None
         self._closing = False
         self._base = copy_context()
-        """The launch's context variables, which messages in the loop's thread begin with."""
+        """The launch's context variables, with which messages in the loop's thread begin."""
         if thread:
             self._thread = start_for_others("event-loop", self._turn)
 
     def turn(self, handler: Handler, payload: dict[str, Any], context: LaunchContext | None) -> Outcome:
-        """Call ``handler`` in this thread, and run what it returns in a task of its name."""
+        """Call ``handler`` in this thread. Run the coroutine that it returns in a task with the handler's name."""
         own = own_context()
         try:
             coroutine = own.run(handler.begin, payload, context)
@@ -79,7 +80,7 @@ class EventLoop:
         return self.handle(coroutine, handler, own)
 
     def handle(self, coroutine: Coroutine[Any, Any, Any], handler: Handler, own: Variables | None = None) -> Outcome:
-        """Run a handler's coroutine in this thread, in a task of the handler's name."""
+        """Run a handler's coroutine in this thread, in a task with the handler's name."""
         try:
             self._selector.select(0)
         except OSError:  # a handler closed its descriptors
@@ -91,9 +92,9 @@ class EventLoop:
         return Outcome(intruder) if intruder is not None and outcome.error is not None else outcome
 
     def _run_to_end(self, task: asyncio.Task[Any], *, cancelling: bool) -> BaseException | None:
-        """Turn until the task has ended, or the loop cannot turn: its descriptors were closed, or another loop runs
-        here. Returns that RuntimeError, or SystemExit or KeyboardInterrupt of another task, which, with ``cancelling``,
-        cancels this one."""
+        """Run the loop until the task has ended. Returns a RuntimeError if the loop cannot run: its descriptors were
+        closed, or another loop runs here. Returns SystemExit or KeyboardInterrupt of another task; with ``cancelling``,
+        it then cancels this task."""
         intruder: BaseException | None = None
         while not task.done():
             try:
@@ -103,8 +104,8 @@ class EventLoop:
                 break
             except RuntimeError as error:
                 if _running_loop() is not None:
-                    return error  # within another loop this one does not turn
-                # A handler, or what an earlier message left there, stopped the loop.
+                    return error  # this loop cannot run within another one
+                # A handler stopped the loop, or something that an earlier message left there.
             except BaseException as error:
                 if not task.done():
                     intruder = intruder or error
@@ -113,14 +114,14 @@ class EventLoop:
         return intruder
 
     def stop(self, key: object, seconds: float) -> None:
-        """Cancel the handler that was started with ``key``, or that runs in this thread, after ``seconds``. May be
-        called in any thread, or in a signal handler."""
+        """After ``seconds`` cancel the handler that was started with ``key``, or the one that runs in this thread. May
+        be called in any thread, or in a signal handler."""
         limited = self._in_thread if self._thread is None else self._started.get(key)
         if limited is not None:
             self._loop.call_soon_threadsafe(limited.hasten, seconds)
 
     def start(self, key: object, begin: Callable[[], Coroutine[Any, Any, Any]], handler: Handler, end: End) -> None:
-        """Run a handler, called by ``begin``, in the loop's thread. ``end`` is called there with the outcome."""
+        """Run a handler, which ``begin`` calls, in the loop's thread. ``end`` is called there with the outcome."""
 
         def start() -> None:
             try:
@@ -128,7 +129,7 @@ class EventLoop:
                 task = limited.begin()
             except BaseException as error:  # invalid arguments
                 outcome = failed(error)
-                self._give(lambda: end(outcome))  # called here, it would start the next within this call
+                self._give(lambda: end(outcome))  # called here, end would start the next one within this call
                 return
             self._begun[limited], self._started[key] = end, limited
             task.add_done_callback(lambda _: self._end(limited, key))
@@ -141,7 +142,7 @@ class EventLoop:
 
     def _give(self, call: Callable[[], None]) -> None:
         self._given.put(call)
-        self._loop.call_soon_threadsafe(self._take)  # a broken loop leaves it to its replacement
+        self._loop.call_soon_threadsafe(self._take)  # a broken loop leaves this to its replacement
 
     def _take(self) -> None:
         with suppress(Empty):
@@ -163,7 +164,7 @@ class EventLoop:
         self._make()
 
     def close(self) -> None:
-        """Close the loop. Remaining tasks are cancelled, and have a second to finish."""
+        """Close the loop. Tasks that are left are cancelled, and have a second to finish."""
         if self._thread is None:
             task = self._loop.create_task(self._cancel_tasks())
             self._run_to_end(task, cancelling=False)
@@ -200,7 +201,7 @@ class EventLoop:
 
 
 def restart_timeout() -> None:
-    """Count the timeout of the coroutine that calls this from now on."""
+    """Start the timeout of the calling coroutine anew."""
     limited = _current.get(None)
     if limited is not None:
         limited.restart()
@@ -214,7 +215,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class _LimitedCoroutine:
-    """A handler's coroutine in a task, with a timer that cancels the task at the handler's timeout or a stop."""
+    """A handler's coroutine in a task. A timer cancels the task at the handler's timeout, or at a stop."""
 
     __slots__ = ("_coroutine", "_due", "_fired", "_handler", "_hastened", "_limited", "_loop", "_task", "_timer")
 
@@ -225,7 +226,7 @@ class _LimitedCoroutine:
         self._fired = self._hastened = False
         self._task: asyncio.Task[Outcome]
         self._limited: asyncio.Task[Any]
-        """What is cancelled: the task that last asked for the whole timeout."""
+        """The task to cancel: the one that last started the timeout anew."""
 
     def begin(self) -> asyncio.Task[Outcome]:
         self._task = self._limited = self._loop.create_task(self._run(), name=self._handler.name)
@@ -244,14 +245,14 @@ class _LimitedCoroutine:
                 self._timer.cancel()
 
     def restart(self) -> None:
-        """Count the timeout from now on, if the handler has one."""
+        """Start the timeout anew, if the handler has one."""
         timeout = self._handler.timeout
         if timeout is not None and (task := asyncio.current_task()) is not None:
             self._limited = task
             self._stop_at(self._loop.time() + timeout)
 
     def hasten(self, seconds: float) -> None:
-        """Cancel the task in ``seconds`` from now, if not before."""
+        """Cancel the task in ``seconds`` at the latest."""
         due = self._loop.time() + seconds
         if not self._task.done() and (self._due is None or due < self._due):
             self._hastened = True
@@ -266,7 +267,7 @@ class _LimitedCoroutine:
     def _stop(self, task: asyncio.Task[Any]) -> None:
         self._fired = True
         task.cancel()
-        self._timer = self._loop.call_later(REPEAT, self._stop, task)  # it may swallow the cancellation
+        self._timer = self._loop.call_later(REPEAT, self._stop, task)  # the task may swallow the cancellation
 
     def outcome(self) -> Outcome:
         """The handler's outcome, once its task has ended or its loop is broken."""

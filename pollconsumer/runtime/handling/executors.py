@@ -1,4 +1,5 @@
-"""Executors: handlers run in the launch's thread with one slot; with more on threads, or as tasks of one event loop."""
+"""Executors run handlers: with one slot in the launch's thread; with more slots on threads, or as tasks of one event
+loop."""
 
 from __future__ import annotations
 
@@ -63,14 +64,14 @@ class Executor(Protocol):
         """Wait until a slot has become free, ``descriptor`` is readable, or ``seconds`` have passed."""
 
     def stop(self, reservation: Reservation, seconds: float, in_flight: Callable[[], bool]) -> None:
-        """Interrupt the handler of ``reservation`` in ``seconds``, as a timeout would, if the message still is
-        ``in_flight`` then, and its handler can be interrupted. With one slot a signal handler calls it."""
+        """In ``seconds`` interrupt the handler of ``reservation`` as a timeout would, if the message still is
+        ``in_flight`` then, and its handler can be interrupted. With one slot a signal handler calls this."""
 
     def close(self) -> None:
         """Close the executor: no more attempts will be started."""
 
     def lock(self) -> AbstractContextManager[Any]:
-        """A lock for what handlers share; it may be held during a call of the store."""
+        """A lock for what handlers share. It may be held during a call of the store."""
         return threading.Lock()
 
 
@@ -79,7 +80,7 @@ def executor_of(slots: int) -> Executor:
 
 
 class InlineExecutor(Executor):
-    """The executor of one slot: `start` returns after the message was handled."""
+    """The executor of one slot: `start` returns when the message has been handled."""
 
     slots = 1
     busy = 0
@@ -108,7 +109,7 @@ class InlineExecutor(Executor):
             try:
                 self._loop = EventLoop(thread=False)
             except (RuntimeError, OSError):
-                return handler.handle  # `handle` tries to make a loop again, and has the error as outcome
+                return handler.handle  # `handle` tries again to make a loop, and has the error as its outcome
         return partial(self._loop.turn, handler)
 
     def finished(self) -> list[Handled]:
@@ -137,8 +138,8 @@ class InlineExecutor(Executor):
 
 
 class ThreadExecutor(Executor):
-    """n slots, each a thread or, for ``async def`` handlers, a task of one event loop. The threads are daemons, so that
-    a hanging one does not prevent the process from exiting."""
+    """n slots. Each is a thread or, for ``async def`` handlers, a task of one event loop. Threads are daemons, so that
+    one that hangs does not keep the process from exiting."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -147,7 +148,7 @@ class ThreadExecutor(Executor):
         self._given: SimpleQueue[Attempt] = SimpleQueue()
         self._done: SimpleQueue[Handled] = SimpleQueue()
         self._threads: dict[Reservation, int] = {}
-        """The thread in which each message is handled, if its handler is not asynchronous."""
+        """The thread in which each message of a synchronous handler is handled."""
         self._loop: EventLoop | None = None
         self._bell_lock = threading.Lock()
         self._make_bell()
@@ -178,11 +179,11 @@ class ThreadExecutor(Executor):
         with self._bell_lock:
             if not self._bell.is_open():
                 self._make_bell()
-                return  # attempts may have rung the closed one
+                return  # attempts may have used the closed one
         try:
             if bell in wait_readable(watched, seconds):
                 os.read(bell, 65536)
-                self._rung = False  # set before the caller looks for what rang
+                self._rung = False  # set before the caller looks for what woke it
         except BlockingIOError:
             pass
         except OSError as error:  # closed concurrently by a handler
@@ -190,14 +191,14 @@ class ThreadExecutor(Executor):
                 raise
 
     def _wake(self) -> None:
-        """End a `wait`, the next if there is none; from any thread."""
+        """End a `wait`, or the next one if there is none. May be called in any thread."""
         if self._rung:
             return
         with self._bell_lock:
             if not self._ring.is_open():
                 self._make_bell()
             self._rung = True
-            with suppress(OSError):  # a full pipe wakes the waiter anyway; a closed one is noticed there
+            with suppress(OSError):  # if the pipe is full, the waiter wakes anyway; if it is closed, the waiter notices
                 os.write(self._ring.number, b"\0")
 
     def stop(self, reservation: Reservation, seconds: float, in_flight: Callable[[], bool]) -> None:
@@ -250,7 +251,7 @@ class ThreadExecutor(Executor):
         self._wake()
 
     def _make_bell(self) -> None:
-        """Make a bell. An earlier one is not closed, since its numbers may have been reused."""
+        """Make a pipe that wakes the waiter. An earlier one is not closed, since its numbers may have been reused."""
         with above_standard():
             bell, ring = os.pipe()
         os.set_blocking(bell, False)
@@ -260,7 +261,8 @@ class ThreadExecutor(Executor):
 
 
 def _handled(attempt: Attempt) -> Outcome:
-    """Handle the message of ``attempt``. An interruption that comes when its handler has just ended is caught, too."""
+    """Handle the message of ``attempt``. An interruption is caught, too, if it comes just after the handler has
+    ended."""
     outcome: Outcome | None = None
     try:
         outcome = attempt.handle()
@@ -272,7 +274,7 @@ def _handled(attempt: Attempt) -> Outcome:
 
 
 def _end_interruption() -> None:
-    """End an interruption of a handler without timeout: a timeout ends its own."""
+    """End an interruption of a handler without timeout. A timeout ends its own interruption."""
     limit = in_force.get(threading.get_ident())
     if limit is not None:
         limit.end()

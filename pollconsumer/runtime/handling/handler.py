@@ -1,6 +1,6 @@
-"""Handlers: the function under a name, its options, and the hooks that are called around it, for logging and tracing.
+"""Handlers: the function under a name, its options, and hooks around its calls, for logging and tracing.
 
-Exceptions of hooks are logged and change nothing. A hook that exceeds its timeout is stopped, if possible, and not
+Exceptions of hooks are logged, and change nothing. A hook that exceeds its timeout is stopped, if possible. It is not
 called again in this process, so that not every message waits for it.
 """
 
@@ -43,8 +43,8 @@ RESULT_TTL = DAY
 
 
 def own_context(base: Context | None = None) -> Context:
-    """A copy of ``base``, or of the caller's, for one message. A variable of decimal's is copied, too: that is itself
-    changed, by ``getcontext().prec = 5``."""
+    """A copy of ``base``, or of the caller's context, for one message. The context of the module decimal is copied,
+    too, since ``getcontext().prec = 5`` changes the object itself."""
     context = copy_context() if base is None else base.copy()
     if (decimal := sys.modules.get("decimal")) is not None:
         kind = getattr(decimal, "Context", None)  # None while another thread imports it
@@ -68,7 +68,7 @@ def name_of(hook: object) -> str:
 
 
 class Hooks:
-    """The hooks of one application. ``warn`` is called with a line about a failed one, and its traceback."""
+    """The hooks of one application. ``warn`` is called with a line about a hook that failed, and its traceback."""
 
     def __init__(self, warn: Callable[[str, str], None]) -> None:
         self._warn = warn
@@ -82,7 +82,7 @@ class Hooks:
         self.on_launch_end: list[Callable[[], object]] = []
         self._hung: set[object] = set()
         self._unsaid: set[object] = set()
-        """Ids of hooks that hung and were not reported yet."""
+        """Ids of hooks that have hung, and were not reported yet."""
 
     def __bool__(self) -> bool:
         """Whether any hook concerns a handler."""
@@ -90,14 +90,14 @@ class Hooks:
         return bool(self.before or self.after or settled or self.before_enqueue)
 
     def settled(self, kind: str, context_of: Callable[[], LaunchContext], *given: object) -> None:
-        """Call the hooks of a ``kind`` of settlement: on_failure, ``given`` the error and in how many seconds another
-        attempt follows; on_dead, told the error; or on_expired."""
+        """Call the hooks of a ``kind`` of settlement. on_failure is ``given`` the error, and the seconds until the next
+        attempt; on_dead is given the error; on_expired nothing."""
         if getattr(self, kind):
             own_context().run(self.call, kind, context_of(), *given)
 
     def call(self, kind: str, *arguments: Any, within: Callable[[], float] = hook_timeout) -> bool:
-        """Call the hooks of a ``kind``, as before, on_failure or on_launch_end, each for ``within()`` seconds. Returns
-        whether any of ``before`` has the handler skipped."""
+        """Call the hooks of a ``kind``, such as before, on_failure or on_launch_end. Each has ``within()`` seconds.
+        Returns whether a ``before`` hook wants the handler skipped."""
         from pollconsumer.runtime.handling.interrupts import call_within
 
         pid, skips = os.getpid(), False
@@ -123,13 +123,13 @@ class Hooks:
         return skips
 
     def _hang(self, hook: object) -> None:
-        """Note that a hook was stopped; log nothing, as it may hold the log's lock."""
+        """Record that a hook was stopped. Nothing is logged, since the hook may hold the log's lock."""
         self._unsaid.add(id(hook))
         self._hung.add(id(hook))
 
 
 def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
-    """``run`` between its ``before`` and ``after`` hooks. It needs a context; its ``timeout`` begins after ``before``.
+    """``run`` between its ``before`` and ``after`` hooks. It needs a context. Its ``timeout`` begins after ``before``.
     Hooks and handler share the message's context variables."""
 
     def run_hooked(payload: dict[str, Any], context: LaunchContext | None) -> Any:
@@ -146,7 +146,7 @@ def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
 
 
 def hooked_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunAsync:
-    """The same as `hooked`, for coroutines."""
+    """`hooked` for coroutines."""
 
     async def run_hooked(payload: dict[str, Any], context: LaunchContext | None) -> Any:
         assert context is not None
@@ -165,10 +165,10 @@ def hooked_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunA
 
 
 def begin_launch(applications: Iterable[Hooks]) -> Callable[[Callable[[], float]], None]:
-    """Call their ``on_launch`` hooks. Returns what calls their ``on_launch_end`` hooks; it is given a function: how
-    many seconds the next one has.
+    """Call the ``on_launch`` hooks of the applications. Returns a function that calls their ``on_launch_end`` hooks,
+    given a function that returns how many seconds the next hook has.
 
-    ConfigurationError if one fails: later ones are not called, and the applications before it are ended.
+    ConfigurationError if a hook fails. Then later hooks are not called, and the earlier applications are ended.
     """
     begun: list[Hooks] = []
 
@@ -196,24 +196,24 @@ def begin_launch(applications: Iterable[Hooks]) -> Callable[[Callable[[], float]
 
 
 class Bulk(NamedTuple):
-    """How many messages a bulk handler is given at a time, at most, and for how many seconds a call waits for more."""
+    """How many messages a bulk handler is given at most, and for how many seconds a call waits for more."""
 
     most: int
     wait: float
 
 
 class Handler(NamedTuple):
-    """What a name stands for: ``run`` takes the payload, and the context where ``takes_context`` says so; it returns a
-    result, or raises.
+    """What a name stands for. ``run`` takes the payload and, if ``takes_context``, the context. It returns a result, or
+    raises.
 
-    ``result_ttl``: the seconds for which a result is kept, 0 for not at all. ``at_most_once``: its messages are
-    recorded as begun before they are handled, and never tried again. ``timeout`` in seconds, None for none. ``run``
-    keeps it by itself, except where it is ``asynchronous`` and returns a coroutine, and where it is ``isolated``, to be
-    called in a process that can be killed. ``timed`` makes it again, with another timeout. ``policies``: retry policies
-    that a message may name. ``rate`` and ``rate_key``: see `Defaults`. ``holds_order``: messages wait behind a dead
-    letter with their order key. ``bulk``: that of a bulk handler, whose ``run``
-    takes a call's payload and context, and returns the outcomes of its messages: see `bulk.py`. ``codec``: its
-    application's; ``run`` decodes payloads. ``limited``: its timeout is a launch's window, since it resisted before.
+    ``result_ttl``: how many seconds a result is kept; 0 for not at all. ``at_most_once``: its messages are recorded as
+    begun before they are handled, and never tried again. ``timeout``: in seconds; None for none. ``run`` enforces it,
+    unless it is ``asynchronous`` and returns a coroutine, or ``isolated``, and called in a process that can be killed.
+    ``timed`` makes ``run`` again, with another timeout. ``policies``: retry policies that a message may name. ``rate``
+    and ``rate_key``: see `Defaults`. ``holds_order``: messages wait behind a dead letter with their order key.
+    ``bulk``: for a bulk handler, whose ``run`` takes the payload and context of a call, and returns the outcomes of its
+    messages: see `bulk.py`. ``codec``: that of the application; ``run`` decodes payloads. ``limited``: its timeout is a
+    launch's window, since it resisted before.
     """
 
     name: str
@@ -241,7 +241,7 @@ class Handler(NamedTuple):
 
     @property
     def defaults(self) -> Defaults:
-        """What messages of the handler have by default."""
+        """The default options of the handler's messages."""
         return Defaults(self.queue, self.rate, self.rate_key)
 
     def with_timeout(self, seconds: float | None) -> "Handler":
@@ -249,19 +249,20 @@ class Handler(NamedTuple):
         return self._replace(timeout=seconds) if self.timed is None else self.timed(seconds)
 
     def wrapped(self, wrap: "Callable[[Handler], Handler]") -> "Handler":
-        """``wrap(self)``; with another timeout, it is wrapped as well."""
+        """``wrap(self)``. If its timeout is changed later, the result is wrapped, too."""
         return wrap(self)._replace(timed=lambda seconds: self.with_timeout(seconds).wrapped(wrap))
 
     def handle(self, payload: dict[str, Any], context: LaunchContext | None = None) -> Outcome:
-        """`handle_here` in a copy of the caller's context: no other message sees the variables that this one sets."""
+        """`handle_here` in a copy of the caller's context, so that no other message sees variables that this one
+        sets."""
         try:
             return own_context().run(self.handle_here, payload, context)
-        except BaseException as error:  # a stop that comes as it returns
+        except BaseException as error:  # a stop that comes just as it returns
             return failed(error)
 
     def handle_here(self, payload: dict[str, Any], context: LaunchContext | None) -> Outcome:
-        """Handle a message in the caller's context. The outcome holds any exception, so that no handler ends a launch
-        by raising."""
+        """Handle a message in the caller's context. The outcome holds any exception, so no handler can end a launch by
+        raising."""
         try:
             result = self.run(payload, context) if self.timeout is None else self.begin(payload, context)
             if result is None:
@@ -273,14 +274,14 @@ class Handler(NamedTuple):
             return failed(error)
 
     def begin(self, payload: dict[str, Any], context: LaunchContext | None) -> Any:
-        """The return value of ``run``, a coroutine if it is asynchronous. Starts its timeout."""
+        """The return value of ``run``, a coroutine if the handler is asynchronous. Starts the handler's timeout."""
         if self.timeout is not None and context is not None:
             context.limit(self.timeout)
         return self.run(payload, context)
 
 
 def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
-    """Run ``coroutine`` on a loop made for this message; a caller with a loop calls ``run`` instead."""
+    """Run ``coroutine`` on a loop that is made for this message. A caller that has a loop calls ``run`` instead."""
     from pollconsumer.runtime.handling.event_loop import EventLoop
 
     try:
@@ -304,7 +305,7 @@ def calling(function: Callable[..., Any], arguments: Arguments) -> Run:
 
 
 def decoding(run: Run, codec: Codec) -> Run:
-    """``run``, given what the codec makes of an encoded payload."""
+    """``run`` with decoding: an encoded payload is decoded by the codec first."""
     return lambda payload, context: run(decoded_object(payload, codec), context)
 
 
@@ -314,7 +315,7 @@ def hooks_before_enqueue(handler: Handler | None) -> Sequence[BeforeEnqueue]:
 
 
 def aliases_among(handlers: Mapping[str, Handler]) -> dict[str, str]:
-    """The handler's own name of each alias under which it is there, too."""
+    """Alias → the handler's own name, for aliases among the names of ``handlers``."""
     return {name: handler.name for name, handler in handlers.items() if name != handler.name}
 
 

@@ -1,4 +1,4 @@
-"""Batches, as handlers and programs see them, and how they are made of producers' arguments."""
+"""Batches, as handlers and programs see them, and how they are made of a producer's arguments."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.store import Store
 
 MOST_MEMBERS = 1_000_000
-"""Members that a producer adds to a batch."""
+"""Maximum number of members that a producer adds to a batch."""
 LONGEST_ID = 100
-"""Characters of a batch's id: members and callbacks have ids that begin with it."""
+"""Maximum length of a batch's id, with which the ids of its members and callbacks begin."""
 FAILED = (State.DEAD, State.CANCELLED, State.EXPIRED)
 
 
@@ -50,8 +50,8 @@ def new_batch(
     codec: Codec | None = None,
     within: str = "",
 ) -> NewBatch:
-    """A batch with these callbacks, encoded by the ``codec``. Its queue is that of the first of them; of an inner one
-    ``within``, the queue of the outer one. BadData for an invalid id, expiry, or ``cancelled_as``."""
+    """A batch with these callbacks, encoded by the ``codec``. It has the queue of its first callback; an inner batch
+    has the queue ``within`` which the outer one is. BadData for an invalid id, expiry, or ``cancelled_as``."""
     if batch_id.endswith(INNER) and not within:
         raise BadData("batch id", repr(batch_id), f"another ending than {INNER}, which those of inner batches have")
     if cancelled_as not in (None, "completed"):
@@ -69,12 +69,12 @@ def new_batch(
 
 
 def inner_id(batch: str, number: int) -> str:
-    """The id of the batch that is the member of that number."""
+    """The id of the inner batch that is the member with that number."""
     return f"{batch}.{number}{INNER}"
 
 
 def member_of(sendable: Sendable, batch_queue: str, batch: str, number: int) -> NewMessage:
-    """The member of that number."""
+    """The member with that number."""
     message = message_of(sendable, "a member of a batch")
     refuse_own_identity(message, "a member of a batch")
     return identified(message, f"{batch}.{number}", batch_queue)
@@ -82,9 +82,9 @@ def member_of(sendable: Sendable, batch_queue: str, batch: str, number: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class MemberOutcome:
-    """How a member ended. ``error``: the last one, if it is not completed; ``result``: that of a completed one.
-    ``index``: its number in the batch, from 0, as of ``batch.index``. ``handler``: empty if only the result is
-    kept. ``payload``: None if it was dropped, as of members that are completed or cancelled."""
+    """How a member ended. ``error``: the last error, unless it is completed. ``result``: if it is completed. ``index``:
+    its number in the batch, from 0, as in ``batch.index``. ``handler``: empty if only the result is kept. ``payload``:
+    None if it is no longer kept, as that of a completed or cancelled member."""
 
     id: str
     index: int
@@ -97,24 +97,22 @@ class MemberOutcome:
 
 
 class Batch:
-    """A batch: that of the message which is handled, one that a handler starts, or a program's.
+    """A batch: of the message that is handled, one that a handler starts, or a program's.
 
-    What it is asked is answered by the store, as it is now. NotFound if the batch is not kept, or not yet;
-    StoreUnreachable.
+    Its attributes and methods ask the store each time. NotFound if the batch is not kept, or not yet. StoreUnreachable.
     """
 
     id: str
     index: int | None = None
-    """The number in the batch of the member which is handled, from 0; None in a callback, and anywhere else."""
+    """The member's number in the batch, from 0. None in a callback, and anywhere else."""
 
     def __init__(self, batch_queue: str, batch_id: str, ask: Callable[..., Any]) -> None:
-        """``ask`` answers what `answer_about` does, given a question, the batch's ``batch_queue`` and its id, and
-        more."""
+        """``ask``: given a question, the batch's queue and id, and more, returns what `answer_about` answers."""
         self.id, self._batch_queue, self._ask = batch_id, batch_queue, ask
         self._seen: BatchStatus | None = None
 
     def __repr__(self) -> str:
-        """The id, and the state and counts as they were read last."""
+        """The id, with state and counts as they were read last."""
         seen = self._seen
         counts = "" if seen is None else f", {seen.state}: {seen.completed} of {seen.total} completed, {seen.dead} dead"
         return f"<Batch {self.id}{counts}>"
@@ -125,13 +123,13 @@ class Batch:
 
     @property
     def state(self) -> str:
-        """How the batch is: open, closed, ended, abandoned or expired."""
+        """The batch's state: open, closed, ended, abandoned or expired."""
         return self.status().state
 
     @property
     def total(self) -> int:
-        """How many members the batch has; of one that is open, how many its members have added; of one that is
-        abandoned, how many have ended at least."""
+        """How many members the batch has. While it is open: how many its members have added. If it is abandoned: how
+        many have ended at least."""
         return self.status().total
 
     @property
@@ -155,50 +153,50 @@ class Batch:
         return self.status().expired
 
     def results(self) -> Iterator[MemberOutcome]:
-        """The completed members with their results, in the order of their numbers; read a page at a time. Of one that
-        is forgotten as long as its result is kept: its handler's ``result_ttl``, two days at least."""
+        """The completed members with their results, in the order of their numbers, read a page at a time. A member that
+        is forgotten is included while its result is kept: for its handler's ``result_ttl``, two days at least."""
         return self._outcomes("results")
 
     def failures(self) -> Iterator[MemberOutcome]:
         """The members that are dead, cancelled or expired now, in the order of their numbers."""
-        return (each for each in self._outcomes("failed") if each.state in FAILED)  # but for those that were redriven
+        return (each for each in self._outcomes("failed") if each.state in FAILED)  # without members that were redriven
 
     def wait(self, timeout: Span | None = None) -> BatchStatus:  # noqa: ARG002  of a program's
-        """Wait until the batch has ended, is abandoned or has expired. Returns how it is then. TimeoutError after
-        ``timeout``, in seconds, as text such as ``5m`` or as a timedelta; UsageError in a handler of a launch, whose
-        place the members may need. Polls the store, at intervals up to half a second."""
+        """Wait until the batch has ended, is abandoned or has expired, and return its status then. TimeoutError after
+        ``timeout``, in seconds, as text such as ``5m`` or as a timedelta. UsageError in a handler of a launch, whose
+        slot the members may need. Polls the store, at intervals of up to half a second."""
         raise in_a_handler()
 
     def cancel(self) -> CancelledMembers:
-        """Cancel all members that have not ended. Running ones are asked to stop, as by ``message.stop()``. Returns
-        how many were cancelled at once, and how many asked to stop. A batch that is open takes members all the same."""
+        """Cancel all members that have not ended. Running members are asked to stop, as by ``message.stop()``. Returns
+        how many were cancelled at once, and how many were asked to stop. An open batch still takes further members."""
         return sum_cancelled(self._pages("cancel"))
 
     def redrive(self) -> int:
-        """Return the members that are dead letters to their queues, with attempts reset to zero. Returns how many."""
+        """Return the dead members to their queues, with attempts reset to zero. Returns their number."""
         return sum(redriven for redriven, _ in self._pages("redrive"))
 
     def add(self, member: Sendable) -> str:  # noqa: ARG002  of others
-        """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. In a member, and of
-        a batch that a handler starts, it is added with the completion, or not at all. UsageError where the batch takes
-        none: outside of its ``with`` block, in a callback, in a link before the last of a chain."""
+        """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. A member, or a
+        handler that starts a batch, adds with its completion, or not at all. UsageError where the batch takes no
+        members: outside its ``with`` block, in a callback, or in a link before the last of a chain."""
         raise UsageError("batch", self.id, "add members within the with block of app.batch(...), or in a member")
 
     def add_batch(self, **options: Unpack[BatchOptions]) -> Batch:  # noqa: ARG002  of others
-        """Add a batch as a member: it counts as completed once all of its own members are, else as dead when it has
-        ended. Options: those of ``PollConsumer.batch``, without an id. Where ``add`` adds members, with its errors; in
-        a program for ``with`` or ``async with``, within the block of this batch."""
+        """Add a batch as a member. It counts as completed once all of its own members are, else as dead when it has
+        ended. Options are those of ``PollConsumer.batch``, without an id. It can be called where ``add`` can, with the
+        same errors; in a program with ``with`` or ``async with``, within the block of this batch."""
         raise UsageError("batch", self.id, "add batches within the with block of app.batch(...), or in a member")
 
     def _read(self, found: list[Any]) -> BatchStatus:
-        """The status that was answered."""
+        """The status, from the answer."""
         *numbers, created, ended, expires, callbacks = found
         instants = [datetime_of(created), moment_of(ended), moment_of(expires)]
         self._seen = BatchStatus._make([*numbers, *instants, tuple(BatchCallback(*each) for each in callbacks)])
         return self._seen
 
     def _pages(self, what: str, *more: Any) -> Iterator[Any]:
-        """What is answered of each chunk of the batch."""
+        """The answers for each chunk of the batch."""
         at: int | None = 0
         while at is not None:
             page, at = self._ask(what, self._batch_queue, self.id, *more, at)
@@ -219,7 +217,7 @@ def sum_cancelled(pages: Iterable[Sequence[int]]) -> CancelledMembers:
 
 
 class MemberBatch(Batch):
-    """The batch that the message in flight is a member of, or a callback."""
+    """The batch of which the message in flight is a member or a callback."""
 
     def __init__(
         self,
@@ -245,12 +243,12 @@ class MemberBatch(Batch):
         return self._start(inner_id(self.id, self._number()), options, self._batch_queue, 1)
 
     def _number(self) -> int:
-        """The number of a further member."""
+        """The number of another member."""
         if self.index is None:
             raise UsageError("batch.add", f"in a callback of {self.id}", "start another batch: context.start_batch")
         number = next(self._numbers, None)
         if number is None:
-            size = self._next_size  # another thread of the handler may ask meanwhile
+            size = self._next_size  # another thread of the handler may ask in between
             number = self._ask("number", self._batch_queue, self.id, size)
             if number is None:
                 raise NotFound("no such batch", self.id, "it has ended and was deleted")
@@ -270,7 +268,7 @@ class StartedBatch(Batch):
         start: Callable[[str, BatchOptions, str, int], StartedBatch],
         at_end: list[Callable[[], NewBatch]],
     ) -> None:
-        """``at_end``: calls that return the batches of a handler that has ended, with their totals."""
+        """``at_end``: functions that return the batches of a handler that has ended, with their totals."""
         super().__init__(batch.queue, batch.id, ask)
         self._add, self._start, self._members = add, start, 0
         self._adding = Lock()
@@ -291,8 +289,8 @@ class StartedBatch(Batch):
 
 
 def first_number(producer: Producer, continuation: bytes, batch_queue: str, batch_id: str, count: int) -> int | None:
-    """The first of ``count`` numbers for members to be added by a message that has this ``continuation``; None if there
-    is no such batch. UsageError if the message does not end a member."""
+    """The first of ``count`` numbers for members that a message with this ``continuation`` adds. None if there is no
+    such batch. UsageError if the message's end is not the end of a member."""
     if continuations.decoded(continuation)[0].links:  # GUARD a batch grows with the end of a chain
         raise UsageError("batch.add", "before the last link of a chain", "add members in the last link")
     return Batches(producer).number_members(batch_queue, batch_id, count)
@@ -306,9 +304,9 @@ def answer_about(
     *more: Any,
     readable: Callable[[Message], Message] = lambda message: message,
 ) -> Any:
-    """The answer to a question about a batch, which `Batch` asks: its ``status``; or, with the number of a chunk, a
-    page of its ``members``, of which ones, or what was done to ``cancel`` or to ``redrive`` those of the chunk, and the
-    number of the next chunk, None if there is none. NotFound if there is no such batch."""
+    """The answer to a question that `Batch` asks. ``status`` returns the batch's status. ``members``, ``cancel`` and
+    ``redrive`` take the number of a chunk: they return a page of members, or what was done to members of the chunk, and
+    the number of the next chunk, None after the last. NotFound if there is no such batch."""
     reader = store.batches
     batch = reader.status(batch_id, batch_queue) if what == "status" else reader.batch(batch_id, batch_queue)
     if what == "status":
@@ -322,7 +320,7 @@ def answer_about(
 
 
 def outcome_of(message: Message) -> tuple[Any, ...]:
-    """How a member ended, as a `MemberOutcome` in values of JSON."""
+    """How a member ended: the fields of a `MemberOutcome` as JSON values."""
     member = continuations.member_of(message.id)
     number = member[1] if member else None
     ended = message.id, number, message.handler, str(message.state), message.result, message.last_error

@@ -1,14 +1,15 @@
-"""Interrupting handlers and hooks in this process, at their timeouts or on request, by an exception raised in them.
+"""Interrupts handlers and hooks in this process, at their timeouts or on request, by raising an exception in them.
 
-In the main thread a signal raises it, which also interrupts blocking system calls. In another thread the interpreter
-raises it at the next instruction, but not in a blocking call. If it is swallowed, it is raised again every second.
+In the main thread a signal handler raises the exception, which also interrupts blocking system calls. In another thread
+the interpreter raises it at the next instruction, but not in a blocking call. If the handler swallows it, it is raised
+again every second.
 
-It is raised only beneath `inside`, and never in a `Shield` or in an import: a handler that ends just in time must not
-affect the next message, an answer of the store must not be left half read, nor a module half imported.
+It is raised only beneath `inside`, and never in a `Shield` or in an import. A handler that ends just in time must not
+affect the next message, no answer of the store must be left half read, and no module half imported.
 
-A timeout is armed before each message, which costs each. An interruption of a handler without timeout is armed when a
-person asks for the end of its message: it interrupts a handler that is under way, beneath `Handler.handle_here`, which
-takes what is raised for the handler's error.
+A timeout is armed before each message, and costs time for each. A handler without timeout is interrupted only if a
+person stops its message. This finds the handler beneath `Handler.handle_here`, which takes the exception for the
+handler's error.
 """
 
 from __future__ import annotations
@@ -32,18 +33,19 @@ from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.runtime.system.system_limits import start_refused
 
 REPEAT = 1.0
-"""Seconds for cleanup, after which a handler is stopped again."""
+"""Seconds that a handler has for cleanup before it is stopped again."""
 SHIELDED_RETRY = 0.01
-"""Seconds until the next try, if a handler could not be interrupted where it was."""
+"""If a handler could not be interrupted where it was, the next try follows after so many seconds."""
 _SIGALRM, _TIMER = int(signal.SIGALRM), int(signal.ITIMER_REAL)
-"""Numbers: the functions of ``signal`` look for an enum's member in each call, which took half of a timeout's time."""
+"""Plain numbers: the functions of ``signal`` look up an enum's member in each call, which took half of a timeout's
+time."""
 VERDICTS = (Asleep, Fatal, RetryIn, Yield)
-"""Exceptions by which a stopped handler may still decide about the next attempt."""
+"""Exceptions by which a handler that was stopped may still decide about the next attempt."""
 _starting = threading.Lock()
 _STORE = "pollconsumer.store."
-"""Modules that are not interrupted while they run: an answer of the store must not be left half read."""
+"""Prefix of modules that are not interrupted while they run, since no answer of the store must be left half read."""
 _SPARED = ("pollconsumer.runtime.children.",)
-"""Modules whose handlers end by themselves: they stop a process."""
+"""Prefixes of modules whose handlers end by themselves, since they stop a process."""
 
 
 def inside(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -51,13 +53,13 @@ def inside(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def is_importing(frame: FrameType) -> bool:
-    """Whether ``frame`` is the import system's. What that calls is not interrupted: a module that is left half imported
-    fails all later messages."""
+    """Whether ``frame`` belongs to the import system. An import is not interrupted, since a module that is half
+    imported fails all later messages."""
     return frame.f_code.co_filename.startswith("<frozen importlib._bootstrap")
 
 
 class Limit(Stopper):
-    """A timeout in force. An `Alarm` is hastened only in the main thread."""
+    """A timeout in force. An `Alarm` can be hastened only in the main thread."""
 
     __slots__ = ("_when_fired", "due", "fired", "hastened", "over", "seconds")
 
@@ -75,7 +77,7 @@ class Limit(Stopper):
         return self.over
 
     def reaches(self, frame: FrameType | None) -> bool:
-        """Whether the handler may be stopped where it is: beneath `inside`, but not in an import."""
+        """Whether the handler may be stopped at this frame: beneath `inside`, but not in an import."""
         while frame is not None and frame.f_back is not None and not is_importing(frame):
             frame = frame.f_back
             if frame.f_code is inside.__code__:
@@ -92,7 +94,7 @@ class Limit(Stopper):
 
 
 class Alarm(Limit):
-    """A timeout in the main thread, by SIGALRM, whose handler and timer are as before afterwards."""
+    """A timeout in the main thread, by SIGALRM. Afterwards the signal's handler and timer are as before."""
 
     __slots__ = ("_before", "_interval", "_left", "_since")
 
@@ -117,18 +119,18 @@ class Alarm(Limit):
             signal.setitimer(_TIMER, seconds)
 
     def begin(self) -> None:
-        """Set handler and timer."""
+        """Set the signal's handler and timer."""
         self._since = time.monotonic()
         self.due = self._since + self.seconds
-        self._left, self._interval = signal.setitimer(_TIMER, 0)  # what is left of another timer, and its interval
+        self._left, self._interval = signal.setitimer(_TIMER, 0)  # another timer's rest, and interval
         self._before = _set_handler(_SIGALRM, self._ring)
         signal.setitimer(_TIMER, self.seconds)
 
     def end(self) -> None:
-        """Restore handler and timer."""
+        """Restore the signal's handler and timer."""
         self.over = True
         signal.setitimer(_TIMER, 0)
-        # A signal that is pending is handled in this call, before the change.
+        # A pending signal is handled within this call, before the change.
         _set_handler(_SIGALRM, signal.SIG_DFL if self._before is None else self._before)
         if self._left:
             left = max(SHIELDED_RETRY, self._left - (time.monotonic() - self._since))
@@ -151,8 +153,8 @@ class Alarm(Limit):
 
 
 def limited(run: Run, seconds: float) -> Run:
-    """``run`` with a timeout: HandlerTimeout if it was stopped, even if it then returned; Stopped, if that was asked
-    for."""
+    """``run`` with a timeout. HandlerTimeout if it was stopped, even if it then returned. Stopped if a person asked for
+    it."""
 
     def call(payload: dict[str, Any], context: LaunchContext | None) -> Any:
         limit = _limit(seconds)
@@ -174,8 +176,8 @@ def limited(run: Run, seconds: float) -> Run:
 def call_within(
     seconds: float, function: Callable[..., object], *arguments: Any, when_stopped: Callable[[], None]
 ) -> None:
-    """Call ``function``. Its exception is raised, unless it was stopped. ``when_stopped`` is called at the timeout,
-    possibly before the call ends: in a signal handler, or in another thread."""
+    """Call ``function``, and raise its exception unless it was stopped. ``when_stopped`` is called at the timeout, in a
+    signal handler or in another thread, so possibly before the call ends."""
     limit = _limit(seconds, when_stopped)
     try:
         limit.run(function, *arguments)
@@ -190,7 +192,7 @@ def _limit(seconds: float, when_fired: Callable[[], None] | None = None) -> Limi
 
 
 class Strike(Limit):
-    """A timeout in another thread than the main one."""
+    """A timeout in a thread other than the main one."""
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -205,7 +207,7 @@ class Strike(Limit):
             return inside(function, *arguments)
         finally:
             self.over = True
-            # One exception can still arrive, which was already scheduled; no second one.
+            # One exception may still arrive, which was scheduled before. No second one can.
             try:
                 striker.forget(self)
             except TimeIsUp:
@@ -219,7 +221,7 @@ class Strike(Limit):
 
 
 class Striker:
-    """The thread that stops handlers in the others."""
+    """The thread that stops handlers in other threads."""
 
     _one: Striker | None = None
 
@@ -230,7 +232,8 @@ class Striker:
         raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
         raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
         self._raise_in, self._nothing = raise_in, ctypes.py_object()
-        # Handlers' threads use the lock, not the condition: an exception in the condition's Python code would leave it
+        # Handlers' threads use the lock rather than the condition: an exception in the condition's Python code would
+        # leave it locked.
         # locked.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -257,9 +260,9 @@ class Striker:
             self._changed.notify()
 
     def forget(self, limit: Strike) -> None:
-        """Stop watching, and revoke an exception that was not raised yet. Called in the limit's own thread."""
+        """Stop watching, and revoke an exception that was not raised yet. Called in the thread of the limit."""
         if os.getpid() != limit.pid:
-            return  # a fork: it has no striker, and the lock may have been copied locked
+            return  # a fork has no striker, and its copy of the lock may be locked
         with self._lock:
             self._limits.discard(limit)
             self._raise_in(limit.thread, self._nothing)
@@ -290,8 +293,8 @@ class Striker:
 
 
 def interrupt(seconds: float, in_flight: Callable[[], bool]) -> bool:
-    """Interrupt the handler in this, the main thread, after ``seconds``, and again every second, while its message is
-    ``in_flight``. False if no handler is under way that can be interrupted."""
+    """In this thread, the main one, interrupt the handler after ``seconds``, and again every second, while its message
+    is ``in_flight``. Returns False if no handler that can be interrupted is under way."""
     if not _may_be_interrupted(sys._getframe(), even_in_store=True):  # noqa: SLF001  documented
         return False
     _UntimedAlarm(seconds, in_flight).start()
@@ -299,12 +302,12 @@ def interrupt(seconds: float, in_flight: Callable[[], bool]) -> bool:
 
 
 def interrupt_in(thread: int, seconds: float, in_flight: Callable[[], bool]) -> None:
-    """Interrupt the handler in another ``thread``, as `interrupt` does in this one."""
+    """Interrupt the handler in another ``thread``, as `interrupt` does in the main one."""
     _UntimedStrike(seconds, in_flight).start(thread)
 
 
 def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False) -> bool:
-    """Whether ``frame`` is a handler's, or called by one."""
+    """Whether ``frame`` belongs to a handler, or was called by one."""
     spared = _SPARED if even_in_store else (*_SPARED, _STORE)
     while frame is not None and frame.f_back is not None:
         if is_importing(frame) or str(frame.f_globals.get("__name__")).startswith(spared):
@@ -335,7 +338,7 @@ class _UntimedAlarm(_Untimed, Alarm):
         self.begin()
 
     def hasten(self, seconds: float) -> None:
-        """Nothing to do: the handler is to stop already."""
+        """Nothing to do: the handler is being stopped already."""
 
     def end(self) -> None:
         in_force.pop(threading.get_ident(), None)

@@ -30,11 +30,11 @@ from pollconsumer.runtime.handling.shield import Shield
 
 LONGEST_WAIT = 10 * YEAR
 _STEP: ContextVar[str] = ContextVar("step", default="")
-"""The name of the step whose function is called."""
+"""The name of the step whose function is being called."""
 
 
 class Journal:
-    """``store`` records a step; ``now`` tells the server's clock, in epoch ms, never later than it is there."""
+    """``store`` records a step. ``now`` returns the server's clock, in epoch ms. It is never ahead of the server."""
 
     def __init__(self, recorded: Recorded, store: Callable[[StepEntry], None], now: Callable[[], int]) -> None:
         self._store, self._now = store, now
@@ -71,8 +71,8 @@ class Journal:
         return self._recorded(name, result)
 
     def refuse_in_step(self, what: str) -> None:
-        """Raise UsageError in a step: ``what`` goes with a completion, and would be lost where the attempt ends
-        otherwise, since the step is not taken again."""
+        """Raise UsageError within a step. ``what`` is carried out with a completion. If the attempt ended otherwise, it
+        would be lost, since the step is not taken again."""
         if step := _STEP.get():  # GUARD nothing that is lost goes with a step
             raise UsageError(what, f"in the step {step}", "enqueue beside the step, or at once: app.enqueue")
 
@@ -101,7 +101,7 @@ class Journal:
         raise Asleep(until)
 
     def call(self, messages: Sequence[NewMessage], caller: tuple[str, str], timeout: Span | None) -> list[Packed]:
-        """The answers of ``messages``, once all are there. ``caller``: queue and id of the message in flight."""
+        """The answers of ``messages``, once all have come. ``caller``: queue and id of the message in flight."""
         ends_in = _milliseconds("timeout of context.call", LONGEST_WAIT if timeout is None else timeout)
         awaited, signals = self._awaited, list[str]()
         answers, waiting = list[Packed](), list[tuple[Step, str, NewMessage]]()
@@ -112,7 +112,7 @@ class Journal:
                 known = self._record(Step(name, now, None, now + ends_in))
             # GUARD a call is not that of the same step before the steps were dropped
             called_at = f"{known.at:x}"
-            signal = f"{name}#{called_at}"  # nobody else can send a signal with #
+            signal = f"{name}#{called_at}"  # nobody else can send a signal with # in its name
             signals.append(signal)
             child = _child(message, caller, signal, f":call-{self._numbers[name][0]}@{called_at}")
             if known.until is not None and signal in self._signals:  # GUARD an answer that is there
@@ -126,15 +126,16 @@ class Journal:
         if not waiting:
             return answers
         first, signal, _ = waiting[0]
-        # Whoever awaits an answer has enqueued all; else their ids make it harmless to enqueue some again.
+        # A message that awaits an answer has enqueued all. Otherwise it may enqueue some again, which their ids make
+        # harmless.
         called = [] if awaited in signals else [message for _, _, message in waiting]
         if awaited != signal or self._awaited != awaited:
             self._record(first, signal, called)
         raise Asleep(min(step.until or 0 for step, _, _ in waiting))
 
     def _ask(self, name: str, what: str = "step name") -> tuple[str, Step | None]:
-        """The step's name, with the number of its repetition, and what is recorded of the step. ``what``: how an error
-        calls the name."""
+        """The step's name, with the number of its repetition, and what is recorded of the step. ``what``: how errors
+        call the name."""
         check_step_name(name, what)
         with self._lock:
             times = self._asked[name] = self._asked.get(name, 0) + 1
@@ -146,7 +147,7 @@ class Journal:
         return name, known
 
     def _recorded(self, name: str, result: Any) -> Any:
-        """Record a result. Returns what later attempts get: what JSON makes of it."""
+        """Record a result. Returns the value that later attempts get: the result after its way through JSON."""
         text = as_json(result, f"result of step {name}")
         return self._record(Step(name, self._now(), loads(text))).result
 
@@ -158,7 +159,7 @@ class Journal:
             if size > MOST_BYTES:
                 rule = f"the steps of a message have at most {MOST_BYTES} bytes; store results elsewhere"
                 raise BadData("step", f"{step.name}, {size} bytes in all", rule)
-            self._count = max(self._count, number)  # even if it is unknown whether the store has it
+            self._count = max(self._count, number)  # even if it is unknown whether the store has recorded it
             self._store(StepEntry(number, self._count, entry, awaited, called))
             self._numbers[step.name] = number, step
             self._size, self._awaited = size, awaited
@@ -175,8 +176,7 @@ def _calling(step: str) -> Iterator[None]:
 
 
 def _child(message: NewMessage, caller: tuple[str, str], signal: str, ending: str) -> NewMessage:
-    """``message`` as one that ``caller`` calls, which it answers by ``signal``. It gets the caller's id with an
-    ``ending``."""
+    """``message``, as ``caller`` calls it: it answers by ``signal``, and its id is the caller's with an ``ending``."""
     queue, name = caller
     continuation = encoded(Continuation(answers={"queue": queue, "id": name, "as": signal}))
     return message._replace(id=following_id(name, ending), continuation=continuation)

@@ -1,7 +1,7 @@
 """The last lines that handlers log and print while they handle messages.
 
-A message that logs nothing has nothing here. What comes goes to the message that `IN_SLOT` names: to that of the thread
-or the task, also in threads that are given its context, and to none in other threads of a handler.
+A message that logs nothing has no entry here. A line goes to the message that `IN_SLOT` names: that of the thread or
+task, or of a thread that was given its context. Lines of other threads of a handler go to no message.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ _of_process: KeptLines | None = None
 
 
 class Tail:
-    """The end of what one attempt has logged and printed: ``most`` bytes, and for a while as many before these."""
+    """The last lines that one attempt has logged and printed: ``most`` bytes, and for a while as many bytes before
+    these."""
 
     __slots__ = ("_held", "_is_cut", "_most", "is_new")
 
     def __init__(self, most: int) -> None:
         self._held, self._most, self._is_cut = bytearray(), most, False
         self.is_new = True
-        """Whether anything came since this was last set to False."""
+        """Whether text came since this was last set to False."""
 
     def add(self, text: str, *, is_line: bool = False) -> None:
         """Add ``text``; if it ``is_line``, on a line of its own."""
@@ -32,27 +33,27 @@ class Tail:
         if is_line and held and not held.endswith(b"\n"):
             held += b"\n"
         held += text[-most:].encode("utf-8", "backslashreplace")
-        if len(held) > 2 * most or len(text) > most:  # rarely, so that a byte is moved once at most
+        if len(held) > 2 * most or len(text) > most:  # rarely, so that each byte is moved once at most
             self._is_cut = True
             del held[:-most]
         self.is_new = True
 
     def replace(self, text: str) -> None:
-        """Have ``text`` in place of what was added."""
+        """Put ``text`` in the place of all that was added."""
         self._held.clear()
         self.add(text)
 
     def text(self) -> str:
-        """The last ``most`` bytes, and a line before them if they are not all."""
+        """The last ``most`` bytes; preceded by a line that says so if there were more."""
         held = bytes(self._held)
         if not self._is_cut and len(held) <= self._most:
             return held.decode()
-        return CUT + held[-self._most :].decode("utf-8", "ignore")  # it may begin within a character
+        return CUT + held[-self._most :].decode("utf-8", "ignore")  # it may begin in the middle of a character
 
 
 class KeptLines:
-    """What the messages in flight have logged and printed, ``most`` bytes of each. ``begun`` is called when the first
-    text of a message comes, in the thread that logs it."""
+    """What the messages in flight have logged and printed, ``most`` bytes of each. ``begun`` is called with the first
+    text of a message, in the thread that logs it."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -60,7 +61,7 @@ class KeptLines:
         self.begun: Callable[[], object] = bool
 
     def add(self, text: str, *, is_line: bool = False) -> None:
-        """Keep ``text`` with the message that is handled here, if there is one."""
+        """Keep ``text`` with the message that this thread handles, if it handles one."""
         message = IN_SLOT.get()
         if message is not None:
             tail = self.tails.get(message)
@@ -70,20 +71,21 @@ class KeptLines:
             tail.add(text, is_line=is_line)
 
     def add_printed(self, text: str) -> None:
-        """Keep what a stream's ``write`` was given, unless a handler of ``logging`` wrote it: records come here by
-        themselves."""
+        """Keep what a stream's ``write`` was given. What a handler of ``logging`` wrote is left out, since records come
+        here by themselves."""
         if IN_SLOT.get() is not None and sys._getframe(2).f_globals.get("__name__") != LOGGING:  # noqa: SLF001  documented
-            self.add(str.__str__(text))  # exactly text, and no class of the user's
+            self.add(str.__str__(text))  # a str, and no subclass of the user's
 
     def replace(self, message: InFlight, text: str) -> None:
-        """Have ``text`` in place of what ``message`` has logged and printed: it is handled in another process."""
+        """Put ``text`` in the place of what ``message`` has logged and printed, as another process that handles it
+        reports."""
         if message not in self.tails:
             self.tails[message] = Tail(self.most)
             self.begun()
         self.tails[message].replace(text)
 
     def news(self, message: InFlight) -> str | None:
-        """What ``message`` has logged and printed, if anything of it has come since this was last asked."""
+        """What ``message`` has logged and printed; None if nothing has come since the last call."""
         tail = self.tails.get(message)
         if tail is None or not tail.is_new:
             return None
@@ -98,5 +100,5 @@ def keep_lines_here(lines: KeptLines | None) -> None:
 
 
 def kept_lines() -> KeptLines | None:
-    """Where this process keeps lines; None if it keeps none."""
+    """Where this process keeps lines; None if it does not keep them."""
     return _of_process

@@ -20,14 +20,14 @@ from pollconsumer.runtime.handling.annotations import BadArguments
 
 _OURS = str(Path(__file__).parents[2] / "_")[:-1]
 _NOT_THEIRS = (_OURS, str(Path(os.__file__).parent / "_")[:-1], "<")
-"""Beginnings of the paths of our own code, and of the standard library's."""
+"""Prefixes of the paths of our own code, and of the standard library."""
 _INTERRUPTING = f'  File "{_OURS}runtime/handling/interrupts.py'
-"""The beginning of a line of a traceback: the frame that interrupts a handler."""
+"""The beginning of a line in a traceback: the frame that interrupts a handler."""
 _read_at = math.inf
-"""When this process imported the modules of handlers, in epoch seconds; infinite before."""
+"""When this process imported the handlers' modules, in epoch seconds; infinite before that."""
 MAX_TRACE_CHARACTERS = 4000
 MOST_OF_GROUP = 3
-"""How many errors of a group are in the group's text."""
+"""How many errors of an exception group appear in the group's text."""
 _LAZY = frozenset({GeneratorType, map, filter})
 _OF_JSON = frozenset({str, int, float, bool, dict, list, tuple})
 
@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
 
 
 class CallOutcomes(tuple[Outcome, ...]):
-    """The outcomes of the messages of a bulk handler's call, in their order."""
+    """The outcomes of the messages in one call of a bulk handler, in their order."""
 
     __slots__ = ()
 
@@ -65,16 +65,16 @@ def returned(result: Any) -> Outcome:
 
 
 def done_result(result: Any) -> Any:
-    """``result``; if it stands for a call in another thread or process that is done, what that call returned; raises
-    what that call raised.
+    """``result``. If it stands for a finished call in another thread or process, the call's return value; raises what
+    the call raised.
 
-    TypeError for a result whose code nobody runs, such as a generator or something that must be awaited, and for one
-    whose code still runs: a message that is completed with such a result has not been handled.
+    TypeError for a result whose code nobody runs, such as a generator or an awaitable, and for one whose code still
+    runs: a message that were completed with such a result would not have been handled.
     """
     kind = type(result)
     if kind in _LAZY or hasattr(kind, "__anext__"):
         raise TypeError(f"it returned {_a(kind)}, which nobody runs; loop over it in the handler")
-    if isinstance(getattr(result, "gen", None), GeneratorType | AsyncGeneratorType):  # by contextlib's decorators
+    if isinstance(getattr(result, "gen", None), GeneratorType | AsyncGeneratorType):  # made by contextlib's decorators
         raise TypeError("it returned a context manager, which nobody enters; use it in a with statement")
     if hasattr(kind, "__await__"):
         if kind is CoroutineType:
@@ -116,7 +116,7 @@ def why_dropped(result: Any) -> str:
 
 def trace(error: BaseException, verdict: BaseException | None = None) -> str:
     """The end of the traceback of ``error``, without our own frames at its beginning, and without the frame that
-    interrupts a handler; and a line for a file that changed after it was read. ``verdict``: the error of ours whose
+    interrupts a handler. A line is added for each file that changed after it was read. ``verdict``: our error whose
     cause ``error`` is."""
     text = getattr(error, "trace", None)  # raised in another process
     if isinstance(text, str):
@@ -127,7 +127,7 @@ def trace(error: BaseException, verdict: BaseException | None = None) -> str:
     if traced is None:
         return trace(error.__cause__, verdict or error) if error.__cause__ is not None else ""
     if isinstance(error, Exception) or verdict is None:
-        verdict = error  # else the interruption itself, which says less than the verdict
+        verdict = error  # the interruption itself says less than the verdict
     try:
         lines = format_exception(type(verdict), verdict, traced, chain=verdict is error)
         text = "".join(each for each in lines if not each.startswith(_INTERRUPTING))
@@ -139,7 +139,7 @@ def trace(error: BaseException, verdict: BaseException | None = None) -> str:
 
 
 def location(error: BaseException) -> str:
-    """The last line of the user's code in the traceback of ``error``, as ``shop/tasks.py:14``; empty if none is there.
+    """The last line of the user's code in the traceback of ``error``, as ``shop/tasks.py:14``; empty if there is none.
     The path begins below the directory of ``sys.path`` in which the file was found."""
     given = getattr(error, "location", None)  # raised in another process
     if isinstance(given, str):
@@ -154,14 +154,14 @@ def location(error: BaseException) -> str:
 
 
 def described_with_location(error: BaseException, most: int) -> str:
-    """The text of ``error``, of ``most`` characters, and its `location`."""
+    """The text of ``error`` in ``most`` characters, and its `location`."""
     at = location(error)
     return f"{describe(error)[:most]} ({at})" if at else describe(error)[:most]
 
 
 def user_frames(error: BaseException, *, installed: bool = True) -> list[TracebackType]:
-    """The frames of the user's code in the traceback of ``error``, outermost first: code that is neither ours, nor the
-    standard library's, nor installed. If all of it is ``installed``: the frames in the directory of the first one."""
+    """The frames of the user's code in the traceback of ``error``, outermost first. This code is neither ours, nor the
+    standard library's, nor installed. If all code is ``installed``: the frames in the directory of the first one."""
     frames = [each for each in _frames(error.__traceback__) if not _file(each).startswith(_NOT_THEIRS)]
     own = [each for each in frames if "-packages" not in Path(_file(each)).parent.as_posix()]
     if own or not installed:
@@ -180,13 +180,14 @@ def _file(traced: TracebackType) -> str:
 
 
 def begin_reading() -> None:
-    """Note the time: this process imports the modules of handlers now."""
+    """Record the time at which this process begins to import the handlers' modules."""
     global _read_at  # one for the process
     _read_at = time.time()
 
 
 def _changed(file: str) -> bool:
-    """Whether ``file`` was written after this process imported it. False for a name without a file, as ``<stdin>``."""
+    """Whether ``file`` was written after this process imported it. False for a name without a file, such as
+    ``<stdin>``."""
     try:
         return Path(file).stat().st_mtime > _read_at
     except OSError:
@@ -201,7 +202,8 @@ def signal_name(number: int) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """The text of ``error`` to store with the message. Lone surrogates are escaped, and zeros: a trace follows one."""
+    """The text of ``error``, as it is stored with the message. Lone surrogates and NUL characters are escaped: in the
+    record a NUL separates the text from the traceback."""
     text = text_of(error)
     if not isinstance(error, Malformed | BadArguments | Exited | UnreadableError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -5,11 +5,11 @@ from __future__ import annotations
 from threading import get_ident
 
 in_force: dict[int, Stopper] = {}
-"""What stops a handler, by the handler's thread."""
+"""The stopper of each handler, by the handler's thread."""
 
 
 class Stopper:
-    """What stops a handler, but not while it is ``deferred``."""
+    """Stops a handler, but not while it is ``deferred``."""
 
     __slots__ = ("deferred",)
     deferred: bool
@@ -18,15 +18,15 @@ class Stopper:
         self.deferred = True
 
     def hasten(self, seconds: float) -> None:
-        """Stop the handler in ``seconds`` from now, if not before."""
+        """Stop the handler in ``seconds`` at the latest."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Stop watching. Called in the handler's thread, once the handler has ended."""
+        """Stop watching. Called in the handler's thread when the handler has ended."""
 
 
 class Shield:
-    """A block of our code, called by a handler, that a timeout does not interrupt: the handler is stopped after it."""
+    """A block of our code, called by a handler, that no timeout interrupts. The handler is stopped after the block."""
 
     __slots__ = ("_limit",)
 

@@ -1,4 +1,4 @@
-"""Which message the caller handles, and which waits of a launch's handlers for other messages cannot end."""
+"""Which message the caller handles, and which of a launch's handlers wait for messages that cannot end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from threading import Lock
 from typing import NamedTuple, Protocol
 
 IN_SLOT: ContextVar[InFlight | None] = ContextVar("in_slot", default=None)
-"""The message that this thread, or this task, handles."""
+"""The message that this thread or task handles."""
 ENDS_BEFORE = 0.2
 _launch_waits: SlotWaits | None = None
 
@@ -28,8 +28,8 @@ class InFlight(Protocol):
 
 
 class ServedQueues(NamedTuple):
-    """What a launch serves, with ``slots`` slots, until ``latest()``, on the monotonic clock. ``shared``: by its
-    settings other launches serve the same queues. ``in_flight``: its messages whose handlers run in this process."""
+    """What a launch serves with ``slots`` slots, until ``latest()`` on the monotonic clock. ``shared``: by its
+    settings, other launches serve the same queues. ``in_flight``: its messages whose handlers run in this process."""
 
     launch: str
     queues: tuple[str, ...]
@@ -40,7 +40,7 @@ class ServedQueues(NamedTuple):
 
 
 class SlotWaits:
-    """Which messages in flight wait for others."""
+    """Which messages in flight wait for other messages."""
 
     def __init__(self, serving: ServedQueues) -> None:
         self.serving = serving
@@ -48,7 +48,7 @@ class SlotWaits:
         self._lock = Lock()
 
     def begin(self) -> InFlight | None:
-        """Begin a wait. Returns the message that waits; None if it is unknown which one calls."""
+        """Begin a wait. Returns the message that waits; None if the calling message is unknown."""
         waiting = IN_SLOT.get()
         if waiting is None:
             in_flight = [*self.serving.in_flight()]
@@ -62,19 +62,21 @@ class SlotWaits:
         with self._lock:
             if waiting is not None and waiting in self._waiting:
                 self._waiting[waiting] -= 1
-                self._waiting += Counter()  # drops counts of 0
+                self._waiting += Counter()  # removes counts of 0
 
     def forget(self, waiting: InFlight) -> None:
-        """Forget the wait of ``waiting``, in whatever way its handler has ended."""
+        """Forget the wait of ``waiting``, however its handler has ended."""
         with self._lock:
             self._waiting.pop(waiting, None)
 
     def seconds_left(self) -> float:
-        """Seconds for which a wait may go on: its handler is to say why it ends, just before its limit."""
+        """Seconds for which a wait may go on: it ends just before the handler's limit, so that the handler can say
+        why."""
         return self.serving.latest() - ENDS_BEFORE - time.monotonic()
 
     def may_be_stuck(self, waiting: InFlight | None, queue: str, awaited: str) -> bool:
-        """Whether no slot of this launch can handle the ``awaited`` message, which has not ended, of that queue."""
+        """Whether no slot of this launch can handle the ``awaited`` message of that queue. The message has not
+        ended."""
         if waiting is None or queue not in self.serving.queues or self.serving.shared:
             return False
         if any(each.name == awaited for each in self.serving.in_flight()):
@@ -82,8 +84,8 @@ class SlotWaits:
         return len(self._waiting) >= self.serving.slots
 
     def give_up(self, waiting: InFlight | None, queue: str, awaited: str) -> bool:
-        """Whether `may_be_stuck` is still true. If it is, the wait ends: ``waiting`` is to fail, so that its slot can
-        handle a message for which others wait."""
+        """Whether `may_be_stuck` is still true. If it is, the wait ends: ``waiting`` fails, so that its slot can handle
+        a message for which others wait."""
         with self._lock:
             stuck = self.may_be_stuck(waiting, queue, awaited)
             if stuck and waiting is not None:
@@ -92,7 +94,7 @@ class SlotWaits:
 
 
 def serve_here(waits: SlotWaits | None) -> None:
-    """Have this process handle messages for the launch of ``waits``."""
+    """Have this process handle messages for the launch that has ``waits``."""
     global _launch_waits  # one for the process
     _launch_waits = waits
 
