@@ -1,4 +1,4 @@
-"""What a launch does for queues besides handling: its announcement, recurrences at their instants, and repairs."""
+"""What a launch does for queues besides handling: its announcement, due recurrences, and repairs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from pollconsumer.store.records.reservations import DeadLetter
 EVERY = 1.0
 """Seconds between repairs."""
 EXPIRING_FOR = 0.2
-"""Seconds that the end of a launch takes, at most, for queues that nobody serves: a successor may wait."""
+"""At its end, a launch spends so many seconds at most on queues that nobody serves, since a successor may wait."""
 EXPIRING_PAGES = 10
 LAUNCHED_EVERY = 600.0
-"""Seconds; the assumed maximum time between launches of a consumer, unless its settings say otherwise."""
+"""Assumed maximum time between launches of a consumer, in seconds, unless its settings say otherwise."""
 
 
 def served_for(plan: LaunchPlan) -> float:
-    """Seconds from a launch's start within which another of its group can be expected: twice its timeout, or the time
-    between launches by its schedule, and twenty minutes at least."""
+    """Within so many seconds of a launch's start, another launch of its group can be expected: twice its timeout, or
+    the time between launches by its schedule, and twenty minutes at least."""
     between = 0.0
     if plan.next_launches is not None:
         next_launch, the_one_after = plan.next_launches
@@ -47,15 +47,15 @@ def announce(
     *,
     served: bool = True,
 ) -> None:
-    """Take ``queue`` from earlier launches, before anything is done there: recover orphans, and repair it. ``served``:
-    its messages are handled by this launch, and by those that follow it. ``handlers``: as in `Maintenance.announce`."""
-    # A message that lasts keeps this launch from announcing the queue again, and the next ones from the lease.
+    """Take ``queue`` over from earlier launches, before anything is done there: recover orphans, and repair the queue.
+    ``served``: this launch and its successors handle its messages. ``handlers``: as in `Maintenance.announce`."""
+    # A message that takes long keeps this launch from announcing the queue again, and the next launches from the lease.
     seconds = served_for(launch.plan) + launch.end.farthest() - launch.end.stop_before if served else 0.0
     recovered = launch.store.maintenance.announce(
         launch.claim, queue, served_for=seconds, on_dead_letter=on_dead_letter, handlers=handlers
     )
     found = launch.store.maintenance.repair(queue)
-    reached_ms = int(launch.claim.fence)  # a fence is not below what the clock has shown
+    reached_ms = int(launch.claim.fence)  # a fence is never lower than the time that the clock has shown
     if set_back_by(reached_ms, launch.attendance.seen_ms):  # recurrences and rates go on at once
         # Imported lazily: hardly any clock is ever set back.
         from pollconsumer.store.recurrences import LaunchRecurrences
@@ -63,7 +63,7 @@ def announce(
         LaunchRecurrences(launch.store.wire, launch.store.keys.namespace).begin_anew(launch.claim, queue)
         launch.store.maintenance.book_anew(queue, reached_ms)
     if launch.store.wire.is_cluster:
-        with suppress(NodeLost):  # of the queue of a batch: a later launch tells it
+        with suppress(NodeLost):  # of a batch's queue: a later launch reports to it
             outbox.report_again(launch.store, queue)
     if recovered:
         launch.emit(OrphansRecovered(queue, recovered))
@@ -72,7 +72,7 @@ def announce(
 
 
 def tick(launch: Launch, queue: str) -> int:
-    """Enqueue the due occurrences of a queue's recurrences. Returns how many."""
+    """Enqueue the due occurrences of a queue's recurrences. Returns their number."""
     # Imported lazily: most queues have no recurrences.
     from pollconsumer.store.recurrences import LaunchRecurrences
 
@@ -85,7 +85,7 @@ def tick(launch: Launch, queue: str) -> int:
 
 
 def send_on(launch: Launch, queue: str) -> int:
-    """Send what the outbox of ``queue`` has. Returns how many messages."""
+    """Send the entries in the outbox of ``queue``. Returns the number of messages."""
 
     def report_conflict(message_id: str, receiver: str) -> None:
         launch.emit(ConflictDropped(message_id, receiver))
@@ -94,7 +94,7 @@ def send_on(launch: Launch, queue: str) -> int:
         launch.emit(OutboxEntryRefused(of, reason))
 
     def others(*members: Any) -> list[str]:
-        from pollconsumer.store.reading.batch_reader import BatchReader  # few ids of members are taken
+        from pollconsumer.store.reading.batch_reader import BatchReader  # members' ids are seldom taken
 
         return BatchReader(launch.store.wire, launch.store.keys.namespace).others(*members)
 
@@ -105,7 +105,7 @@ def send_on(launch: Launch, queue: str) -> int:
 def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter: Callable[[DeadLetter], object]) -> int:
     """Recover orphans, offer places of concurrency keys, and send what dead launches left in the outbox.
 
-    Returns how many messages that made ready.
+    Returns how many messages became ready by that.
     """
     recovered = launch.store.maintenance.recover(queue, live_fences, on_dead_letter=on_dead_letter)
     if recovered:
@@ -116,8 +116,9 @@ def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter:
 
 
 def end_expired(launch: Launch, queues: Sequence[str]) -> None:
-    """End what has expired in ``queues`` that nobody serves, and send what their outboxes have: some of it, beginning
-    with another queue in each launch. Errors of the store are ignored: rights to these queues may be missing."""
+    """Expire messages of ``queues`` that nobody serves, and send what their outboxes have. A launch does a part of
+    that, beginning with another queue each time. Errors of the store are ignored, since rights to these queues may be
+    missing."""
     until = min(launch.clock() + EXPIRING_FOR, launch.window.stop_before - launch.min_margin / 2)
     first = int(launch.claim.fence) % len(queues) if queues else 0
     for queue in (*queues[first:], *queues[:first]):

@@ -1,9 +1,5 @@
-"""The mover: promotes due messages to their queue, enqueues occurrences of recurrences, and recovers orphans without a
-successor.
-
-It sleeps until the next due time and is woken when an earlier one is scheduled, so that a message is late by
-milliseconds and never early: the script that moves it compares with the server's clock.
-"""
+"""The mover: it promotes due messages to their queues, enqueues occurrences of recurrences, and recovers orphans of
+launches without a successor."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ class MoverOptions(NamedTuple):
     idle_time: float
     page_size: int
     keeping: Mapping[str, Retention] = MappingProxyType({})
-    """What is kept for how long, by queue; the default holds for a queue that is not there."""
+    """How long messages are kept, by queue. A queue that is missing here has the default."""
 
 
 class Mover:
@@ -42,16 +38,16 @@ class Mover:
         self._announced: set[str] = set()
         self._left_out: dict[str, PollConsumerError] = {}
         self._lost: set[str] = set()
-        """Queues that are skipped now, since a cluster has lost their node."""
+        """Queues that are skipped for now, since a cluster has lost their node."""
         self._maintained = self._looked = self._asked = float("-inf")
         self._queues: list[str] = []
         self._moved = 0
         self._to_repair: list[str] = []
-        """Queues to repair, as of the last promotion."""
+        """Queues to repair, as the last promotion found."""
 
     def run(self) -> StopReason:
-        """Move until the window closes. Raises LeaseLost; StoreUnreachable, at the end if a queue's node is lost; and
-        StoreRefused if no queue is usable."""
+        """Promote until the window closes. LeaseLost. StoreUnreachable, which comes at the end if a queue's node is
+        lost. StoreRefused if no queue is usable."""
         while self.window.has_time(self.clock(), self._launch.min_margin):
             self._launch.check_lease()
             if self._launch.interrupted():
@@ -67,7 +63,8 @@ class Mover:
         return StopReason.NO_TIME_TO_IDLE
 
     def promote(self) -> tuple[int, float | None]:
-        """Move one page of every queue. Returns the messages moved, and seconds until the next is due, or None."""
+        """Promote one page of every queue. Returns the number of messages promoted, and the seconds until the next is
+        due, or None."""
         moved, soonest = 0, None
         self._to_repair = []
         for queue in self.queues():
@@ -85,7 +82,7 @@ class Mover:
         return moved, soonest
 
     def maintain(self) -> None:
-        """Repair queues, end what has expired where nobody serves, and forget what has ended, once a second."""
+        """Once a second, repair queues, expire messages of queues that nobody serves, and forget ended messages."""
         if self.clock() - self._maintained < EVERY:
             return
         self._maintained = self.clock()
@@ -94,15 +91,16 @@ class Mover:
             with self._leaving_out(queue):
                 if queue in self._to_repair:
                     repair(self._launch, queue, live, self._emit_death)
-                self._store.maintenance.expire(queue)  # the next promotion finds what that has left in the outbox
+                self._store.maintenance.expire(queue)  # the next promotion finds what this has left in the outbox
                 self._store.maintenance.trim(queue, self.options.keeping.get(queue, Retention()))
 
     def look_afresh(self) -> None:
-        """Look for new queues, and maintain all, with the next turn, however lately that was done."""
+        """In the next turn look for new queues, and maintain all queues, however recently that was done."""
         self._looked = self._maintained = float("-inf")
 
     def idle(self, next_due: float | None) -> None:
-        """Wait until the next message is due, or an earlier one is scheduled: at most idle_time, within the window."""
+        """Wait until the next message is due, or a message with an earlier due time is scheduled: at most idle_time,
+        within the window."""
         longest = max(0.0, min(self.options.idle_time, self.window.left(self.clock()) - self._launch.min_margin))
         if self._wake.wait(longest if next_due is None else min(longest, next_due)):
             self._looked = float("-inf")
@@ -115,8 +113,8 @@ class Mover:
         self._emit(death_of(dead_letter))
 
     def queues(self) -> list[str]:
-        """The usable queues, as of a second ago or, if woken, of now. Our fence is announced to each new one before
-        anything is moved there, and again to each whose node was lost."""
+        """The usable queues, as they were up to a second ago; as they are now, if the mover was woken. Our fence is
+        announced to each new queue before anything is promoted there, and again to each queue whose node was lost."""
         if self.clock() - self._looked < EVERY:
             return self._queues
         self._looked = self.clock()
@@ -138,7 +136,8 @@ class Mover:
 
     @contextmanager
     def _leaving_out(self, queue: str) -> Iterator[None]:
-        """Skip a queue with foreign or corrupt keys for this launch, and those of a lost node while it is."""
+        """Skip a queue with foreign or corrupt keys for this launch, and a queue of a lost node for as long as the node
+        is lost."""
         try:
             yield
         except NodeLost:
@@ -148,7 +147,7 @@ class Mover:
         except OF_ANY_QUEUE:
             raise
         except PollConsumerError as error:
-            # It may be a key of another, to which this one sends.
+            # The key may belong to another queue, to which this one sends.
             queue = self._store.keys.queue_of(error.key) or queue  # GUARD who is left out
             self._looked = float("-inf")
             if queue not in self._left_out:

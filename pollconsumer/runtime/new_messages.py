@@ -1,4 +1,4 @@
-"""Makes messages from the arguments of producers, and validates them, also after hooks, before anything is sent."""
+"""Makes messages of the arguments of producers, and validates them, also after hooks, before anything is sent."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -42,17 +42,17 @@ _NOT_WITH_REPLACE = {
     "failed": "callbacks stay as they were: leave them out",
     "key_until": "it is until the start: leave that out",
 }
-"""Options that a message which replaces another cannot have, and why."""
+"""Options that a message with ``replace`` cannot have, and why."""
 _NEEDED_BY = {
     **dict.fromkeys(("key_lifetime", "key_scope", "key_until", "replace"), "key"),
     "concurrency_limit": "concurrency_key",
     "rate": "rate_key",
 }
-"""Option → the option without which it says nothing."""
+"""Option → the option without which it means nothing."""
 
 
 class Draft:
-    """A message that is about to be enqueued. Of all that it has, only ``headers``, a dict, can be changed."""
+    """A message that is about to be enqueued. Only its ``headers``, a dict, can be changed."""
 
     __slots__ = ("_message", "headers")
 
@@ -79,12 +79,12 @@ class Draft:
 
     @property
     def payload(self) -> dict[str, Any]:
-        """A copy, as JSON has it."""
+        """A copy of the payload, as JSON holds it."""
         return decode_payload(self._message.payload)
 
 
 def drafted(message: NewMessage, hooks: Sequence[BeforeEnqueue]) -> NewMessage:
-    """``message`` as ``hooks`` leave it. Raises what a hook raises, BadData for invalid headers."""
+    """``message`` after ``hooks`` have changed it. Raises what a hook raises, and BadData for invalid headers."""
     draft = Draft(message)
     for hook in hooks:
         called(hook, draft)
@@ -95,7 +95,7 @@ class Sendable(Protocol):
     """What can be enqueued: arguments of a handler with the options of one message, or a chain."""
 
     def __message__(self) -> NewMessage:
-        """A new message, of a chain the first. TypeError or ValueError if it is invalid."""
+        """A new message; for a chain its first link. TypeError or ValueError if it is invalid."""
 
 
 class OccurrenceOptions(TypedDict, total=False):
@@ -156,10 +156,10 @@ class SendOptions(OccurrenceOptions, total=False):
 
 
 class Defaults(NamedTuple):
-    """What a handler's messages have unless their producer says otherwise.
+    """Options that a handler's messages have unless their producer gives others.
 
-    ``rate_key`` is the argument of which each value counts by itself at the ``rate``; without it all messages of the
-    handler count together.
+    ``rate_key``: an argument of the handler. The ``rate`` limits the messages with each of its values separately.
+    Without it, all messages of the handler count together.
     """
 
     queue: str = "default"
@@ -167,7 +167,8 @@ class Defaults(NamedTuple):
     rate_key: str | None = None
 
     def rated(self, message: NewMessage) -> NewMessage:
-        """``message`` with the rate and the rate key that its producer did not give. BadData if the key is none."""
+        """``message`` with the handler's rate and rate key, where its producer gave none. BadData if the key is
+        invalid."""
         if self.rate is None and self.rate_key is None:
             return message
         key = message.rate_key or key_of(message.handler, message.payload, self.rate_key)
@@ -175,7 +176,7 @@ class Defaults(NamedTuple):
         return message._replace(rate_key=key, rate=message.rate or self.rate or "")
 
     def rated_recurrence(self, recurrence: "Recurrence") -> "Recurrence":
-        """``recurrence``, its occurrences with the rate and the rate key of the handler's messages."""
+        """``recurrence`` with the rate and the rate key of the handler's messages for its occurrences."""
         if self.rate is None and self.rate_key is None:
             return recurrence
         message = self.rated(recurrence.message(encode_payload(recurrence.payload)))
@@ -193,15 +194,15 @@ def refuse_unknown(options: SendOptions) -> None:
 
 
 def copied(options: SendOptions) -> SendOptions:
-    """``options`` that a later change of their headers does not reach."""
+    """A copy of ``options``. A later change of the original headers does not change it."""
     headers = options.get("headers")
     return {**options, "headers": dict(headers)} if isinstance(headers, Mapping) else {**options}
 
 
 def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
-    """A validated message. TypeError for a naive ``at`` or an unknown option, BadData (a ValueError) for other invalid
+    """A validated message. TypeError for a naive ``at`` or an unknown option. BadData (a ValueError) for other invalid
     values."""
-    from pollconsumer.store.queues.producer import new_id  # whoever reads settings, as --help, needs no store
+    from pollconsumer.store.queues.producer import new_id  # reading settings, as for --help, needs no store
 
     refuse_unknown(options)
     given: dict[str, Any] = {
@@ -241,8 +242,9 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
 
 
 def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") -> dict[str, Any]:
-    """A callback of the message, or of the batch with this queue, whose id is ``owner``, as it is stored. TypeError for
-    what is none; UsageError for one that has an id, a key or callbacks of its own; BadData for an invalid ``owner``."""
+    """A callback as it is stored. ``owner`` is the id of its message, or of the batch with the queue ``called_by``.
+    TypeError for what is no callback. UsageError if it has an id, a key or callbacks of its own. BadData for an invalid
+    ``owner``."""
     message = message_of(sendable, name)
     refuse_own_identity(message, f"the callback {name}")
     if message.continuation:
@@ -254,22 +256,22 @@ def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") 
 
 
 def message_of(sendable: Sendable, what: str) -> NewMessage:
-    """A new message of ``sendable``. TypeError for what cannot be sent, such as the handler itself."""
+    """A new message, made of ``sendable``. TypeError for what cannot be sent, such as the handler itself."""
     if not hasattr(sendable, "__message__"):
         raise TypeError(f"{what} must be arguments of a handler, as handler.args(…), not {type(sendable).__name__}")
     return sendable.__message__()
 
 
 def refuse_own_identity(message: NewMessage, what: str) -> None:
-    """Raise UsageError for a message of which it depends on others whether it is enqueued: who waits for it would wait
-    for ever."""
+    """Raise UsageError for a message that may not be enqueued, depending on other messages: a message that waits for it
+    would wait for ever."""
     if message.digest or message.key:
         raise UsageError(what, "with an id or a key of its own", "leave it out: its id follows from its place")
 
 
 def _check_together(given: dict[str, Any]) -> None:
-    """Raise BadData for options that contradict or need each other, and for an empty key, which `checked` takes for
-    none."""
+    """Raise BadData for options that contradict or need each other, and for an empty key, which `checked` would take
+    for no key."""
     if "in_" in given and "at" in given:
         raise BadData("due time", None, "give in_ or at, not both")
     for name, needed in _NEEDED_BY.items():
@@ -296,7 +298,7 @@ def _travelling(message: NewMessage, options: dict[str, Any]) -> NewMessage:
 
 
 def due_ms(at: datetime) -> int:
-    """``at`` in epoch milliseconds, rounded up, so that no message is early."""
+    """``at`` in epoch milliseconds, rounded up so that no message is early."""
     return math.ceil(_due(at))
 
 
@@ -314,7 +316,7 @@ def _due(at: datetime) -> float:
 
 
 def milliseconds(name: str, span: Span) -> int:
-    """``span`` in milliseconds, rounded up; ``name`` is that of the option."""
+    """``span``, the option ``name``, in milliseconds, rounded up."""
     seconds = seconds_in(name, span)
     if seconds > LONGEST_DELAY:
         raise BadData(name, span, "at most 1000 years")
@@ -322,7 +324,7 @@ def milliseconds(name: str, span: Span) -> int:
 
 
 def lifetime_ms(name: str, span: Span) -> int:
-    """The same of a span that must be more than 0: in what is stored 0 stands for no end."""
+    """`milliseconds` of a span that must be more than 0, since a stored 0 means no end."""
     found = milliseconds(name, span)
     if not found and not seconds_in(name, span):
         raise BadData(name, span, "must be more than 0")
@@ -340,8 +342,8 @@ def stored_key(handler: str, given: object, scope: object) -> str:
 
 
 def key_rule(given: Mapping[str, Any], delay: int | None, longest: int | None) -> str:
-    """The key rule of options that are ``given``, with their ``in_`` and ``at_most`` in milliseconds. BadData for
-    options that contradict each other."""
+    """The key rule for the options ``given``; ``delay`` is their ``in_`` and ``longest`` their ``at_most``, in ms.
+    BadData for options that contradict each other."""
     until = given.get("key_until", "end")
     if until not in ("end", "start"):
         raise BadData("key_until", repr(until), "end or start")

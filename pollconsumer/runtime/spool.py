@@ -1,15 +1,14 @@
 """A directory of messages that could not reach the store.
 
-A file has the messages of one page, all for one queue, as an entry of an outbox, and is written whole: a temporary
-name, fsync, rename. Its name, after the namespace and ``@``, is the instant of spooling and a random number. Whoever
-takes files in holds a lock, and first gives each its place among all that were ever taken in from this directory, in
-its name: ``…+NUMBER.SENDER``. By that the queue knows it again, however late. A file that cannot be
-taken in ends with ``.refused``.
+A file has the messages of one page, all for one queue, in the form of an outbox entry. It is written whole: under a
+temporary name, then fsync, then rename. Its name consists of the namespace, ``@``, the instant of spooling and a random
+number. A process that takes files in holds a lock. First it adds to each name the file's place among all files that
+were ever taken in from this directory: ``…+NUMBER.SENDER``. By that number the queue recognises the file, however late.
+A file that cannot be taken in ends with ``.refused``.
 
-Each is taken in once, whoever dies when: a file is an entry of an outbox, in a directory instead of a queue. It gets
-its number before it is first sent, all are sent in the order of their numbers, and each queue remembers the last one
-that it received: so whoever finds a file that somebody had begun to take in sends it again, however late. A file is
-removed once its messages are accepted.
+Each file is taken in once, whichever process dies when. It gets its number before it is first sent, files are sent in
+the order of their numbers, and each queue remembers the last number that it received. So a process that finds a file
+that another process had begun to take in sends it again. A file is removed once its messages are accepted.
 """
 
 from __future__ import annotations
@@ -45,22 +44,22 @@ from pollconsumer.store.queues.producer import Origin, Producer, pages_of
 
 MOST_FILES, MOST_BYTES = 10_000, 1 << 30
 ABANDONED_AFTER = 3600.0
-"""Seconds after which a temporary file is one of a process that died."""
+"""After so many seconds a temporary file counts as one of a process that died."""
 REFUSED = ".refused"
 NOT_OURS = "it was not written by a producer"
 _FIX = f"make sure that it is yours alone; for several users, {SHARE}"
 _ENTRY = re.compile(r"(?P<spooled>\d{16})-[0-9a-f]{16}(?:\+(?P<number>\d{1,16})\.(?P<sender>[0-9a-f]{16}))?")
 _LEDGER = re.compile(rb"([0-9a-f]{16}) (\d{16})\n")
 _ITS_OWN = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EIO}
-"""Errors of opening and reading that tell of the file, and not of the process."""
+"""Errors of opening and reading that concern the file, and not the process."""
 LOOK_EVERY = 1.0
 OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors that no file can be read with."""
+"""Errors of the process, with which no file can be read."""
 
 
 class SpooledFile(NamedTuple):
-    """A file of the spool. ``number``: its place among all that ``sender`` has sent; 0 if nobody began to take it in.
-    ``spooled``: when it was written, in epoch µs of its producer's clock."""
+    """A file of the spool. ``number``: its place among all files that ``sender`` has sent; 0 if nobody has begun to
+    take it in. ``spooled``: when it was written, in epoch µs of its producer's clock."""
 
     number: int
     spooled: int
@@ -69,7 +68,7 @@ class SpooledFile(NamedTuple):
 
 
 class SpoolState(NamedTuple):
-    """The files that wait, the instant of the oldest one in epoch ms, and the files that cannot be taken in."""
+    """How many files wait, when the oldest was written in epoch ms, and how many files cannot be taken in."""
 
     waiting: int
     oldest: int | None
@@ -77,27 +76,27 @@ class SpoolState(NamedTuple):
 
 
 class Unreadable(Exception):
-    """A file is none that a producer wrote; the text says why."""
+    """The file was not written by a producer. The text says why."""
 
 
 class Spool:
     def __init__(self, directory: Path, namespace: str, *, shared: bool = False) -> None:
-        """``shared``: the users of a group share it, as they do if it has the group's bit. It is made when it is first
-        written to."""
+        """``shared``: the users of a group share the directory, as they do if it has the setgid bit. It is made at the
+        first write."""
         self.directory, self._prefix = directory, f"{namespace}@"
         with suppress(OSError):
             shared = shared or bool(directory.lstat().st_mode & stat.S_ISGID)
         self._access = (SHARED if shared else PRIVATE)._replace(what="spool", fix=SHARE if shared else _FIX)
 
     def check(self) -> None:
-        """Raise PermissionDenied if others may write there, or this user may not. A missing directory is made when it
-        is needed."""
+        """Raise PermissionDenied if other users may write there, or this user may not. A missing directory is made when
+        it is needed."""
         if check_directory(self.directory, self._access) and not os.access(self.directory, os.W_OK | os.X_OK):
             raise PermissionDenied("spool is not writable", self.directory, self._access.fix)
 
     def put(self, messages: Sequence[NewMessage]) -> None:
-        """Keep messages, their delays counted from now. StoreUnreachable if it is full, CannotCreate if it cannot be
-        written, with the ids ``accepted`` before; PermissionDenied as of `check`."""
+        """Keep messages. Their delays count from now. StoreUnreachable if the spool is full, CannotCreate if it cannot
+        be written, both with the ids ``accepted`` before. PermissionDenied as `check` raises it."""
         create_directory(self.directory, self._access)
         self.check()
         accepted = list[str]()
@@ -111,7 +110,7 @@ class Spool:
 
     def _write(self, page: Sequence[NewMessage]) -> None:
         sizes = list[int]()
-        for name in self._names(self._prefix):  # of those that are quarantined, too
+        for name in self._names(self._prefix):  # including quarantined ones
             with suppress(FileNotFoundError):  # a launch has just taken it in
                 sizes.append((self.directory / name).lstat().st_size)
         files, size = len(sizes), sum(sizes)
@@ -137,7 +136,7 @@ class Spool:
             raise cannot_create(self.directory / name, error, "") from None
 
     def _sync(self) -> None:
-        """Have renames of files outlast the machine."""
+        """Make renames of files survive a crash of the machine."""
         descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -166,8 +165,8 @@ class Spool:
 
     @contextmanager
     def taken(self) -> Iterator[list[SpooledFile]]:
-        """Hold the lock meanwhile, which ends with its process. Yields the files to take in, in order; none if another
-        process holds the lock."""
+        """Hold the lock within the block; it ends with its process. Yields the files to take in, in order; none if
+        another process holds the lock."""
         self.check()
         descriptor = take_lock(self.directory, self._access, f"{self._prefix}lock")
         if descriptor is None:
@@ -176,11 +175,11 @@ class Spool:
         try:
             yield self._numbered(descriptor)
         finally:
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that a handler has forked may have it, too
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a child that a handler has forked may hold it, too
             os.close(descriptor)
 
     def _numbered(self, ledger: int) -> list[SpooledFile]:
-        """Return the files that somebody began to take in, then all others, which it numbers."""
+        """Return the files that somebody began to take in, then all others, after numbering them."""
         found = sorted(self._entries())
         begun, fresh = [each for each in found if each.number], [each for each in found if not each.number]
         if fresh:
@@ -193,7 +192,7 @@ class Spool:
         return begun
 
     def read(self, file: SpooledFile) -> list[NewMessage]:
-        """The messages of a file. Unreadable if it has none; OSError."""
+        """The messages of a file. Unreadable if it has none. OSError."""
         entry = read_entry(file.sender, self._content(file.name))
         if entry is None:
             raise Unreadable("a newer version wrote it")
@@ -216,7 +215,7 @@ class Spool:
             raise Unreadable(error.strerror or str(error)) from None
 
     def refused(self) -> Iterator[tuple[Path, bytes, str]]:
-        """The files that cannot be taken in, each with its content, or with the reason why it cannot be read."""
+        """The files that cannot be taken in. Each has its content, or the reason why it cannot be read."""
         self.check()
         for name in sorted(self._names(self._prefix)):
             if name.endswith(REFUSED):
@@ -231,14 +230,14 @@ class Spool:
         (self.directory / file.name).unlink(missing_ok=True)
 
     def refuse(self, file: SpooledFile) -> str:
-        """Keep a file for a person, who may rename it. Returns its new name."""
+        """Keep a file for a person to look at, who may rename it. Returns its new name."""
         name = f"{file.name.partition('+')[0]}{REFUSED}"
         (self.directory / file.name).rename(self.directory / name)
         return name
 
     def clear(self) -> None:
-        """Remove what producers left behind that died while they wrote. Raises the first OSError after it has looked at
-        all."""
+        """Remove what producers left behind that died while they wrote. It tries all files, then raises the first
+        OSError."""
         problems = list[OSError]()
         for name in self._names(f".{self._prefix}"):
             file = self.directory / name
@@ -252,8 +251,8 @@ class Spool:
 
 
 def _reserved(ledger: int, count: int) -> tuple[str, range]:
-    """The sender that the lock's file names, and numbers of its own above all before. By the clock, too: the directory
-    may be an older copy of itself."""
+    """The sender that the lock's file names, and new numbers for it, above all earlier ones. The clock is part of the
+    sender, since the directory may be an older copy of itself."""
     found = _LEDGER.fullmatch(os.pread(ledger, 64, 0))
     sender, last = (found[1].decode(), int(found[2])) if found else (os.urandom(8).hex(), 0)
     first = max(last + 1, time.time_ns() // 1000)
@@ -263,7 +262,8 @@ def _reserved(ledger: int, count: int) -> tuple[str, range]:
 
 
 def _aged(message: NewMessage, spooled: int) -> NewMessage:
-    """``message``, whose expiry counts from when it was ``spooled``, in epoch ms, or, if that is later, due."""
+    """``message``, whose expiry counts from when it was ``spooled``, in epoch ms, or, if that is later, from its due
+    time."""
     if not message.lifetime:
         return message
     age = time.time_ns() // 1_000_000 - max(spooled, int(message.due or 0))
@@ -277,9 +277,9 @@ class Intake:
         self._reported = set[str]()
 
     def begin(self) -> None:
-        """Take in what waits, and go on with that in a thread until `end`."""
+        """Take in the files that wait, and continue in a thread until `end`."""
         self.look()
-        with suppress(RuntimeError):  # no thread can be started: the next launch takes in what comes
+        with suppress(RuntimeError):  # no thread can be started: the next launch takes in later files
             start_thread("spool", self._serve)
 
     def end(self) -> None:
@@ -291,11 +291,11 @@ class Intake:
             self.look()
 
     def look(self) -> None:
-        """Take in what waits."""
+        """Take in the files that wait."""
         self._attempt(self._take_in)
 
     def _attempt(self, act: Callable[[], object]) -> None:
-        """Do ``act``. What cannot be done now is left for the next look, and told once."""
+        """Do ``act``. What cannot be done now is reported once, and left for the next look."""
         try:
             act()
         except StoreUnreachable:
@@ -304,8 +304,8 @@ class Intake:
             self._report(error)
 
     def _take_in(self) -> None:
-        """Send all files, in order. Those of a queue that refuses one wait behind it: sent before it, they would make
-        it one that the queue has received."""
+        """Send all files, in order. If a queue refuses a file, its later files wait behind it. If they were sent
+        before, the queue would take the refused one for a file that it has received."""
         if not self._spool.waits():
             return
         blocked = set[str]()
@@ -331,7 +331,7 @@ class Intake:
             blocked.add(queue)
 
     def _send(self, file: SpooledFile, messages: Sequence[NewMessage]) -> bool:
-        """Whether the messages are accepted."""
+        """Send the messages of a file. Returns whether they are accepted."""
         origin, conflicts = Origin(f"spool-{file.sender}", file.number, 0), list[str]()
         try:
             outbox.send_alone(self._producer, origin, messages, lambda message_id, _: conflicts.append(message_id))
@@ -353,7 +353,7 @@ class Intake:
         self._emit(SpoolFileRefused(str(self._spool.directory / self._spool.refuse(file)), reason))
 
     def _report(self, problem: PollConsumerError | OSError) -> None:
-        """Tell a problem once, and that of many files with one of them."""
+        """Report a problem once, even if many files have it."""
         kind = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
         if kind not in self._reported:
             self._reported.add(kind)

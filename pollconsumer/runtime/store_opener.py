@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from pollconsumer.store.user_client import SuppliedClient
 
 START_BUDGET = 10.0
-"""Seconds for starting the embedded server."""
+"""Seconds that starting the embedded server may take."""
 
 
 class StoreMemo:
-    """The id of a store, and its marks, in files outside of it."""
+    """Keeps a store's id, and its watermarks, in files outside the store."""
 
     def __init__(self, address: Callable[[], str], namespace: str, files: OwnFiles) -> None:
-        """``address`` returns what tells the store from others; it is called when that is first needed."""
+        """``address`` returns a text that distinguishes the store from others. It is called when that is first
+        needed."""
         self._address, self._namespace, self._files = address, namespace, files
 
     @lazy
@@ -44,11 +45,11 @@ class StoreMemo:
             return None
 
     def write(self, store_id: str) -> None:
-        """Remember the id. Where no file is writable, as in a container, every start is the first."""
+        """Remember the id. If no file is writable, as in a container, every start counts as the first."""
         self._files.write(f"stores/{self._digest}", f"{store_id}\n".encode())
 
     def forget(self) -> None:
-        """Forget the store's id and marks. CannotCreate if a file cannot be removed."""
+        """Forget the store's id and watermarks. CannotCreate if a file cannot be removed."""
         for name in (f"stores/{self._digest}", f"marks/{self._digest}"):
             self._files.remove(name)
             if self._files.read(name) is not None:
@@ -62,7 +63,7 @@ class StoreMemo:
 
 
 class StoreOpener:
-    """Makes connections to one store, and starts an embedded server lazily."""
+    """Makes connections to one store, and starts an embedded server when it is first needed."""
 
     def __init__(
         self,
@@ -76,10 +77,10 @@ class StoreOpener:
         refuse_rollback: bool = False,
         credentials: Callable[[], CredentialProvider] | None = None,
     ) -> None:
-        """``store``: a URL; the embedded server, which is started where it does not run; or a function that is called
-        once, in each process that connects, for a client of the user's. ``files`` remember the id of the store across
-        processes. ``strict``: what launches wait for. ``log`` is told of a store that went back, instead of ``warn``;
-        with ``refuse_rollback`` it is refused. ``credentials`` makes what is asked for a login."""
+        """``store``: a URL; or the embedded server, which is started if it is not running; or a function that returns a
+        client of the user's, and is called once in each process that connects. ``files`` remember the store's id across
+        processes. ``strict``: what launches wait for. If the store went back, ``log`` is called instead of ``warn``;
+        with ``refuse_rollback`` the store is refused. ``credentials`` makes a provider of logins."""
         self._url, self._credentials = "", credentials
         self._client: Callable[[], SuppliedClient] | None = None
         self._revive: Callable[[float], None] | None = None
@@ -107,7 +108,7 @@ class StoreOpener:
 
     @lazy
     def _supplied(self) -> SuppliedClient:
-        """The client; in a launch it is made once its watchdog is, since code of the user's runs."""
+        """The client. A launch makes it after its watchdog is set, since code of the user's runs."""
         assert self._client is not None
         return self._client()
 
@@ -116,7 +117,7 @@ class StoreOpener:
         return self._connection(patience, revive=self._revive, greet=self._greet)
 
     def persons_wire(self, patience: Callable[[], Patience]) -> Wire:
-        """A connection as `wire` makes it; where the settings ask for replicas, what a script changed is an error until
+        """A connection as `wire` makes it. If the settings ask for replicas, a script's change raises an error until
         they have it."""
         strict: Strict | None = None
         if self._strict is not None:
@@ -124,20 +125,20 @@ class StoreOpener:
         return self._connection(patience, revive=self._revive, greet=self._greet, strict=strict)
 
     def keeper_wire(self, patience: Callable[[], Patience]) -> Wire:
-        """A connection as `persons_wire` makes it, to a store that may be closed, or be another one than the one that
-        is known here. Replicas may take as long as patience lasts, since much is written at once."""
+        """A connection as `persons_wire` makes it. The store may be closed, or be another one than the known one.
+        Replicas may take as long as patience lasts, since much is written at once."""
         strict: Strict | None = None
         if self._strict is not None:
             strict = ByKeepers(*self._strict._replace(within=max(patience().left(), self._strict.within)))
         return self._connection(patience, revive=self._revive, greet=self._greet.check_server, strict=strict)
 
     def launch_wire(self, patience: Callable[[], Patience]) -> Wire:
-        """A connection as `wire` makes it; where the settings ask for replicas, what a script changed counts as
-        unanswered until they have it."""
+        """A connection as `wire` makes it. If the settings ask for replicas, a script's change counts as unanswered
+        until they have it."""
         return self._connection(patience, revive=self._revive, greet=self._greet, strict=self._strict)
 
     def bare_wire(self, patience: Callable[[], Patience]) -> Wire:
-        """An additional connection, which neither checks nor starts the server."""
+        """An additional connection, which neither checks the server nor starts it."""
         return self._connection(patience)
 
     def _connection(
@@ -149,7 +150,7 @@ class StoreOpener:
         strict: Strict | None = None,
     ) -> Wire:
         options: dict[str, Any] = {"strict": strict}
-        if self._client is None or not self._supplied.in_memory:  # no other process has a server in memory
+        if self._client is None or not self._supplied.in_memory:  # no other process can reach a server in memory
             options |= {"greet": greet, "scripts": self._scripts}
         if revive is not None:
             options["revive"] = revive
@@ -167,8 +168,8 @@ class StoreOpener:
         return partial(ServerWire, self._url, credentials=credentials)
 
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
-        """What a heartbeat needs of the store; the last connection is for commands that block. It starts the embedded
-        server, too, since its launch may be busy for long."""
+        """What a heartbeat needs of the store. The last connection is for blocking commands. It starts the embedded
+        server, too, since the launch may be busy for long."""
         greet = None if self._strict is None else count_replicas
         wire = self._connection(patience, revive=self._revive_silently, greet=greet, strict=self._strict)
         leases = Leases(wire, self.namespace, refuse_rollback=self._refuse_rollback)

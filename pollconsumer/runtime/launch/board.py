@@ -1,7 +1,7 @@
 """Memory that a launch shares with its heartbeat: what is in flight, how far the launch has come, what is to stop.
 
-It can be read after the launch has died. The heartbeat writes until when the lease can be trusted, and what it learns
-from the store of stops and pauses. The launch writes the rest, which the heartbeat copies to the ledger with every
+It can be read after the launch has died. The heartbeat writes until when the lease can be trusted, and the stops and
+pauses that it learns from the store. The launch writes the rest. The heartbeat copies that to the ledger with every
 renewal, and when the launch dies.
 """
 
@@ -16,31 +16,32 @@ from pollconsumer.core.window import StopReason
 from pollconsumer.store.records.reservations import Claim, Reservation
 
 _HEAD = struct.Struct("BBBB")
-"""What an entry begins with: whether it is the last attempt, and the lengths of handler, queue and id; these follow."""
+"""The head of an entry: whether it is the last attempt, and the lengths of handler, queue and id, which follow."""
 LONGEST = 255
-"""Maximum bytes of an id, or a name; valid ones are shorter."""
+"""Maximum size of an id, or of a name, in bytes. Valid ones are shorter."""
 _LENGTHS = struct.Struct("HH")
 _NO_QUEUE, _ALL_RESUMED = "", b""
-"""What stand in place of a queue's name, and of a handler's."""
+"""These stand where a queue's name, or a handler's, would stand otherwise."""
 _COUNTS = struct.Struct("qqqqddq")
 """The fields of `Counts`."""
 _END = struct.Struct("qq")
 _COUNTS_AT = 8
-"""The offset of the counts: before them is a double, the instant until which the lease can be trusted."""
+"""The offset of the counts. A double stands before them: the instant until which the lease can be trusted."""
 _END_AT = _COUNTS_AT + _COUNTS.size
 _REASONS = list(StopReason)
 LOST, EMPTIED, ROLLED_BACK = -1.0, -2.0, -3.0
-"""What stands for an instant once the lease is lost: another launch holds it; the store was emptied; the store went
-back, and is refused for that."""
+"""These stand for that instant once the lease is lost: another launch holds it; the store was emptied; or the store
+went back, and is refused for that."""
 _OF_PROCESSES = ("namespace", "births")
 _DESCRIBING = ("role", "queues", "host", "pid", "config", "handlers", *_OF_PROCESSES)
 LongRunning = tuple[str, str, str, float, float]
-"""Handler, queue, id of a message in flight, when it was first seen, and when it must have ended, on the boot clock."""
+"""Handler, queue and id of a message in flight; when it was first seen, and when it must have ended, on the boot
+clock."""
 
 
 class MessageInFlight(NamedTuple):
-    """A message that is handled or not settled yet. ``ended``: its handler has. ``last``: its last attempt.
-    ``began`` and ``ends_by``: when its handler began, and must have ended, on the monotonic clock."""
+    """A message that is being handled, or is not settled yet. ``ended``: its handler has ended. ``last``: it is its
+    last attempt. ``began`` and ``ends_by``: when its handler began, and must have ended, on the monotonic clock."""
 
     queue: str
     id: bytes
@@ -52,30 +53,31 @@ class MessageInFlight(NamedTuple):
 
 
 class Flight:
-    """Messages that are in flight or unsettled: each has an entry."""
+    """Messages that are in flight or unsettled. Each has an entry."""
 
     MOST, _ENTRY, _FROM = 1024, 1024, 4096
     _TIMES_AT = _FROM + MOST * _ENTRY
     _LAST = 2 * MOST
-    """Where it stands among the times when the last handling ended."""
+    """The index, among the times, of the instant at which the last handling ended."""
     SIZE = _TIMES_AT + (8 * (_LAST + 1) + 4095 & ~4095)
     _FREE, _IN_FLIGHT, _ENDED = range(3)
-    """States of a place, in the byte before its entry."""
+    """States of an entry, in the byte before it."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
         self._entries: dict[Reservation, int] = {}
         self._ended: list[Reservation] = []
         self.free = list(range(self._FROM, self._TIMES_AT, self._ENTRY))[::-1]
-        """The entries that are free for more messages in flight or unsettled."""
+        """Offsets of entries that are free for further messages."""
         self._heads: dict[tuple[str, str, int, bool], bytes] = {}
-        """Entries but for their ids, which follow: by handler, queue, length of the id, and whether it is the last."""
+        """Entries without their ids, which follow: by handler, queue, length of the id, and whether it is the last
+        attempt."""
         self._times = memoryview(memory)[self._TIMES_AT : self._TIMES_AT + 8 * (self._LAST + 1)].cast("d")
-        """Two instants for each place: when its handling began, and when the handling must have ended."""
+        """Two instants for each entry: when its handling began, and when the handling must have ended."""
 
     def enter(self, reservation: Reservation, *, last: bool, began: float = 0.0, ends_by: float = 0.0) -> None:
-        """Record that the handler of ``reservation`` begins, and until when it may go on, on the monotonic clock.
-        Requires a free place."""
+        """Record that the handler of ``reservation`` begins, and until when it may go on, on the monotonic clock. There
+        must be a free entry."""
         message_id, memory, at = reservation.id, self._memory, self.free.pop()
         times, number = self._times, (at - self._FROM) // self._ENTRY
         times[2 * number], times[2 * number + 1] = began, ends_by
@@ -91,12 +93,12 @@ class Flight:
         memory[at] = self._IN_FLIGHT
 
     def extend(self, reservation: Reservation, ends_by: float) -> None:
-        """Record anew until when a handler may go on: its timeout begins now."""
+        """Record again until when a handler may go on, because its timeout begins now."""
         if (at := self._entries.get(reservation)) is not None:
             self._times[2 * ((at - self._FROM) // self._ENTRY) + 1] = ends_by
 
     def end(self, reservation: Reservation, ended: float = 0.0) -> None:
-        """Record that its handler has ended, and when: a later death of the process is not charged to the message."""
+        """Record that its handler has ended, and when. If the process dies later, the message is not charged for it."""
         self._times[self._LAST] = ended
         self._memory[self._entries[reservation]] = self._ENDED
         self._ended.append(reservation)
@@ -106,8 +108,9 @@ class Flight:
         return self._times[self._LAST]
 
     def ends_by(self, before: float | None = None, since: float = 0.0) -> float:
-        """The last instant at which a message that is handled must have ended, or has ended; read from the shared
-        memory, in any process. With ``before``, of handlings that go on, and began before that and before ``since``."""
+        """The last instant at which a message that is handled must have ended, or has ended. With ``before``, only
+        handlings count that go on, and began before that instant and before ``since``. Read from the shared memory, in
+        any process."""
         times, found = self._times, [] if before is not None else [self.last_ended()]
         states = self._memory[self._FROM : self._TIMES_AT : self._ENTRY]
         for number, state in enumerate(states.rstrip(b"\0")):
@@ -117,7 +120,7 @@ class Flight:
         return max(found, default=0.0)
 
     def overdue(self, now: float) -> list[Reservation]:
-        """Messages that are handled for longer than they may be, in this process."""
+        """Messages that this process has handled for longer than they may be."""
         times = self._times
         return [
             each
@@ -131,20 +134,20 @@ class Flight:
         self.free.append(at)
 
     def settled(self) -> None:
-        """Forget messages that have ended: they are settled."""
+        """Forget messages that have ended, since they are settled."""
         memory, entries, free = self._memory, self._entries, self.free
-        for reservation in self._ended:  # `leave`, for many
+        for reservation in self._ended:  # does what `leave` does, for many
             at = entries.pop(reservation)
             memory[at] = self._FREE
             free.append(at)
         self._ended.clear()
 
     def in_flight(self) -> list[Reservation]:
-        """Messages whose handler has not ended, in this process. May be called in any thread."""
+        """Messages whose handler has not ended in this process. May be called in any thread."""
         return [each for each, at in [*self._entries.items()] if self._memory[at] == self._IN_FLIGHT]
 
     def ids(self, queue: str) -> set[bytes]:
-        """The ids of messages of ``queue`` that are in flight or unsettled, in this process."""
+        """The ids of this process's messages of ``queue`` that are in flight or unsettled."""
         return {reservation.id for reservation in self._entries if reservation.queue == queue}
 
     def the_one(self) -> Reservation | None:
@@ -153,7 +156,7 @@ class Flight:
         return in_flight[0] if len(in_flight) == 1 else None
 
     def left_behind(self) -> list[MessageInFlight]:
-        """Messages that are in flight or unsettled, read from the shared memory, in any process."""
+        """Messages that are in flight or unsettled. Read from the shared memory, in any process."""
         held, states = [], self._memory[self._FROM : self._TIMES_AT : self._ENTRY]
         for number, state in enumerate(states.rstrip(b"\0") and states):
             if state == self._FREE:
@@ -173,7 +176,7 @@ class Flight:
 class Stops:
     MOST, _ENTRY, _FROM = 256, 1024, 8
     SIZE = _FROM + MOST * _ENTRY
-    """Bytes for the number of requests so far, and for the last ones of them."""
+    """Size of the memory: it has the number of requests so far, and the last ones of them."""
 
     def __init__(self, memory: mmap.mmap, at: int) -> None:
         self._memory, self._at = memory, at
@@ -181,15 +184,16 @@ class Stops:
         self._seen = 0
         self._asked: set[tuple[str, bytes]] = set()
         self._handlers: Mapping[bytes, str] = {}
-        """The own names of the launch's handlers, by each name: other pauses do not concern it."""
+        """Each name of the launch's handlers → the handler's own name. Pauses of other handlers do not concern the
+        launch."""
         self.paused = frozenset[str]()
-        """Own names of the handlers that a person has paused, as `pending` last found."""
+        """Own names of the handlers that a person has paused, as `pending` found them last."""
         self.called: Callable[[], None] = lambda: None
-        """Answers the signal that the heartbeat sends after a request, in a signal handler of the main thread."""
-        self._lock = RLock()  # a signal handler may look while its thread does
+        """Called in a signal handler of the main thread, when the heartbeat signals after a request."""
+        self._lock = RLock()  # a signal handler may read while its thread does
 
     def ask(self, *requests: tuple[str, bytes]) -> None:
-        """Record requests of queues and ids, in the heartbeat. The launch sees all of them or none."""
+        """Record requests to stop, by queue and id. Called in the heartbeat. The launch sees all of them or none."""
         for number, (queue, message_id) in enumerate(requests, self._count[0]):
             texts = queue.encode()[:LONGEST], message_id[:LONGEST]
             entry = _LENGTHS.pack(*map(len, texts)) + b"".join(texts)
@@ -198,24 +202,24 @@ class Stops:
         self._count[0] += len(requests)
 
     def pause(self, names: Iterable[bytes]) -> None:
-        """Record, in the heartbeat, that the handlers with these names are paused, and no others."""
+        """Record that the handlers with these names are paused, and no others. Called in the heartbeat."""
         self.ask((_NO_QUEUE, _ALL_RESUMED), *((_NO_QUEUE, name) for name in names))
 
     def serve(self, handlers: Mapping[str, str], paused: Iterable[str]) -> None:
-        """Name the launch's handlers, by each name, and which of them were paused before."""
+        """Set the launch's handlers, each name with the handler's own, and those that were paused before."""
         self._handlers = {name.encode(): own for name, own in handlers.items()}
         self.paused = frozenset(paused)
 
     def any(self) -> bool:
-        """Whether there may be a request, or news of pauses."""
+        """Whether there may be a request, or a change of pauses."""
         return bool(self._asked) or self._count[0] != self._seen
 
     def asked(self, reservation: Reservation) -> bool:
-        """Whether this message is to stop."""
+        """Whether this message was asked to stop."""
         return self.any() and (reservation.queue, reservation.id) in self.pending()
 
     def pending(self) -> set[tuple[str, bytes]]:
-        """Queue and id of each message that is to stop."""
+        """Queue and id of each message that was asked to stop."""
         with self._lock:
             count, paused = self._count[0], set(self.paused)
             for number in range(max(self._seen, count - self.MOST), count):
@@ -229,12 +233,12 @@ class Stops:
                 elif asked == _ALL_RESUMED:
                     paused.clear()
                 elif asked in self._handlers:
-                    paused.add(self._handlers[asked])  # by whichever name
+                    paused.add(self._handlers[asked])  # by any of its names
             self._seen, self.paused = count, frozenset(paused)
             return set(self._asked)
 
     def forget(self, queue: str, message_id: bytes) -> None:
-        """Drop a request: its message is not in flight, or no longer."""
+        """Drop a request whose message is not, or no longer, in flight."""
         with self._lock:
             self._asked.discard((queue, message_id))
 
@@ -261,10 +265,10 @@ class LaunchProgress:
         self.stops = Stops(self._memory, Flight.SIZE)
         self.end(None, 0)
         self.facts: dict[str, Any] = {}
-        """Fields of the ledger's entry that tell which launch it is, where, and by which launcher; and the namespace
-        and the births of its processes, see `process.all_gone`."""
+        """Fields of the ledger's entry that identify the launch: where it runs, and by which launcher. Also its pid
+        namespace, and the births of its processes, see `process.all_gone`."""
         self.waited = self.since = 0.0
-        """Seconds from the launch's start until it held the lease, and when that was, on the boot clock."""
+        """Seconds from the launch's start until it held the lease; and when that was, on the boot clock."""
 
     def ran(self, now: float) -> float:
         """Seconds from the launch's start until ``now``, on the boot clock."""
@@ -284,7 +288,7 @@ class LaunchProgress:
         return Counts(*_COUNTS.unpack_from(self._memory, _COUNTS_AT))
 
     def end(self, reason: StopReason | None, exit_code: int) -> None:
-        """Record why the launch ends, even if it is killed right after."""
+        """Record why the launch ends, so that it is known even if it is killed right after."""
         at = -1 if reason is None else _REASONS.index(reason)
         _END.pack_into(self._memory, _END_AT, at, exit_code)
 
@@ -305,9 +309,9 @@ class LaunchProgress:
         *,
         beyond: bool = False,
     ) -> str:
-        """The ledger's entry as of ``now``, on the boot clock; of a launch that waits, without a claim. ``leaving``:
-        seconds from its end until its process was about to exit. ``in_flight``: messages that take long. ``beyond``:
-        the launch's window is over."""
+        """The ledger's entry at the instant ``now`` of the boot clock. A launch that waits has no claim. ``leaving``:
+        seconds from the launch's end until its process was about to exit. ``in_flight``: messages that take long.
+        ``beyond``: the launch's window is over."""
         counts, (reason, exit_code) = self.counts(), self.ended()
         entry: dict[str, Any] = {name: value for name, value in self.facts.items() if name not in _OF_PROCESSES}
         entry |= {

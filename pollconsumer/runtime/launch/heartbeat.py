@@ -1,13 +1,14 @@
 """The process that renews a lease while its launch works, and releases it if the launch dies without releasing it.
 
-It is not a thread, because a handler may hold the GIL: a regular expression that ran for 4.8 s kept a thread from
-renewing for 4.9 s. It is forked before the launch has a connection or a second thread, the only moment at which a fork
-is safe, and costs a millisecond instead of another interpreter.
+It is a process and not a thread, because a handler may hold the GIL: a regular expression that ran for 4.8 s kept a
+thread from renewing for 4.9 s. It is forked before the launch has a connection or a second thread, the only moment at
+which a fork is safe. A fork costs a millisecond; a new interpreter would cost more.
 
-Between renewals it listens for requests to stop what the launch has in flight, and for pauses of the launch's handlers.
-A blocking read waits for a marker of the launch's fence, on a connection of its own: an idle launch costs the store one
-command for each renewal. The launch is told through shared memory, and woken by a signal, since its only thread may be
-the handler's."""
+Between renewals it listens for requests to stop messages in flight, and for pauses of the launch's handlers. A blocking
+read waits for a marker of the launch's fence, on a connection of its own, so an idle launch costs the store one command
+for each renewal. The launch learns of requests through shared memory. A signal wakes it, since its only thread may be
+the handler's.
+"""
 
 from __future__ import annotations
 
@@ -41,31 +42,32 @@ from pollconsumer.store.records.rows import id_text
 from pollconsumer.store.suitability import went_back
 
 FIRST_AFTER = 0.5
-"""Seconds of a launch's life before it listens: a shorter launch is not worth a connection."""
+"""The heartbeat listens when the launch is so many seconds old. For a shorter launch a connection is not worth its
+cost."""
 BLOCK = 60.0
-"""Seconds for which the server blocks: a connection that was lost without a word is replaced after that."""
+"""Seconds for which the server blocks. After that a connection is replaced that was lost silently."""
 ANSWER_WITHIN = 0.5
-"""Seconds: a server that does not answer must not delay a renewal."""
+"""The server must answer within so many seconds, so that it does not delay a renewal."""
 STUBBORN_AFTER = 15.0
-"""Seconds after a request, by which every message that can be stopped has been."""
+"""So many seconds after a request, every message is stopped that can be stopped."""
 STILL_RUNNING_EVERY = 60.0
 """Seconds. Azure kills a WebJob that neither prints nor computes for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
 REPORT_LINE_WITHIN = 0.2
-"""Seconds for which a line, and the renewal after it, waits for a reader."""
+"""Seconds for which a line, and the renewal after it, wait for a reader of the output."""
 RETRY_EVERY = 1.0
 """Seconds between retries while the server does not answer."""
 WITHOUT_WATCHDOG_AFTER = 1.0
-"""Seconds after its hard end until a launch is ended that did not end itself."""
+"""A launch that has not ended itself is ended so many seconds after its hard end."""
 RELEASE_BUDGET = 2.0
 """Seconds for releasing the lease of a launch that died at its hard end."""
 LOOK_EVERY = 0.4
-"""Seconds: a message that is in flight at two looks is told of within a second of its beginning."""
+"""Seconds between two looks. A message that is in flight at two looks is reported within a second of its beginning."""
 MOST_REPORTED = 256
-"""How many messages are told of, at most: as many as a launch may have slots."""
+"""Maximum number of messages that are reported: as many as a launch may have slots."""
 GONE = "the heartbeat process is gone; the next launch goes on"
 ReportLine = Callable[[str], None]
 OpenStore = Callable[[], "tuple[Leases, RedisStore, Wire]"]
-"""Opens the store in the heartbeat's process. The last connection is for commands that block."""
+"""Opens the store in the heartbeat's process. The last connection is for blocking commands."""
 
 
 class StopListener:
@@ -79,17 +81,17 @@ class StopListener:
         self._requests = {queue: keys.queue(queue, "stops") for queue in queues}
         self._pauses = keys.control("paused_handlers")
         self._paused: set[bytes] | None = None
-        """Names of the paused handlers, as the launch was told."""
+        """Names of the paused handlers, as the launch knows them."""
         self._blocked = False
         self._attend_at = time.monotonic() + FIRST_AFTER
         self._asked: dict[tuple[str, bytes], float] = {}
-        """When the launch was told of each request, on the monotonic clock; infinity once it was reported that the
-        message of the request goes on."""
+        """When the launch was told of each request, on the monotonic clock. Infinity once it was reported that its
+        message goes on."""
 
     def wait(self, wait: Callable[[float, int | None], bool], seconds: float) -> bool:
-        """Wait at most ``seconds`` for the launch's end. Returns whether it has ended. ``wait`` does the waiting: it is
-        given seconds, and a descriptor that ends its wait once it is readable, and returns the same."""
-        if not self._markers:  # of a mover
+        """Wait at most ``seconds`` for the launch's end. Returns whether the launch has ended. ``wait`` does the
+        waiting: given seconds, and a descriptor that ends the wait when it becomes readable, it returns the same."""
+        if not self._markers:  # of a mover, which has none
             return wait(seconds, None)
         self._report()
         until = time.monotonic() + seconds
@@ -131,7 +133,7 @@ class StopListener:
             del self._asked[each]
 
     def _report(self) -> None:
-        """Tell, once for each, of messages that go on long after they were to stop."""
+        """Report messages that go on long after they were asked to stop, each once."""
         overdue = {each for each, at in self._asked.items() if time.monotonic() - at >= STUBBORN_AFTER}
         for held in self._progress.flight.left_behind() if overdue else []:
             if (held.queue, held.id) in overdue and not held.ended:
@@ -145,7 +147,8 @@ class StopListener:
 
 
 class Parent:
-    """The launch, as its heartbeat watches it while it listens. ``ends`` become readable when the launch dies."""
+    """The launch, as its heartbeat watches it while it listens. The descriptors ``ends`` become readable when the
+    launch dies."""
 
     def __init__(self, pid: int, ends: list[int], listening: StopListener) -> None:
         self._pid, self._ends, self._listening = pid, ends, listening
@@ -166,8 +169,8 @@ class Parent:
             os.kill(self._pid, CALL)
 
     def kill(self) -> None:
-        """End it by a signal at which faulthandler writes its stacks; but not a program by which a handler has replaced
-        it (exec)."""
+        """End the launch by a signal at which faulthandler writes its stacks. Spare a program that has replaced the
+        launch (exec)."""
         with suppress(OSError):
             if os.readlink(f"/proc/{self._pid}/exe") == os.readlink("/proc/self/exe"):  # noqa: PTH115  as text
                 os.kill(self._pid, signal.SIGABRT)
@@ -180,22 +183,22 @@ class Heartbeat(Protocol):
     def pid(self) -> int: ...
 
     def hold(self, claim: Claim, end: LaunchEnd) -> None:
-        """Have the heartbeat renew the lease. LeaseLost if it is dead: it may be killed while the user's modules are
-        imported."""
+        """Have the heartbeat renew the lease. LeaseLost if the heartbeat is dead: it may be killed while the user's
+        modules are imported."""
 
     def is_alive(self) -> bool:
         """Whether the heartbeat is alive and not suspended."""
 
     def stop(self) -> None:
-        """End the heartbeat at once: the launch holds no lease, or has released it."""
+        """End the heartbeat at once. The launch holds no lease, or has released it."""
 
 
 class ForkedHeartbeat:
     def __init__(
         self, progress: LaunchProgress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None = None
     ) -> None:
-        """Fork. The new process, which shares only the progress, calls ``open_store`` once the launch has its lease,
-        and ``on_launch_death`` with the launch's pid when the launch dies, before its lease is released."""
+        """Fork. The new process shares only the progress. It calls ``open_store`` once the launch has its lease. If the
+        launch dies, it calls ``on_launch_death`` with the launch's pid, before it releases the lease."""
         orders, inlet = os.pipe()
         parent = os.getpid()
         self.pid = os.fork()
@@ -215,7 +218,7 @@ class ForkedHeartbeat:
         progress = self._progress
         order = json.dumps([claim, progress.facts, progress.waited, progress.since, end.stop_before, end.grace])
         try:
-            if not self._inlet.is_open():  # a module closed it; the heartbeat has it open, too
+            if not self._inlet.is_open():  # a module closed it; the heartbeat has a copy
                 self._inlet = Opened.now(os.open(f"/proc/{self.pid}/fd/{self._outlet}", os.O_WRONLY))
             os.write(self._inlet.number, order.encode() + b"\n")
         except OSError:
@@ -239,28 +242,28 @@ class ForkedHeartbeat:
 
 
 class LongRunningWatch:
-    """What a heartbeat sees of the messages in flight in its launch: those that take long are told to the store.
+    """What a heartbeat sees of the messages in flight in its launch. It reports those that take long to the store.
 
-    The launch itself writes when a handler began with its end: a write for each beginning would cost brief messages
-    more than they take.
+    The launch itself writes only at a handler's end when the handler began: a write at each beginning would cost short
+    messages more time than they take.
     """
 
     def __init__(self, flight: Flight, stop_before: float) -> None:
         """``stop_before``: the end of the launch's window, on the monotonic clock."""
         self._flight, self._stop_before = flight, stop_before
         self._since: dict[tuple[str, bytes], float] = {}
-        """Since when each message has been in flight, on the boot clock, as of the last look."""
+        """Since when each message has been in flight, on the boot clock, by the last look."""
         self._reported: set[tuple[str, bytes]] = set()
         self.long_running: list[LongRunning] = []
         """The messages that were in flight at the last two looks."""
         self.beyond = False
         """Whether the window was over at the last look."""
         self._late: set[tuple[str, bytes]] = set()
-        """Messages whose launch was called at their limits."""
+        """Messages for whose limits the launch was called."""
 
     def look(self, now: float, monotonic: float) -> bool:
-        """Look again; ``now`` on the boot clock. Returns whether a message was in flight at the look before, and was
-        not told of yet, or only before the window was over."""
+        """Look again. ``now`` is on the boot clock. Returns whether there is something to report: a message was in
+        flight at the look before, and was not reported yet, or only before the window was over."""
         in_flight = {(each.queue, each.id): each for each in self._flight.left_behind() if not each.ended}
         self._since = {each: self._since.get(each, now) for each in in_flight}
         long_running = {each: since for each, since in self._since.items() if since < now}
@@ -275,7 +278,8 @@ class LongRunningWatch:
         return bool(unreported)
 
     def any_overdue(self, now: float) -> bool:
-        """Whether the limit of a message in flight has passed since the last call; ``now`` on the monotonic clock."""
+        """Whether the limit of a message in flight has passed since the last call. ``now`` is on the monotonic
+        clock."""
         late = {(each.queue, each.id) for each in self._flight.left_behind() if 0.0 < each.ends_by <= now}
         new, self._late = late - self._late, late
         return bool(new)
@@ -285,7 +289,7 @@ class Watched(Protocol):
     """A launch, as its heartbeat sees it."""
 
     def ends_within(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` for its end. Returns whether it has ended."""
+        """Wait at most ``seconds`` for the launch's end. Returns whether the launch has ended."""
 
     def is_suspended(self) -> bool: ...
 
@@ -293,7 +297,7 @@ class Watched(Protocol):
         """Have the launch interrupt a handler whose limit has passed."""
 
     def kill(self) -> None:
-        """End the launch, whose watchdog could not: a handler holds the GIL."""
+        """End the launch. Its watchdog could not, since a handler holds the GIL."""
 
 
 def keep(
@@ -305,13 +309,13 @@ def keep(
     clocks: Clocks,
     report_line: ReportLine,
 ) -> None:
-    """Renew until the launch has ended, which may be a while after it has lost its lease."""
+    """Renew the lease until the launch has ended, which may be a while after it has lost the lease."""
     queues, pause, lost = progress.facts["queues"], 0.0, False
     watch = LongRunningWatch(progress.flight, end.stop_before)
     while not _ends_within(launch, pause, watch, end, clocks):
         asked, pause = clocks.boot_time(), RETRY_EVERY
-        # A suspended launch must lose its lease as a frozen machine would. A process that exists beyond the hard end is
-        # another program, by which a handler has replaced the launch (exec).
+        # A suspended launch must lose its lease, as a frozen machine would. If the process exists beyond the hard end,
+        # it is another program, by which a handler has replaced the launch (exec).
         if lost or launch.is_suspended() or clocks.monotonic() > end.hard_end() + RELEASE_BUDGET:
             continue
         entry = progress.entry(claim, asked, in_flight=watch.long_running, beyond=watch.beyond)
@@ -333,8 +337,8 @@ def keep(
 
 
 def _ends_within(launch: Watched, seconds: float, watch: LongRunningWatch, end: LaunchEnd, clocks: Clocks) -> bool:
-    """Wait as `Watched.ends_within` does; return early, too, once a message has been in flight for a while: the store
-    is to be told. Meanwhile see to it that limits are kept: the launch may hold the GIL."""
+    """Wait as `Watched.ends_within` does. Return early when a message has been in flight for a while, so that it is
+    reported to the store. Meanwhile enforce limits, since the launch may hold the GIL."""
     until = clocks.monotonic() + seconds
     while True:
         if launch.ends_within(max(0.0, min(until - clocks.monotonic(), LOOK_EVERY))):
@@ -357,14 +361,15 @@ def requeue_all(
     report_line: ReportLine,
     leave_output: Callable[[], None] = lambda: None,
 ) -> None:
-    """The launch died. Release its reservations and its lease, and close its ledger entry, even if it has lost the
-    lease. ``leave_output`` is called before a wait for the store: whoever reads the output must not wait as well."""
+    """The launch died: release its reservations and its lease, and close its ledger entry, even if it has lost the
+    lease. ``leave_output`` is called before a wait for the store, so that a reader of the output need not wait as
+    well."""
     ended = clocks.boot_time()
     if progress.ended()[0] is None:
         struck = clocks.monotonic() >= end.hard_end()
         died = f"launch died: {while_what(progress.flight.left_behind())}"
         report_line(f"error: {end.what_resisted(clocks.monotonic()) if struck else died}; the next launch goes on")
-        # The C watchdog cannot record that it struck; the time shows it.
+        # The watchdog in C cannot record that it ended the launch, but the time shows it.
         progress.end(*((StopReason.WATCHDOG, 1) if struck else (StopReason.DIED, -1)))
     resisted = end.resisted(clocks.monotonic()) if progress.ended()[0] is StopReason.WATCHDOG else {}
     entry = progress.entry(claim, ended)
@@ -377,7 +382,7 @@ def requeue_all(
         except StoreUnreachable:
             leave_output()
             clocks.sleep(RETRY_EVERY)
-        except PollConsumerError:  # no retry can help: the lease lapses by itself
+        except PollConsumerError:  # no repetition can help: the lease expires by itself
             return
 
 
@@ -388,9 +393,9 @@ def _requeue(
     report_line: ReportLine,
     resisted: Mapping[tuple[str, bytes], str],
 ) -> None:
-    """Release what a dead launch had reserved. Messages in flight are charged an attempt and a death; those that had
-    ended but were not settled, an attempt; those that were merely reserved, neither. ``resisted``: what is said of
-    messages for which the launch was ended."""
+    """Release what a dead launch had reserved. Messages in flight are charged an attempt and a death. Messages that had
+    ended and were not settled are charged an attempt. Messages that were merely reserved are charged nothing.
+    ``resisted``: the error of each message for which the launch was ended."""
 
     def print_death(dead_letter: DeadLetter) -> None:
         message, problem = dead_letter
@@ -398,13 +403,13 @@ def _requeue(
         report_line(f"warning: dead letter: {printable(what)}")
 
     queues, left_behind = progress.facts["queues"], progress.flight.left_behind()
-    lost = store.lost(queues)  # the next launch recovers these
+    lost = store.lost(queues)  # the next launch recovers the messages of these
     for queue in [each for each in queues if each not in lost]:
         here = [message for message in left_behind if message.queue == queue]
         in_flight = [message.id for message in here if not message.ended and not message.last]
         ended = [message.id for message in here if message.ended and not message.last]
         spent = [message.id for message in here if message.last]
-        # Another launch recovers the queue, or this one had skipped it or not announced itself there yet.
+        # Another launch recovers the queue. Or this launch had skipped it, or not announced itself there yet.
         with suppress(LeaseLost, StoreRefused):
             known = {name: why for (of, name), why in resisted.items() if of == queue}
             store.requeue(claim, queue, in_flight, ended, spent, on_dead_letter=print_death, known=known)
@@ -418,22 +423,22 @@ def _beat(
     on_launch_death: Callable[[int], None] | None,
 ) -> None:
     for number in SIGNALS:
-        # A terminal or a platform signals the whole group: the launch decides.
+        # A terminal or a platform signals the whole process group. The launch decides what to do.
         signal.signal(number, signal.SIG_IGN)
     if "WEBJOBS_RUN_ID" in os.environ:
-        # Not by the launch, whose handlers may hold the GIL; by a thread, as whoever reads the output may be slow.
+        # Not in the launch, whose handlers may hold the GIL. In a thread, since a reader of the output may be slow.
         with suppress(RuntimeError):
             start_thread("output", _report_that_it_runs)
     orders, inlet = pipe
-    # Processes that modules or handlers fork keep the pipe open, and they may close it: so the launch itself is watched
-    # by pidfd, if the system has them.
+    # Processes that modules or handlers fork keep the pipe open, and may close it. So the launch itself is watched by
+    # pidfd, if the system has them.
     ends = [orders]
     if hasattr(os, "pidfd_open"):
         with suppress(OSError):
             ends = [os.pidfd_open(parent)]
     if orders in ends:
         os.close(inlet)
-    order = b""  # the launch gives it when it has the lease; it stays empty if the launch dies before
+    order = b""  # sent when the launch has the lease; empty if it dies before
     while not order.endswith(b"\n"):
         if orders not in select.select([orders, *ends], [], [])[0] or not (part := os.read(orders, 65536)):
             order = b""
@@ -458,7 +463,7 @@ def _beat(
 
 
 def _leaves(parent: int) -> bool:
-    """Whether the launch, whose pipe is closed, is exiting; otherwise a module closed it."""
+    """Whether the launch, whose pipe is closed, is exiting. Otherwise a module closed the pipe."""
     until = time.monotonic() + RETRY_EVERY
     while os.getppid() == parent:
         if time.monotonic() > until:

@@ -1,4 +1,4 @@
-"""The operating system's services to a launch; a simulated host has its own."""
+"""Services of the operating system to a launch. A simulated host has its own."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ class Host(Clocks, Protocol):
         """A random number in [0, 1)."""
 
     def processes(self, heartbeat_pid: int) -> dict[str, Any]:
-        """Where the launch and its heartbeat run: host, pid, and the namespace and births of both processes."""
+        """Where the launch and its heartbeat run: host, pid, pid namespace, and the births of both processes."""
 
     def all_gone(self, namespace: str, births: Mapping[str, str]) -> bool:
-        """Whether the processes of a `processes` are known to have ended."""
+        """Whether the processes that `processes` described are known to have ended."""
 
     def leave_by(self, instant: float) -> None:
-        """Have this process exit, once it has nothing more to do, before ``instant`` on the monotonic clock."""
+        """Have this process exit before ``instant`` on the monotonic clock, once it has nothing more to do."""
 
     def before_exit(self, act: LateAct) -> None:
-        """Have ``act`` called before this process exits, in the time that is left."""
+        """Have ``act`` called before this process exits, within the time that is left."""
 
     def at_exit(self, act: Callable[[], None]) -> None:
         """Have ``act`` called when this process is about to exit."""
@@ -62,13 +62,13 @@ class Host(Clocks, Protocol):
     ) -> Heartbeat: ...
 
     def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> None:
-        """End this process at the hard end of ``end``, with the watchdog's exit code, once ``last_act`` was called."""
+        """At the hard end of ``end``, call ``last_act`` and end this process with the watchdog's exit code."""
 
     def extend(self, end: LaunchEnd) -> None:
-        """Let this process live until the farthest end, which is later than it was, where its GIL is held."""
+        """Where the GIL is held, end this process only at the farthest end, which is later than before."""
 
     def expect_exit(self) -> None:
-        """Bound this process by the limit of an exit in place of its launch's hard end: the launch is over."""
+        """The launch is over: bound this process by the time limit of an exit, instead of the launch's hard end."""
 
 
 class ThisProcess(SystemClocks):
@@ -96,7 +96,7 @@ class ThisProcess(SystemClocks):
     def start_heartbeat(
         self, progress: LaunchProgress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None
     ) -> Heartbeat:
-        gc.freeze()  # a collection would look at all modules, and write to the memory that both processes share
+        gc.freeze()  # a collection would visit all modules, and write to memory that both processes share
         gc.enable()
         signal.signal(CALL, lambda *_: progress.stops.called())
         return ForkedHeartbeat(progress, open_store, on_launch_death)

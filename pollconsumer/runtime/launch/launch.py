@@ -1,8 +1,8 @@
 """One launch, from its start to its exit code, for the consumer and the mover.
 
-The order matters: signal handlers; the heartbeat's fork, before there is a connection or a thread; the user's modules,
-imported while an earlier launch still holds the lease, so that the hand-off does not wait for them; then the lease,
-since only its holder touches messages.
+The order of the steps matters. First come the signal handlers. Then the heartbeat is forked, before there is a
+connection or a thread. Then the user's modules are imported, while an earlier launch may still hold the lease, so that
+the hand-off does not wait for them. Last comes the lease, since only its holder touches messages.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ if TYPE_CHECKING:
 
 HEARTBEAT_BUDGET = 2.0
 REFRESH = 0.5
-"""Seconds after which a waiting successor renews its claim, and looks whether the holder and its heartbeat are gone:
-orphans are offered again within a second."""
+"""A waiting successor renews its claim every so many seconds, and checks whether the holder and its heartbeat are gone.
+So orphans are offered again within a second."""
 THOUGHT_DEAD_AFTER = 1.5 * TTL
-"""Seconds without a renewal, by the successor's clock, after which a holder counts as dead: a server's clock that is
-set back by an hour keeps a lease alive for an hour."""
+"""A holder counts as dead after so many seconds without a renewal, by the successor's clock. If a server's clock is set
+back by an hour, the server keeps a lease alive for an hour."""
 STEP_MS = 1000
-"""Milliseconds by which the server's clock may differ from the monotonic clock without having been set: clocks are
+"""The server's clock may differ from the monotonic clock by so many ms without having been set, since clocks are
 slewed."""
 _REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}
 
 
 class LaunchPlan(NamedTuple):
-    """The limits of a launch; durations in seconds. ``next_launches`` counts from now, ``launched_ago`` to now from the
-    time of the schedule at which this one was due. ``observes``: the ledger decides about the launcher's rule.
-    ``min_margin`` is None to learn it. ``reports_completed``: the log shows each completed message.
-    ``config``: the path of its configuration. ``if_free``: it leaves where the lease is held. ``handler_limit``: how
-    long a message may be handled whose handler has no timeout. ``window_is_budget``: the platform ends the launch at
-    the end of its window. ``least_exit``: see `learned`."""
+    """The limits of a launch; durations in seconds. ``next_launches`` counts from now. ``launched_ago`` counts to now,
+    from the time of the schedule at which this launch was due. ``observes``: the ledger decides about the launcher's
+    rule. ``min_margin``: None to learn it. ``reports_completed``: the log shows each completed message. ``config``: the
+    path of its configuration. ``if_free``: it leaves if the lease is held. ``handler_limit``: the limit of a handler
+    without a timeout. ``window_is_budget``: the platform ends the launch at the end of its window. ``least_exit``: see
+    `learned`."""
 
     timeout: float
     grace: float
@@ -85,18 +85,20 @@ class LaunchPlan(NamedTuple):
 
 
 class Attendance:
-    """Since when a launch has been there to enqueue occurrences, by the server's clock, which may be set meanwhile."""
+    """Since when a launch has been there to enqueue occurrences, by the server's clock. That clock may be set
+    meanwhile."""
 
     def __init__(self, since_ms: int, asked: float) -> None:
-        """``since_ms``: when the launch took the lease; ``asked``: when it asked for that, on the monotonic clock."""
+        """``since_ms``: when the launch took the lease. ``asked``: when it asked for the lease, on the monotonic
+        clock."""
         self._since = since_ms
         self.seen_ms = since_ms
-        """What the server's clock showed when it was last asked."""
+        """The time of the server's clock when it was last asked."""
         self._asked = asked
 
     def since(self, now_ms: int, asked: float, answered: float) -> int:
-        """Return since when the launch has been there, in epoch ms, now that the server's clock shows ``now_ms``. If
-        that clock was set forward since it was last asked, nobody was there in the time that it skipped."""
+        """Return since when the launch has been there, in epoch ms. The server's clock shows ``now_ms``. If that clock
+        was set forward since the last call, nobody was there in the time that it skipped."""
         present_since = max(0, now_ms - ceil_ms(answered - self._asked))
         if present_since > self.seen_ms + STEP_MS:
             self._since = present_since
@@ -107,8 +109,8 @@ class Attendance:
 
 
 class Launch:
-    """A launch: from its start on its window, its patience and its progress; then its claim to the lease, and the
-    store; and its work."""
+    """A launch. It has its window, patience and progress from its start, then its claim to the lease and the store,
+    then its work."""
 
     store: RedisStore
     leases: Leases
@@ -129,12 +131,13 @@ class Launch:
         self._start, now = host.started_at(), host.monotonic()
         self._ahead = plan.next_launches and (now + plan.next_launches[0], now + plan.next_launches[1])
         offset = None if plan.launched_ago is None else plan.launched_ago - (now - self._start)
-        # A launch suspended before it planned knows only ticks later than its own: others would learn from them.
+        # If a launch was suspended before it planned, it knows only ticks after its own, and others would learn from
+        # them.
         passed = offset is not None and offset < -OUR_OWN
         self._offset = None if passed else offset
         self._next_tick = None if passed or self._ahead is None else self._ahead[0] - self._start
         interruption = host.catch_signals()
-        self.interrupted = interruption.__bool__  # asked before each message: without a call between
+        self.interrupted = interruption.__bool__  # called before each message: so without a function in between
         """Whether the launch was asked to stop."""
         self.progress = LaunchProgress()
         self._trusted = self.progress.trusted
@@ -145,29 +148,29 @@ class Launch:
         self._patience = WindowPatience(self.end, self.interrupted, host, emit)
         self._learn(Punctuality(), plan.launcher.rule)
         self.waited = False
-        """Whether another launch held the lease when this one came for it, or the store was away for long."""
+        """Whether another launch held the lease when this launch asked for it, or the store was away for long."""
         self.waited_for_long_work = False
-        """Whether the launch's own window passed while a holder worked beyond its own."""
+        """Whether this launch's window passed while a holder worked beyond its own window."""
         self.released = False
         self._unlearned = 0.0
-        """Seconds of the exit that later launches do not learn from."""
+        """Seconds of the exit from which later launches do not learn."""
         self._first_seen: dict[str, float] = {}
-        """When the sign of each holder that it waits for was first seen, on the boot clock."""
+        """When this launch first saw the sign of each holder for which it waits, on the boot clock."""
         self._gone: list[str] = []
-        """Signs of holders whose processes have ended."""
+        """Signs of those holders whose processes have ended."""
         self._called = 0
-        """The fence of the newest holder that was called to hand over."""
+        """The newest fence of a holder that this launch has called to hand over."""
 
     def _learn(self, punctuality: Punctuality, rule: LauncherRule) -> None:
-        """Set window and margin by what is known of earlier launches and their launcher."""
+        """Set window and margin by what is known of earlier launches and of the launcher."""
         found = self.plan.launcher._replace(rule=rule)
         self.plan = plan = self.plan._replace(launcher=found, handoff=rule.handoff(self.plan.handoff))
         late, margin = allowance(plan.launcher, punctuality, plan.min_margin)
         self.window = Window(self._start, predict_stop(self._start, plan.timeout, self._ahead, plan.handoff, late))
         self.end.stop_before = self.window.stop_before
-        # What is only remembered never closes more than half of a window.
+        # A margin that is only remembered never takes more than half of a window.
         self.min_margin = margin if plan.min_margin is not None else min(margin, self.window.left(self._start) / 2)
-        """The margin of the plan, or the one that was learned."""
+        """The margin of the plan, or the learned one."""
 
     def patience(self) -> WindowPatience:
         return self._patience
@@ -177,24 +180,24 @@ class Launch:
         return self._opener.bare_wire(self.patience)
 
     def outlived(self) -> str:
-        """Record that the watchdog ends the launch. Returns its message."""
+        """Record that the watchdog ends the launch. Returns the message to print."""
         self.progress.end(StopReason.WATCHDOG, EXIT_CODE)
         return self.end.what_resisted(self.clock())
 
     def exit_by(self) -> float:
-        """The instant of the monotonic clock by which the process must have ended if its work ends now. A launcher that
-        drops the tick of a launch that still runs must not drop the next one."""
+        """When the process must have ended, on the monotonic clock, if its work ends now. If the launcher drops a tick
+        at which a launch is alive, the process must not cost the next tick."""
         now = self.clock()
         until = min(now + EXIT_WITHIN, self.end.hard_end())
         if self.plan.launcher.rule is LauncherRule.DROP and self._ahead:
-            tick = tick_from(now, self._ahead)  # earlier ones are dropped already: a message took long
+            tick = tick_from(now, self._ahead)  # earlier ones are dropped already, since a message took long
             until = min(until, tick - self.plan.launcher.reaped_late - FLOOR_OF_DROP)
         return until
 
     # The lease
 
     def take_lease(self, group: Group, heartbeat: Heartbeat) -> bool:
-        """Take the lease. False if another successor waits already, if the launch does not wait itself, or after the
+        """Take the lease. Returns False if another successor waits already, if this launch does not wait, or after the
         window's end or a signal."""
         self._heartbeat, self.progress.facts = heartbeat, self._facts(group, heartbeat.pid)
         self.store = RedisStore(self._opener.launch_wire(self.patience), self._opener.namespace)
@@ -236,8 +239,8 @@ class Launch:
         }
 
     def _await_holders(self, group: Group, others: HeldLeases, asked: float, *, came: bool) -> bool:
-        """Wait until it may help to ask again, after ``asked`` on the boot clock. ``came``: for the first time. False
-        if the launch does not wait any longer."""
+        """Wait until another request for the lease may succeed. ``asked``: when the last one was made, on the boot
+        clock. ``came``: it was the first. Returns False if the launch no longer waits."""
         self._first_seen = {sign: self._first_seen.get(sign, asked) for sign in others.signs}
         left = self.window.left(self.clock())
         if self.interrupted() or left <= 0:
@@ -265,14 +268,14 @@ class Launch:
         return True
 
     def _hold(self, claim: Claim, group: Group, asked: float, asked_at: float, shown_from: float) -> None:
-        """Begin to hold the lease. ``asked``: when the launch asked for it, on the boot clock; ``asked_at``: the same
-        on the monotonic clock; ``shown_from``: the earliest instant, on the monotonic clock, at which the server's
-        clock can have shown what it answered."""
+        """Begin to hold the lease. ``asked`` and ``asked_at``: when the launch asked for it, on the boot clock and on
+        the monotonic clock. ``shown_from``: the earliest instant, on the monotonic clock, at which the server's clock
+        can have shown the instant in its answer."""
         now, boot_now = self.clock(), self._boot_time()
         began = ServerClock().shown_at(group.name, claim.at, shown_from, now)
         past = past_launches(self.leases.recent, group.name, own=self.id)
         rule, facts = self.plan.launcher.rule, self.progress.facts
-        # A launch of another slot, maybe elsewhere, tells nothing about a tick.
+        # A launch of another slot may run elsewhere, and shows nothing about a tick.
         if self.plan.observes and group.slots == 1:
             started, least = claim.at / 1000 - (began - self.window.start), learned(past, rule).offset
             seen = observed(past[0] if past else None, started, self._offset, least)
@@ -288,12 +291,12 @@ class Launch:
         return self._boot_time() < self._trusted[0]
 
     def check_lease(self) -> bool:
-        """Return at once if the lease can be trusted, without a round trip; else wait until it can be again. Returns
-        whether it waited: others may have recovered meanwhile what is reserved.
+        """Return at once, without a round trip, if the lease can be trusted; else wait until it can be trusted again.
+        Returns whether it waited. Then others may have recovered what this launch had reserved.
 
-        LeaseLost if another holds it, or the heartbeat is dead; StoreRefused if the store was emptied; StoreUnreachable
-        when patience is over, a little after the window's end: a launch that was suspended beyond its window resumes
-        before its heartbeat has asked the store.
+        LeaseLost if another launch holds the lease, or the heartbeat is dead. StoreRefused if the store was emptied.
+        StoreUnreachable when patience is over, a little after the window's end: a launch that was suspended beyond its
+        window resumes before its heartbeat has asked the store.
         """
         waited = False
         while self._boot_time() >= (until := self._trusted[0]):
@@ -314,7 +317,7 @@ class Launch:
     # The work
 
     def work(self, work: Work) -> None:
-        """Do the work, and finally release the lease."""
+        """Do the work, then release the lease."""
         reason, code = StopReason.FAILED, 1
         try:
             self.progress.trust_until(self._asked + TRUSTED_FOR)
@@ -333,7 +336,7 @@ class Launch:
     def _release(self, reason: StopReason, code: int) -> None:
         ended, progress = self._boot_time(), self.progress
         progress.end(reason, code)
-        with suppress(StoreUnreachable):  # the lease then lapses by itself
+        with suppress(StoreUnreachable):  # then the lease expires by itself
             self.leases.release(self.claim, progress.entry(self.claim, ended))
             self.released = True
             self._opener.rollback.note(self.store.wire)
@@ -342,7 +345,7 @@ class Launch:
         self._report_end(self.claim.role, reason, progress.ran(ended), code)
 
     def leave(self, role: str) -> None:
-        """Tell that the launch ends without the lease: `StopReason.LEASE_HELD`."""
+        """Report that the launch ends without the lease: `StopReason.LEASE_HELD`."""
         ran = self.clock() - self.window.start
         if not self.waited_for_long_work:
             self._pinger = None
@@ -351,7 +354,7 @@ class Launch:
         self._report_end(role, StopReason.LEASE_HELD, ran, 0)
 
     def _report_end(self, role: str, reason: StopReason, ran: float, code: int) -> None:
-        """Tell the monitor how the launch ended, whose answer is awaited before the exit; and the log."""
+        """Report the end of the launch to its monitor and the log. The exit waits for the monitor's answer."""
         end = LaunchEnded(role, reason, ran, *self.progress.counts()[:4], run_id=self.plan.run_id)
         if (pinger := self._pinger) is not None:
 
@@ -364,7 +367,8 @@ class Launch:
         self.emit(end)
 
     def unlearned(self, act: Callable[[Callable[[], float]], None]) -> Callable[[Callable[[], float]], None]:
-        """``act``, done before the exit, without its time in what is learned of that: another host may take it up."""
+        """``act``, to be called before the exit. Its time is left out of the exit time that later launches learn from,
+        since it depends on another host."""
 
         def timed(left: Callable[[], float]) -> None:
             began = self._boot_time()
@@ -374,9 +378,10 @@ class Launch:
         return timed
 
     def _note_exit(self, ended: float) -> None:
-        """Add to the ledger how long it took from the end to the exit, which is now, without what is `unlearned`."""
+        """Add to the ledger how long it took from the end to the exit, which is now, without the time of `unlearned`
+        acts."""
         leaving = self._boot_time() - ended - self._unlearned
-        # The lease is released already.
+        # The lease is already released.
         self.leases.release(self.claim, self.progress.entry(self.claim, ended, leaving))
 
 
@@ -392,11 +397,12 @@ def run_launch(
     host: Host | None = None,
     pinger: Pinger | None = None,
 ) -> None:
-    """Run one launch. ``prepare`` imports the user's modules, and returns the group of the lease, and the work to do
-    with it. ``on_launch_death`` is called in the heartbeat's process, with this one's pid, if this one dies. ``pinger``
-    tells a monitor, if the launch takes the lease, or waited in vain for one that works beyond its window.
+    """Run one launch. ``prepare`` imports the user's modules. It returns the group of the lease, and the work to do
+    under it. If this process dies, ``on_launch_death`` is called in the heartbeat's process with this one's pid.
+    ``pinger`` reports to a monitor, if the launch takes the lease, or waited in vain for a launch that works beyond its
+    window.
 
-    Raises the error that ended the launch, after releasing the lease: LeaseLost, StoreUnreachable, ConfigurationError.
+    Releases the lease, then raises the error that ended the launch: LeaseLost, StoreUnreachable, ConfigurationError.
     """
     host = host or ThisProcess()
     launch = Launch(plan, opener, emit, host, pinger)
@@ -426,7 +432,7 @@ def run_launch(
         # Otherwise the store did not answer: the heartbeat retries the release.
 
 
-# Holders of the lease, whose descriptions a launch reads that finds it held
+# Descriptions of the holders of a lease, which a launch reads if it finds the lease held
 
 
 def _is_gone(holder: bytes, host: Host) -> bool:
@@ -439,9 +445,9 @@ def _is_gone(holder: bytes, host: Host) -> bool:
 
 
 def _projects_beside(facts: Mapping[str, Any], holders: Iterable[bytes]) -> list[str]:
-    """The configurations of other projects' holders on the host of the launch with these ``facts``. Another project has
-    its configuration at another path and other handlers; a new version of a project has one of the two in common with
-    the old one."""
+    """The configurations of holders that belong to other projects on the same host as the launch with these ``facts``.
+    Another project has another path of its configuration, and other handlers. A new version of a project has one of the
+    two in common with the old one."""
     found = set[str]()
     for each in map(_read, holders):
         match each.get("config"), each.get("handlers"):
@@ -452,8 +458,7 @@ def _projects_beside(facts: Mapping[str, Any], holders: Iterable[bytes]) -> list
 
 
 def _read(holder: bytes) -> dict[str, Any]:
-    """A holder's description, see `LaunchProgress.description`; one that is corrupt, or of another version, says
-    nothing."""
+    """A holder's description, see `LaunchProgress.description`. Empty if it is corrupt, or of another version."""
     try:
         found = json_values.parse(holder)
     except ValueError:

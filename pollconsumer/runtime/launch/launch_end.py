@@ -1,7 +1,9 @@
-"""When a launch ends at the latest: whatever must be over by then asks here, as does the waiting for its store.
+"""When a launch ends at the latest. Everything that must be over by then asks here, and so does the waiting for its
+store.
 
-A launch begins messages until its window's end, and lets each go on until that one's limit. So its end moves with what
-is in flight: both are read from the memory that it shares with its heartbeat, and nothing is written for it alone.
+A launch begins messages until its window's end, and lets each go on until the message's own limit. So its end depends
+on the messages in flight. They are read from the memory that the launch shares with its heartbeat. Nothing is written
+there for this alone.
 """
 
 from __future__ import annotations
@@ -19,18 +21,18 @@ from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Clocks, Patience
 
 MOST_NAMED = 3
 KILLED = "killed: "
-"""How the error begins of a message for which its launch was ended by force."""
+"""How the error of a message begins for which the launch was ended by force."""
 REMEDY = 'give it isolation="process", or a timeout that it keeps'
-"""What to do about a handler that cannot be interrupted."""
+"""What a user can do about a handler that cannot be interrupted."""
 END_BUDGET = 2.0
-"""Maximum seconds spent on an unreachable store after the window's end; at most a third of the grace, since an answer
-that is awaited when the window ends may take as long again."""
+"""Maximum seconds spent on an unreachable store after the window's end. It is a third of the grace at most, since an
+answer that is awaited when the window ends may take as long again."""
 FOR_EXIT = 0.5
-"""Seconds before the hard end, at most a fifth of the grace, from which on no answer is awaited."""
+"""So many seconds before the hard end, or a fifth of the grace if that is less, no answer is awaited any more."""
 LONG_WAIT = 3.0
-"""Seconds of waiting for the store that are worth a line."""
+"""If the store is away for so many seconds, it is reported."""
 LEAST_FOR_ANSWER = 0.01
-"""Least seconds for an answer, so that a server that is there can settle what was handled last."""
+"""The least timeout of an answer, in seconds. With it a store that is there can settle the last messages."""
 
 
 class LaunchEnd:
@@ -39,21 +41,22 @@ class LaunchEnd:
     def __init__(
         self, flight: Flight, stop_before: float, grace: float, handler_limit: float = 0.0, *, bounded: bool = False
     ) -> None:
-        """``handler_limit``: how long a message may be handled whose handler has no timeout. ``bounded``: the platform
-        ends the launch at ``stop_before``, so nothing may go on beyond that."""
+        """``handler_limit``: the limit of a handler without a timeout. ``bounded``: the platform ends the launch at
+        ``stop_before``, so nothing may go on after that."""
         self.flight, self.stop_before, self.grace = flight, stop_before, grace
         self.handler_limit, self._bounded = handler_limit, bounded
         self._longest = 0.0
         self.when_longer: Callable[[], None] = lambda: None
-        """Called when a message may be handled for longer than any before."""
+        """Called when a message may be handled for longer than any message before."""
 
     def outlasts(self, timeout: float, window: float) -> bool:
-        """Whether a handler with this declared ``timeout`` needs more than the launch's whole ``window``, where the
-        platform ends the launch with that. A timeout that is `consumer.handler_limit` counts as not declared."""
+        """Whether a handler with this declared ``timeout`` needs more than the launch's whole ``window``, if the
+        platform ends the launch with its window. A timeout that equals `consumer.handler_limit` counts as not
+        declared."""
         return self._bounded and timeout != self.handler_limit and timeout > window
 
     def verdict(self, began: float, timeout: float | None) -> HandlerTimeout:
-        """The failure of a handler with this ``timeout`` that ``began`` then, and was stopped at its limit."""
+        """The error of a handler with this ``timeout``, which began at ``began`` and was stopped at its limit."""
         limit, left = self.handler_limit if timeout is None else timeout, self.stop_before - began
         if self._bounded and left < limit:
             return HandlerTimeout(round(left, 1), "all that a launch by a URL had left")
@@ -62,7 +65,8 @@ class LaunchEnd:
         return HandlerTimeout(limit)
 
     def ends_by(self, began: float, limit: float | None) -> float:
-        """When a handling that ``began`` must have ended, by its ``limit``: its handler's timeout, None without one."""
+        """When a handling must have ended that began at ``began``. ``limit``: its handler's timeout; None without
+        one."""
         limit = self.handler_limit if limit is None else limit
         if limit > self._longest:
             self._longest = limit
@@ -70,17 +74,17 @@ class LaunchEnd:
         return min(began + limit, self.stop_before) if self._bounded else began + limit
 
     def expect(self, timeouts: Iterable[float | None]) -> None:
-        """Make known which timeouts the launch's handlers have."""
+        """Set the timeouts that the launch's handlers have."""
         limits = (self.handler_limit if each is None else each for each in timeouts)
         self.ends_by(0.0, max(limits, default=0.0))
 
     def farthest(self) -> float:
-        """The latest instant at which a handling that begins in time may have to be over."""
+        """The latest instant until which a handling may go on that begins in time."""
         return self.stop_before if self._bounded else self.stop_before + self._longest
 
     def latest(self) -> float:
-        """When the launch must have ended its work, by what is in flight now: at the window's end; later, at the last
-        limit of what is handled, or when a message ended that was handled beyond the window."""
+        """When the launch must have ended its work, given what is in flight now: at the window's end; if later, at the
+        last limit of what is handled, or when a message ended that was handled beyond the window."""
         return max(self.stop_before, self.flight.ends_by())
 
     def hard_end(self) -> float:
@@ -88,13 +92,13 @@ class LaunchEnd:
         return self.latest() + self.grace
 
     def what_resisted(self, now: float) -> str:
-        """Why a process is ended by force, for a line about it: the message that did not stop, and the remedy."""
+        """Why a process is ended by force, for a line in the log: the message that did not stop, and the remedy."""
         doing = while_what(self.flight.left_behind())
         window_line = f"watchdog: launch killed, it ran longer than its window and grace, {doing}"
         return next(iter(self.resisted(now).values()), window_line)
 
     def resisted(self, now: float) -> dict[tuple[str, bytes], str]:
-        """What is said of each message, by queue and id, that has not stopped at its limit."""
+        """The error of each message that has not stopped at its limit, by queue and id."""
         lines, within = dict[tuple[str, bytes], str](), format_duration(self.grace)
         for each in self.flight.left_behind():
             if 0.0 < each.ends_by <= now:
@@ -104,15 +108,15 @@ class LaunchEnd:
         return lines
 
     def lasts_until(self, now: float, called: float = inf) -> float:
-        """The instant until which other slots may begin messages beyond the window's end: the last limit of the
-        handlings for which the launch stays. These have lasted longer than the grace, and began before the window's end
-        and before the next launch ``called`` for the lease. 0 if there are none."""
+        """Until when other slots may begin messages after the window's end: the last limit of the handlings for which
+        the launch stays. These have lasted longer than the grace, and began before the window's end and before the next
+        launch ``called`` for the lease. 0 if there are none."""
         closes = min(called, self.stop_before)
         return 0.0 if self._bounded else self.flight.ends_by(before=closes, since=now - self.grace)
 
 
 def while_what(left_behind: list[MessageInFlight]) -> str:
-    """What a launch that is ending by force has in flight, for a line about it."""
+    """The messages in flight of a launch that is ended by force, for a line in the log."""
     in_flight = [message for message in left_behind if not message.ended]
     shown_ids = [f"{_name(message)} ({message.handler})" for message in in_flight[:MOST_NAMED]]
     if len(in_flight) > MOST_NAMED:
@@ -125,9 +129,9 @@ def _name(message: MessageInFlight) -> str:
 
 
 class WindowPatience(Patience):
-    """Repeats calls to the store until the launch's end, or until a signal comes. After that, calls are repeated
-    for a short time in total, which is over before the hard end. A message that ends later still is settled
-    all the same: its outcome may be the work of many minutes."""
+    """Repeats calls to the store until the launch's end, or until a signal comes. After that, it repeats calls for a
+    short time in total, which is over before the hard end. A message that ends later is still settled, since its
+    outcome may be the work of many minutes."""
 
     def __init__(
         self,
@@ -136,7 +140,7 @@ class WindowPatience(Patience):
         clocks: Clocks,
         emit: Callable[[Event], None] = lambda _: None,
     ) -> None:
-        """``emit``: told once of a store that is away for long."""
+        """``emit`` is called once if the store is away for long."""
         self._end, self._interrupted, self._clocks = end, interrupted, clocks
         self._end_budget, self._last = min(END_BUDGET, end.grace / 3), end.grace - min(FOR_EXIT, end.grace / 5)
         self._until: float | None = None
@@ -146,8 +150,8 @@ class WindowPatience(Patience):
         """Seconds from the first wait for the store to the end of the last one."""
 
     def left(self) -> float:
-        """Seconds for which calls are still repeated. The first question after the launch's end, or after a signal,
-        sets the instant at which that is over. A message that ends after that instant sets it again."""
+        """Seconds for which calls are still repeated. The first call after the launch's end, or after a signal,
+        determines when that is over. A message that ends later determines it anew."""
         now, latest, ended = self._clocks.monotonic(), self._end.latest(), self._end.flight.last_ended()
         if self._until is None or ended > self._until:
             if now < latest and not self._interrupted():
@@ -175,8 +179,8 @@ class WindowPatience(Patience):
             self._emit(StoreAwaited(address, reason, now - self._missed_since, self.left()))
 
     def for_one_answer(self, blocking: float = 0.0) -> float:
-        """Timeout of one command, in seconds. It is shorter at the launch's end: a server that does not answer must not
-        keep the launch beyond its grace."""
+        """Timeout of one command, in seconds. It is shorter at the launch's end, so that a server that does not answer
+        does not keep the launch beyond its grace."""
         is_open = self._until is None and not self._interrupted()
         if is_open and blocking == 0 and self._clocks.monotonic() + COMMAND_TIMEOUT < self._end.stop_before:
             return COMMAND_TIMEOUT  # hot path: long before the end
@@ -188,6 +192,6 @@ class WindowPatience(Patience):
         return min(timeout, max(LEAST_FOR_ANSWER, last))
 
     def to_connect(self) -> float:
-        """Timeout of a new connection, in seconds; 0 once patience is over: a server that did not answer is not waited
-        for again."""
+        """Timeout of a new connection, in seconds. It is 0 once patience is over, since nobody waits again for a server
+        that did not answer."""
         return self.for_one_answer() if self.left() > 0 else 0.0

@@ -1,4 +1,4 @@
-"""The platform's next launches, by its cron expression."""
+"""The next launches of the platform, computed from its cron expression."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LocalZone(tzinfo):
-    """This machine's zone with its changes of offset, which ``datetime.astimezone()`` alone ignores."""
+    """This machine's time zone, with its changes of offset. ``datetime.astimezone()`` alone ignores these."""
 
     def utcoffset(self, moment: datetime | None) -> timedelta:
         assert moment is not None
@@ -41,8 +41,8 @@ def _cron(expression: str) -> Cron:
 def launched_ago(
     expression: str, ahead: tuple[float, float], now: datetime | None = None, zone: tzinfo | None = None
 ) -> float | None:
-    """Seconds until now from the time of ``expression`` at which a launch that starts now was due; negative if it came
-    a little early. ``ahead``: its `next_launches`. None if there was no such time for as long as lies between these."""
+    """How many seconds ago a launch that starts now was due by ``expression``; negative if it came a little early.
+    ``ahead``: its `next_launches`. None if it was not due for as long as lies between these."""
     moment = epoch_ms(now or datetime.now(UTC))
     since = moment - int((ahead[1] - ahead[0] + 2 * OUR_OWN) * 1000)
     until = moment + int(OUR_OWN * 1000)
@@ -55,7 +55,8 @@ def launched_ago(
 
 
 def next_launches(expression: str, now: datetime | None = None, zone: tzinfo | None = None) -> tuple[float, float]:
-    """Seconds from now until the next two launches of ``expression``, in ``zone``, else in local time, as cron does."""
+    """Seconds from now until the next two launches of ``expression``, in ``zone`` or, without one, in local time as
+    cron uses it."""
     moment = now or datetime.now(UTC)
     ahead = _cron(expression).instants(epoch_ms(moment) + int(OUR_OWN * 1000), zone or LocalZone())
     seconds = moment.timestamp()

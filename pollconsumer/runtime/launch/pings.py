@@ -1,4 +1,4 @@
-"""Tells monitors of launches and of occurrences, in the background: one that does not answer delays nothing but the
+"""Reports launches and occurrences to monitors, in the background. A monitor that does not answer delays only the
 exit."""
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection
 
 ANSWER_WITHIN = 3.0
-"""Seconds in which a monitor must have answered."""
+"""A monitor must answer within so many seconds."""
 USER_AGENT = "pollconsumer"
 NO_ANSWER = "no answer in time"
 AT_A_TIME = 4
-"""Requests about occurrences in flight. Those to one monitor are sent one after the other."""
+"""Number of requests about occurrences in flight. Requests to one monitor are sent one after the other."""
 MOST_WAITING = 100
-"""Requests that may wait behind each one in flight."""
+"""Number of requests that may wait behind each request in flight."""
 TOO_MANY = f"more than {MOST_WAITING} requests wait for an answer"
 BROKEN_FROM = 500
-"""Status codes from which the monitor is at fault, not the request."""
+"""From this status code on the monitor is at fault, not the request."""
 
 
 class Failed(NamedTuple):
@@ -42,8 +42,8 @@ class Failed(NamedTuple):
 
 
 class Sender:
-    """Sends requests one after the other, in the background. ``deliver`` sends one, and returns None if the monitor
-    took it."""
+    """Sends requests one after the other, in the background. ``deliver`` sends a request, and returns None if the
+    monitor accepted it."""
 
     def __init__(self, deliver: Callable[[Ping], Failed | None]) -> None:
         self._deliver = deliver
@@ -54,7 +54,7 @@ class Sender:
         self._latest: Ping | None = None
 
     def start(self) -> None:
-        with suppress(RuntimeError):  # no thread can be started: `wait` tells it
+        with suppress(RuntimeError):  # no thread can be started: `wait` reports it
             self._thread = start_thread("pings", self._send_all)
 
     def send(self, ping: Ping) -> None:
@@ -69,11 +69,11 @@ class Sender:
         self._problems[host_of(ping.url)] = reason
 
     def close(self) -> None:
-        """Send nothing after the requests that are waiting."""
+        """Accept no further requests. Those that wait are still sent."""
         self._waiting.put(None)
 
     def wait(self, seconds: float) -> dict[str, str]:
-        """Wait at most ``seconds`` for the answers, once closed. Returns why requests were not delivered, by host."""
+        """After `close`, wait at most ``seconds`` for the answers. Returns why requests were not delivered, by host."""
         if self._thread is None:
             while not self._waiting.empty():
                 if (unsent := self._waiting.get()) is not None:
@@ -93,7 +93,7 @@ class Sender:
 
 
 class Pinger:
-    """Tells the monitor of a launch. Made before there are threads."""
+    """Reports to the monitor of a launch. It is made before there are threads."""
 
     def __init__(self, url: str, dialect: Dialect, deliver: Callable[[Ping], Failed | None] | None = None) -> None:
         self.host = host_of(url)
@@ -101,13 +101,13 @@ class Pinger:
         self._sender = Sender(deliver or delivered)
 
     def begin(self) -> None:
-        """Tell that the launch holds the lease."""
+        """Report that the launch holds the lease."""
         if (ping := first(self._url, self._dialect, self._run)) is not None:
             self._sender.send(ping)
         self._sender.start()
 
     def end(self, ended: LaunchEnded, code: int) -> None:
-        """Tell that the launch has ended."""
+        """Report that the launch has ended."""
         self._sender.send(last(self._url, self._dialect, self._run, ending_of(ended, code)))
         self._sender.close()
 
@@ -117,7 +117,8 @@ class Pinger:
 
 
 class Monitors:
-    """Tells the monitors of occurrences. ``deliver`` sends a request, and returns None if the monitor took it."""
+    """Reports to the monitors of occurrences. ``deliver`` sends a request, and returns None if the monitor accepted
+    it."""
 
     def __init__(
         self, dialect: Dialect, clock: Callable[[], float], deliver: Callable[[Ping], Failed | None] | None = None
@@ -125,17 +126,18 @@ class Monitors:
         self._dialect, self._clock, self._deliver = dialect, clock, deliver or delivered
         self._senders: dict[int, Sender] = {}
         self._begun: dict[bytes, tuple[str, float]] = {}
-        """Occurrences by id: the monitor, and when this launch's attempt began."""
+        """Occurrences by id: their monitor, and when this launch's attempt began."""
 
     def begin(self, reservation: Reservation, url: str) -> None:
-        """Tell the monitor at ``url`` that an occurrence begins, in its first attempt. From now on its end is told."""
+        """Report to the monitor at ``url`` that an occurrence begins, in its first attempt. Later its end is reported,
+        too."""
         self._begun[reservation.id] = url, self._clock()
         ping = first(url, dialect_of(url, self._dialect), _run_of(reservation))
         if ping is not None and reservation.attempt == 1 and not reservation.has_checkpoint:
             self._send(url, ping)
 
     def end(self, reservation: Reservation, code: int, what: str) -> None:
-        """Tell of an occurrence, if this launch has begun it, that no attempt follows."""
+        """Report the end of an occurrence after which no attempt follows, if this launch has begun it."""
         if (begun := self._begun.pop(reservation.id, None)) is not None:
             url, since = begun
             line = f"{reservation.name}: {what}, attempt {reservation.attempt}"
@@ -143,7 +145,8 @@ class Monitors:
             self._send(url, last(url, dialect_of(url, self._dialect), _run_of(reservation), end))
 
     def wait(self, left: Callable[[], float], emit: Callable[[Event], None]) -> None:
-        """Wait for answers, for ``left()`` seconds at most. Reports requests that were not delivered, once a host."""
+        """Wait for answers, at most ``left()`` seconds. Reports requests that were not delivered, once for each
+        host."""
         problems: dict[str, str] = {}
         for sender in self._senders.values():
             sender.close()
@@ -162,7 +165,7 @@ class Monitors:
 
 
 def _run_of(reservation: Reservation) -> str:
-    """The UUID of an occurrence, the same in whichever launch."""
+    """The UUID of an occurrence. It is the same in every launch."""
     return uuid_of(sha256(reservation.name.encode()))
 
 
@@ -171,15 +174,16 @@ def host_of(url: str) -> str:
 
 
 def delivered(ping: Ping, within: float = ANSWER_WITHIN) -> Failed | None:
-    """Send ``ping``. None if the monitor took it ``within`` seconds, with the look-up of its name, TLS and headers. The
-    reason of a failure has nothing of the URL, which is a secret."""
+    """Send ``ping``. Returns None if the monitor accepted it ``within`` seconds, including the look-up of its name, TLS
+    and headers. The reason of a failure shows nothing of the URL, which is a secret."""
     outcome: list[Failed | None] = []
     connections: list[HTTPConnection] = []
 
     def exchange() -> None:
         outcome.append(_answered(ping, within, connections))
 
-    # In a thread that can be left: no limit ends the look-up of a name, and others start again with each byte.
+    # In a thread that can be abandoned: no limit ends the look-up of a name, and other limits start anew with each
+    # byte.
     try:
         start_thread("ping", exchange).join(within)
     except RuntimeError:
@@ -216,7 +220,7 @@ def _answered(ping: Ping, within: float, connections: list[HTTPConnection]) -> F
 
     class RedirectFollower(HTTPRedirectHandler):
         def redirect_request(self, *_: Any) -> None:
-            """Follow no redirection: the address is a secret, and a POST would become a GET without the launch's
+            """Follow no redirection. The address is a secret, and a POST would become a GET without the launch's
             line."""
 
     headers = {"User-Agent": USER_AGENT, "Content-Type": ping.content}
@@ -232,7 +236,7 @@ def _answered(ping: Ping, within: float, connections: list[HTTPConnection]) -> F
         return Failed(f"it answers {error.code}", again=error.code >= BROKEN_FROM)
     except URLError as error:
         return Failed(_reason(error.reason), again=True)
-    except Exception as error:  # http.client's own, and those of sockets
+    except Exception as error:  # from http.client, or from sockets
         return Failed(_reason(error), again=True)
     return None
 
@@ -244,5 +248,5 @@ def _reason(error: BaseException | str) -> str:
 
 
 def uuid_of(digits: str) -> str:
-    """A UUID, in the form of version 4, of 32 hexadecimal digits, of which it leaves out two."""
+    """A UUID of version 4, made of 32 hexadecimal digits, two of which it leaves out."""
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:32]}"

@@ -1,1 +1,1 @@
-"""What the consumer exchanges with the store: reservations, settlements, contexts, waiting."""
+"""The consumer's exchange with the store: reservations, settlements, contexts, waits."""

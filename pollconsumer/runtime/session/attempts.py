@@ -1,4 +1,4 @@
-"""Attempts: made of reserved messages, started, stopped, and settled when their handlers have ended."""
+"""Attempts: they are made of reserved messages, started, stopped, and settled when their handlers have ended."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.rows import TRACE_FOLLOWS
 
 AT_ONCE = 0.001
-"""Seconds: a timer that is set to none does not ring."""
+"""Seconds. A timer that is set to zero does not fire."""
 
 
 class Attempts:
-    """Makes attempts of reserved messages, begins the calls of their handlers, takes those that have ended from the
-    executor, and has the store settle them."""
+    """Makes attempts of reserved messages, begins the calls of their handlers, takes ended calls from the executor, and
+    has the store settle them."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Attempts:
         self.calls = BulkCalls(self._stops, self._pace)
         self.stopping = MessageStopper(launch, executor, exchange, options.queues, self.calls)
         self._tails: Collection[InFlight] = ()
-        """The messages that have logged or printed anything."""
+        """Messages that have logged or printed anything."""
         if (lines := options.kept_lines) is not None:
             self._lines = LineReports(lines, self._flight, handlers, exchange.reporter, self.calls.of)
             self._tails = lines.tails
@@ -72,9 +72,9 @@ class Attempts:
         """Whether handlers have left so few descriptors that the launch must end."""
 
     def attempt(self, reservation: Reservation) -> Attempt | None:
-        """The attempt at a message that is to be handled. None for a message that is to stop, has expired or is
-        malformed, whose handler is unknown or paused, which a newer version wrote, or whose process died too often:
-        that one is settled."""
+        """The attempt at a message that is to be handled. Otherwise it settles the message and returns None: if the
+        message was asked to stop, has expired or is malformed; if its handler is unknown or paused; if a newer version
+        wrote it; or if its process died too often."""
         handler, common = self._handlers.get(reservation.handler), reservation.common
         if (self._stops.paused or self._stops.any()) and self._turns_away(reservation):
             return None
@@ -99,7 +99,7 @@ class Attempts:
         return None
 
     def _turns_away(self, reservation: Reservation) -> bool:
-        """Settle a message that is to stop, or whose handler is paused."""
+        """Settle a message that was asked to stop, or whose handler is paused. Returns whether it did."""
         if self._stops.asked(reservation):
             self._settling.stop_unstarted(reservation)
             return True
@@ -109,14 +109,14 @@ class Attempts:
         return False
 
     def _took_steps(self, reservation: Reservation) -> bool:
-        """Whether an earlier attempt took steps: from then on the message does not expire."""
+        """Whether an earlier attempt recorded steps. Such a message no longer expires."""
         if not reservation.has_checkpoint:
             return False
         recorded = self._context_of(reservation).delivery.recorded
         return recorded is not None and len(recorded.steps) > 0
 
     def _opened(self, reservation: Reservation, handler: Handler) -> Attempt:
-        """An attempt by ``handler``. NotBegun if the launch is too short for it by its declared timeout."""
+        """An attempt by ``handler``. NotBegun if the launch is too short for its declared timeout."""
         if handler.timeout is not None and self._launch.end.outlasts(handler.timeout, self._launch.window.length):
             timeout, window = format_duration(handler.timeout), format_duration(round(self._launch.window.length))
             raise NotBegun(
@@ -133,7 +133,7 @@ class Attempts:
         return Attempt(reservation, handler, payload, self._context_of(reservation))
 
     def _limited(self, handler: Handler, reservation: Reservation) -> Handler:
-        """``handler``, for one window at most if the message resisted its limit before and no timeout is declared.
+        """``handler``. It is limited to one window if the message resisted its limit before and no timeout is declared.
         Crashed if the message's process died too often for another attempt."""
         store = self._launch.store
         stored = store.wire.command("HGET", store.keys.queue(reservation.queue, "errors"), reservation.id) or b""
@@ -146,8 +146,8 @@ class Attempts:
         return handler.with_timeout(limit)._replace(limited=True)
 
     def _with_options(self, handler: Handler, reservation: Reservation) -> Handler | None:
-        """``handler`` with the message's options; None if a newer version wrote any of them, or its continuation.
-        NotBegun if its payload is encoded, and there is no codec. Malformed if options or continuation are corrupt."""
+        """``handler`` with the message's options. None if a newer version wrote an option, or the continuation.
+        NotBegun if the payload is encoded and there is no codec. Malformed if options or continuation are corrupt."""
         options, newer = decoded_options(reservation.common.options)
         if continuation := reservation.common.continuation:
             newer = continuations.decoded(continuation)[1] or newer
@@ -156,7 +156,7 @@ class Attempts:
         if options.encoded and handler.codec is None:  # GUARD an encoded payload needs a codec
             raise NotBegun("they are encoded, and PollConsumer() has no codec=")
         changes: dict[str, Any] = {}
-        if options.max_attempts is not None and not handler.at_most_once:  # that has one attempt
+        if options.max_attempts is not None and not handler.at_most_once:  # such a handler has one attempt
             changes["max_attempts"] = options.max_attempts
         if options.retry is not None:
             changes["retry"] = handler.policies.get(options.retry) or _Unknown(options.retry)
@@ -169,7 +169,7 @@ class Attempts:
         return handler
 
     def settle_before(self, handler: str) -> None:
-        """Settle what has ended, if ``handler`` is not known to be brief: outcomes must not wait for a long one."""
+        """Settle what has ended, unless ``handler`` is known to be short: outcomes must not wait for a long handler."""
         if self._settling.since is None:
             return
         expected = self._pace.durations.expected(handler)
@@ -177,15 +177,15 @@ class Attempts:
             self.settle()
 
     def begin(self, call: Attempt, attempts: Sequence[Attempt]) -> None:
-        """Begin a call that handles the messages of ``attempts``, for which there must be places in the flight."""
+        """Begin a call that handles the messages of ``attempts``. There must be free entries for them in the flight."""
         self._pace.begun += len(attempts)
         suspect = False
         for each in attempts:
             suspect = suspect or each.reservation.crashes > 0
         self._pace.suspects = suspect
         if suspect:
-            # Handle a suspected crasher alone, so that no other message is blamed, and with no other reservations,
-            # because if the heartbeat dies as well, every reservation is charged.
+            # Handle a message that may crash the process alone, so that no other message is blamed. No other message
+            # may be reserved, either, because if the heartbeat dies as well, every reservation is charged.
             self.await_quiet()
             self._exchange.clear()
         if len(self._flight.free) < len(attempts):
@@ -206,7 +206,7 @@ class Attempts:
             self.await_end()
 
     def await_end(self) -> None:
-        """Wait until a handler ends, or for as long as outcomes may wait."""
+        """Wait until a handler ends, at most for as long as outcomes may wait."""
         soon = self._settling.since is not None or bool(self._exchange.reserved)
         self._executor.wait(HORIZON if soon else LONGEST_WAIT)
         self.stopping.attend()
@@ -235,23 +235,23 @@ class Attempts:
             self.settle()
 
     def _at_limit(self, handled: Handled) -> Handled:
-        """``handled``, with the failure of a timeout in place of its interruption if its limit had passed."""
+        """``handled``. If its limit had passed, its interruption is replaced by the failure of a timeout."""
         reservation, handler = handled.attempt.reservation, handled.attempt.handler
         if reservation not in self.stopping.timed_out:
             return handled
         self.stopping.timed_out.discard(reservation)
         if not isinstance(handled.outcome.error, TimeIsUp | Stopped):
-            return handled  # it ended just in time, or by a timeout of its own
+            return handled  # it ended just in time, or by its own timeout
         error = self._launch.end.verdict(handled.started, handler.timeout)
         error.__cause__ = handled.outcome.error
         return handled._replace(outcome=Outcome(error))
 
     def _end(self, handled: Handled) -> bool:
-        """Have a message settled. Returns whether its duration counts: its handler ran, and did not yield."""
+        """Settle a message that has ended. Returns whether its duration counts: its handler ran, and did not yield."""
         reservation = handled.attempt.reservation
         unfinished = isinstance(handled.outcome.error, Yield | NotBegun | Asleep)
-        if unfinished and not self._stops.asked(reservation):  # one that is to stop is settled as a failure is
-            self._flight.leave(reservation)  # a death of the launch charges nothing any more
+        if unfinished and not self._stops.asked(reservation):  # one that was asked to stop is settled like a failure
+            self._flight.leave(reservation)  # if the launch dies, it is not charged any more
             return self._settling.settle_unfinished(handled)
         self._flight.end(reservation, handled.ended)
         self._settling.settle(handled)
@@ -283,8 +283,8 @@ class MessageStopper:
         """``timed_out``: messages in flight whose limits have passed."""
 
     def interrupt(self) -> None:
-        """Interrupt handlers in flight, at their limits, and after a grace where a stop is asked for. From a signal
-        handler, too, if they run in the main thread."""
+        """Interrupt handlers in flight at their limits, and a grace after they were asked to stop. If handlers run in
+        the main thread, a signal handler calls this, too."""
         for reservation in self._flight.overdue(self._clock()):
             if reservation not in self.timed_out:
                 self.timed_out.add(reservation)
@@ -301,7 +301,7 @@ class MessageStopper:
         return reservation in self._flight.in_flight()
 
     def attend(self) -> None:
-        """Interrupt handlers where a stop is asked for, and forget requests about messages that are not here, or no
+        """Interrupt handlers that were asked to stop, and forget requests about messages that are not here, or no
         longer."""
         self.interrupt()
         if not self._stops.any():
@@ -313,27 +313,27 @@ class MessageStopper:
 
 
 class BulkAttempt(Attempt):
-    """A call with several messages. ``reservation`` and ``handler`` are those of the first of its ``attempts``."""
+    """A call with several messages. ``reservation`` and ``handler`` are those of the first of ``attempts``."""
 
     attempts: Sequence[Attempt]
 
 
 class BulkCalls:
-    """The calls of bulk handlers in flight. ``measure`` is told of each the handler's name, the size and the
-    seconds."""
+    """The calls of bulk handlers in flight. ``measure`` is called with the handler's name, the size and the seconds of
+    each."""
 
     def __init__(self, stops: Stops, pace: Pace) -> None:
         self._stops, self._pace = stops, pace
         self.measure: Callable[[str, int, float], None] = lambda *_: None
         self._in_flight: dict[Reservation, BulkAttempt] = {}
-        """The call in flight of each message that is not called alone."""
+        """The call in flight of each message. A message that is called alone has none here."""
 
     def add(self, call: BulkAttempt) -> None:
         """Add a call that begins with several messages."""
         self._in_flight |= dict.fromkeys((each.reservation for each in call.attempts), call)
 
     def each_of(self, handled: Handled) -> Iterable[Handled]:
-        """What became of each message of a call that has ended."""
+        """The outcome of each message of a call that has ended."""
         call, outcome = handled.attempt, handled.outcome
         assert isinstance(call, BulkAttempt)
         for each in call.attempts:
@@ -350,7 +350,7 @@ class BulkCalls:
         return ended[::-1] if isinstance(outcome.error, CallDied) else ended  # each goes to the head of the queue
 
     def known(self, reservation: Reservation) -> Reservation | None:
-        """``reservation``, if the executor knows a call by it; None for the other messages of the call."""
+        """``reservation``, if the executor knows a call by it. None for the other messages of a call."""
         call = self._in_flight.get(reservation)
         return reservation if call is None or call.reservation is reservation else None
 
@@ -360,8 +360,8 @@ class BulkCalls:
         return [reservation] if call is None else [each.reservation for each in call.attempts]
 
     def stoppable(self, reservation: Reservation) -> Reservation | None:
-        """The message by which the executor knows the call of ``reservation``; None while the call has messages that
-        are not to stop."""
+        """The message by which the executor knows the call of ``reservation``. None while some message of the call was
+        not asked to stop."""
         call = self._in_flight.get(reservation)
         if call is None:
             return reservation
@@ -370,7 +370,8 @@ class BulkCalls:
 
 
 def refuse_crashed(reservation: Reservation, why: str) -> None:
-    """Raise Crashed if the message's process died too often for another attempt; ``why`` it did the last time."""
+    """Raise Crashed if the message's process died too often for another attempt. ``why``: the reason of the last
+    death."""
     if reservation.spent:
         raise Crashed(f"{why}launch killed while running it, in its last attempt")
     if reservation.crashes >= MOST_CRASHES:
@@ -378,8 +379,8 @@ def refuse_crashed(reservation: Reservation, why: str) -> None:
 
 
 class _Unknown:
-    """Stands for a policy that no application here has registered: its failure is reported, and the default delay
-    applies."""
+    """Stands for a policy that no application of this process has registered. It fails, which is reported, and the
+    default delay applies."""
 
     def __init__(self, name: str) -> None:
         self._name = name

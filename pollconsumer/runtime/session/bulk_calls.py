@@ -1,8 +1,8 @@
 """Gathers reserved messages of bulk handlers, and calls these with several at a time.
 
-Gathered messages are reserved and not begun: `Exchange.gathered` has them, and releases them with what else was not
-started. A call begins once it has all messages that it may have, or its wait for more is over; meanwhile the launch
-handles other messages. A message whose process died is called alone, so that no neighbour is blamed for the next death.
+Gathered messages are reserved, but not begun. They are in `Exchange.gathered`, which releases them with other messages
+that were not started. A call begins once it is full, or its wait for more is over. Meanwhile the launch handles other
+messages. A message whose process died is called alone, so that no other message is blamed for the next death.
 """
 
 from __future__ import annotations
@@ -30,18 +30,19 @@ from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
     Kind = tuple[str, str]
-    """A handler and a queue: their messages go together."""
+    """A handler and a queue, whose messages may share a call."""
 
 MOST_BYTES = 8 * 1024**2
-"""Bytes of the payloads of a call, at most, unless its first one is larger."""
+"""Maximum size of a call's payloads, in bytes, unless its first payload is larger."""
 
 
 class BulkPace:
-    """The durations of a launch's calls: those of sizes 2 to 3, 4 to 7, 8 to 15 … are measured together."""
+    """The durations of a launch's calls. Calls of similar size are measured together: 2 to 3 messages, 4 to 7, 8 to 15
+    …"""
 
     def __init__(self, window: Window, rule: MarginRule, slots: int, every: Durations, most: Mapping[str, int]) -> None:
-        """``every``: the durations of all calls in this launch and earlier ones, whatever their size. ``most``: how
-        many messages a call of each handler has at most."""
+        """``every``: the durations of all calls in this launch and earlier ones, of any size. ``most``: the maximum
+        size of a call, by handler."""
         self._window, self._rule, self._slots, self._every, self._most = window, rule, slots, every, most
         self._measured: dict[tuple[str, int], Durations] = {}
 
@@ -51,7 +52,7 @@ class BulkPace:
         size_durations.add(handler, seconds)
 
     def margin(self, handler: str, size: int) -> float:
-        """Seconds that must remain for a call with ``size`` messages to begin."""
+        """Seconds that must remain in the window for a call with ``size`` messages to begin."""
         size_durations = self._measured.get((handler, size.bit_length()))
         if size_durations is None:
             expected = self._expected(handler, size.bit_length())
@@ -63,16 +64,17 @@ class BulkPace:
         return margin_in(self._window, size_durations, self._rule, self._slots)
 
     def fitting(self, handler: str, most: int, left: float) -> int:
-        """How many messages a call may have, ``most`` at most, that is to end within ``left`` seconds. At least 1: a
-        call with one message begins where any message does."""
+        """How many messages a call may have, ``most`` at most, so that it ends within ``left`` seconds. At least 1,
+        since a call with one message may begin whenever a message may."""
         size = most
         while size > 1 and self.margin(handler, size) >= left:
             size //= 2
         return size
 
     def _expected(self, handler: str, wanted: int) -> float | None:
-        """Seconds of a call of a size that this launch has not measured: in proportion to the next smaller size that it
-        has, else to the next larger one, else to the longest call of earlier launches, as if that was a full one."""
+        """Expected seconds of a call of a size that this launch has not measured. It is in proportion to the next
+        smaller measured size, else to the next larger one, else to the longest call of earlier launches, which is taken
+        for a full one."""
         means = {size: each.own_mean or 0.0 for (name, size), each in self._measured.items() if name == handler}
         if not means:
             longest = self._every.longest_of(handler)
@@ -103,15 +105,15 @@ class BulkCaller:
         """When the next call of each kind begins, on the launch's clock, if messages are gathered for it."""
 
     def _room(self) -> int:
-        """How many messages may begin, so that each other slot has a place for one."""
+        """How many messages may begin if each of the other slots keeps room for one."""
         return len(self._launch.progress.flight.free) - self._pace.slots
 
     def is_due(self) -> bool:
-        """Whether a call is to begin, for which messages are gathered."""
+        """Whether a call is due for which messages are gathered."""
         return self.due_in() == 0
 
     def due_in(self) -> float:
-        """Seconds until a call is to begin; infinity if no messages are gathered, or none more may be in flight."""
+        """Seconds until a call is due. Infinity if no messages are gathered, or no more may be in flight."""
         gathered = {_kind_of(each) for each in self._gathered()}
         self._due = {kind: at for kind, at in self._due.items() if kind in gathered}
         if not self._due or self._room() <= 0:
@@ -119,14 +121,14 @@ class BulkCaller:
         return max(0.0, min(self._due.values()) - self._launch.clock())
 
     def overdue(self) -> list[Reservation]:
-        """The messages gathered for calls that are due. Asked by any thread."""
+        """The messages gathered for calls that are due. Any thread may ask."""
         now = self._launch.clock()
         due = {kind for kind, at in [*self._due.items()] if at <= now}
         return [each for each in self._gathered() if _kind_of(each) in due]
 
     def handle(self) -> bool:
-        """Begin the call that is due, else gather the next reserved message. False if there is no such call, and the
-        message is no bulk handler's."""
+        """Begin the call that is due, else gather the next reserved message. Returns False if there is no such call,
+        and the message is not for a bulk handler."""
         if self.is_due():
             kind = min(self._due, key=self._due.__getitem__)
             if self._due[kind] > -inf:
@@ -151,7 +153,7 @@ class BulkCaller:
         handler, queue = kind
         bulk, exchange = self._bulks[handler], self._exchange
         if not self._count(kind):
-            self._due.pop(kind, None)  # what was gathered before was released
+            self._due.pop(kind, None)  # the messages gathered before were released
         wanted = self._most(bulk) - self._count(kind)
         wanted -= self._move(kind, wanted)
         while wanted > 0 and not self._pace.suspects and len(exchange.reserved) < MAX_PAGE_MESSAGES:
@@ -165,7 +167,7 @@ class BulkCaller:
             self._due[kind] = now + bulk.wait
 
     def _move(self, kind: Kind, wanted: int) -> int:
-        """Move up to ``wanted`` of the reserved messages to those gathered, in their order. Returns how many."""
+        """Move up to ``wanted`` reserved messages to the gathered ones, in their order. Returns their number."""
 
         def joins(each: Reservation, moved: int) -> bool:
             return moved < wanted and _kind_of(each) == kind and self._joins(each)
@@ -176,7 +178,7 @@ class BulkCaller:
         return len(moved)
 
     def _taken_from(self, held: deque[Reservation], is_wanted: Callable[[Reservation, int], bool]) -> list[Reservation]:
-        """Take messages from those ``held``. ``is_wanted`` is asked of each, and told how many are taken before."""
+        """Take messages out of ``held``. ``is_wanted`` is called with each, and with how many were taken before it."""
         taken: list[Reservation] = []
         everything = [*held]
         held.clear()
@@ -185,7 +187,7 @@ class BulkCaller:
         return taken
 
     def _joins(self, reservation: Reservation) -> bool:
-        """Whether a message may share a call."""
+        """Whether a message may share a call with others."""
         # GUARD a suspect is called alone; options of its own
         return not reservation.crashes and _shares_call(reservation.common.options)
 
@@ -197,11 +199,11 @@ class BulkCaller:
         return sum(_kind_of(each) == kind for each in self._gathered())
 
     def _gathered(self) -> list[Reservation]:
-        """The gathered messages, of which another thread may return some meanwhile."""
+        """The gathered messages. Another thread may return some of them at any time."""
         return [*self._exchange.gathered]
 
     def _may_wait(self, handler: str, count: int, wait: float, now: float) -> bool:
-        """Whether a call may wait for more: the window has time for that, and more may come."""
+        """Whether a call may wait for more messages: the window has time, and more may come."""
         exchange, options = self._exchange, self._options
         held_back = exchange.held_back and (exchange.more_in is None or exchange.more_in >= wait)
         if options.until_empty or held_back:
@@ -212,7 +214,7 @@ class BulkCaller:
         return wait > 0 and self._launch.window.has_time(now + wait, margin)
 
     def _take(self, kind: Kind) -> list[Reservation]:
-        """Take the messages of the next call from those gathered: as many as fit into what is left of the window."""
+        """Take the messages of the next call out of the gathered ones: as many as fit into the rest of the window."""
         left, length = self._launch.window.left(self._launch.clock()), 0
         most = min(self._most(self._bulks[kind[0]]), self._count(kind), self._room())
         size = self._sized.fitting(kind[0], most, left)
@@ -232,7 +234,7 @@ class BulkCaller:
         return messages
 
     def _begin(self, reservations: Sequence[Reservation]) -> None:
-        """Begin a call with those of ``reservations`` that are to be handled, if any."""
+        """Begin a call with those of ``reservations`` that are to be handled, if there are any."""
         opened = [self._attempts.attempt(each) for each in reservations]
         attempts = [each for each in opened if each is not None]
         if attempts and attempts[0].handler.at_most_once:  # GUARD recorded before a call at most once

@@ -1,4 +1,4 @@
-"""The contexts that a launch gives its handlers, and what these ask and report by them."""
+"""The contexts that a launch gives its handlers, and how it answers their questions and stores their reports."""
 
 from __future__ import annotations
 
@@ -33,29 +33,30 @@ if TYPE_CHECKING:
 
 
 MOST = 100
-"""Messages reserved ahead that are looked at."""
+"""Number of messages reserved ahead that are looked at together."""
 FRESH = 0.05
-"""Seconds for which what was read counts: another instance may complete an occurrence."""
+"""How many seconds a read value counts, since another instance may complete an occurrence."""
 CARRIED_WITHIN = 0.1
-"""Seconds that a report waits for a step to take it along."""
+"""A report waits at most so many seconds for a step to take it along."""
 
 
 class Predecessors:
     def __init__(self, launch: Launch, reserved: Iterable[Reservation]) -> None:
-        """``reserved``: the launch's queue of messages that are reserved and not begun."""
+        """``reserved``: the launch's messages that are reserved and not begun."""
         self._launch, self._reserved = launch, reserved
         self.found: dict[tuple[str, bytes], PreviousOccurrence | None] = {}
-        """What was read, until occurrences are completed here."""
+        """Values that were read. They count until this launch completes an occurrence."""
         self._read_at = 0.0
 
     def of(self, reservation: Reservation) -> PreviousOccurrence | None:
-        """The last completed occurrence of the recurrence of ``reservation``; None if that message is no occurrence."""
+        """The last completed occurrence of the recurrence of ``reservation``. None if the message is no occurrence."""
         occurrence = reservation.occurrence
         if occurrence is None:
             return None
         which = reservation.queue, occurrence.recurrence
         if which not in self.found or self._launch.clock() - self._read_at > FRESH:
-            # In the same round trip for messages reserved ahead, copied at once: another thread may return some.
+            # In the same round trip for messages reserved ahead. They are copied first, since another thread may return
+            # some.
             ahead = [each for each in [*self._reserved] if each.queue == reservation.queue]
             near = reservation, *ahead[:MOST]
             names = list(dict.fromkeys(each.occurrence.recurrence for each in near if each.occurrence is not None))
@@ -66,8 +67,8 @@ class Predecessors:
 
 
 class ProgressReporter:
-    """Stores what handlers tell of their messages: how far they have come, and what they log. ``every``: seconds
-    between two times; 0 to store each report at once, in its handler's thread."""
+    """Stores what handlers report: the progress of their messages, and what they log. ``every``: seconds between two
+    writes. 0: each report is stored at once, in its handler's thread."""
 
     def __init__(self, launch: Launch, every: float) -> None:
         self._launch, self._every = launch, every
@@ -83,7 +84,8 @@ class ProgressReporter:
         self.add(reservation, reservation.id, progress)
 
     def add(self, reservation: Reservation, name: bytes, told: Progress | LogEntry, *, soon: bool = True) -> None:
-        """Have ``told`` stored in place of what was told by that name. Unless ``soon``, a step stores it."""
+        """Store ``told`` in the place of an earlier report with the same ``name``. Unless ``soon``, a step stores
+        it."""
         with Shield():
             self.has_reported = True
             with self._lock:
@@ -99,9 +101,9 @@ class ProgressReporter:
 
     @contextmanager
     def carried(self, lost: Set[str] = frozenset()) -> Iterator[Reports | None]:
-        """Yield the reports that are not stored yet, for the caller to store within the block: afterwards, all earlier
-        reports are stored, too, and none is stored after a newer one. Those that are not stored, as reports of ``lost``
-        queues, are stored later."""
+        """Yield the reports that are not stored yet. The caller stores them within the block. After it, all earlier
+        reports are stored, too, and none is stored after a newer one. Reports that are not stored, such as those of
+        ``lost`` queues, are stored later."""
         if self._reports or self._storing.locked():
             with self._storing:
                 reports = self._taken()
@@ -116,7 +118,7 @@ class ProgressReporter:
             yield None
 
     def _keep(self, reports: Reports) -> None:
-        """Have reports that could not be stored, and were not replaced meanwhile, stored later."""
+        """Keep reports that could not be stored for later, unless newer ones have replaced them."""
         with self._lock:
             for queue, each in reports.items():
                 self._reports[queue] = {**each, **self._reports.get(queue, {})}
@@ -136,7 +138,7 @@ class ProgressReporter:
 
     def _store_all(self) -> bool:
         """Store all reports. Returns whether there were any. If the store does not answer, they are stored later: by
-        this thread, or with the end of their messages."""
+        this thread, or with the ends of their messages."""
         with self._storing:
             reports = self._taken()
             if not reports:
@@ -149,7 +151,7 @@ class ProgressReporter:
                 self._keep(reports)  # GUARD the last report of a message
                 self._reported.set()
             except PollConsumerError:
-                pass  # as where a newer launch has the lease
+                pass  # for example, a newer launch has the lease
             return True
 
 
@@ -162,13 +164,13 @@ class Deliveries:
         reporting: ProgressReporter,
         predecessors: Predecessors,
     ) -> None:
-        """``lock`` orders calls of the store by concurrent handlers."""
+        """``lock`` serialises the calls to the store of concurrent handlers."""
         self._reporting, self._predecessors = reporting, predecessors
         self._launch, self._store, self._handlers, self._lock = launch, launch.store, handlers, lock
         self._own_store: RedisStore | None = None
         self._namespace = launch.store.keys.namespace
         self._shared: _Shared | None = None
-        """What the last context has in common with others whose messages were reserved in one reply."""
+        """What the last context shares with those of other messages that were reserved in the same reply."""
 
     def context_of(self, reservation: Reservation) -> LaunchContext:
         shared = self._shared
@@ -188,7 +190,8 @@ class Deliveries:
         return LaunchContext(delivery, shared.situation, reservation)
 
     def context_of_call(self, reservations: Sequence[Reservation]) -> tuple[LaunchContext, list[Delivery]]:
-        """The context of a bulk call, and the deliveries of its messages, without checkpoints or predecessors."""
+        """The context of a bulk call, and the deliveries of its messages. These have no checkpoints and no
+        predecessors."""
         by_fields = {each.common: self._shared_by(each.common) for each in reservations}
         deliveries = [by_fields[each.common].delivery_of(each) for each in reservations]
         asked = self._launch.progress.stops.asked
@@ -249,8 +252,8 @@ class Deliveries:
 
     @contextmanager
     def _store_of_handlers(self) -> Iterator[RedisStore]:
-        """Yield the store on a separate connection: a handler runs on a thread, and it or a hook may be interrupted
-        anywhere."""
+        """Yield the store on a separate connection, since a handler runs on a thread, and a handler or hook may be
+        interrupted anywhere."""
         with self._lock:
             if self._own_store is None:
                 self._own_store = RedisStore(self._launch.bare_wire(), self._store.keys.namespace)
@@ -264,7 +267,7 @@ class Deliveries:
 
 
 def _refuse_own_order_key(reservation: Reservation, called: Iterable[NewMessage]) -> None:
-    """Raise UsageError for a called message with the order key of ``reservation``."""
+    """Raise UsageError if a called message has the order key of ``reservation``."""
     _, _, order_key = reservation.concurrency_key.partition(b"\0")
     for each in called:
         if order_key and (each.queue, each.order_key.encode()) == (reservation.queue, order_key):
@@ -273,14 +276,14 @@ def _refuse_own_order_key(reservation: Reservation, called: Iterable[NewMessage]
 
 
 class _Shared(NamedTuple):
-    """What contexts share whose messages have common fields. ``delivery`` has no id."""
+    """What the contexts of messages with common fields share. ``delivery`` has no id."""
 
     common: CommonFields
     delivery: Delivery
     situation: Situation
 
     def delivery_of(self, reservation: Reservation) -> Delivery:
-        """The delivery of a message, without what the store is to be asked for: a checkpoint, the last occurrence."""
+        """The delivery of a message, without what must be asked of the store: a checkpoint, the last occurrence."""
         delivery = self.delivery._replace(id=reservation.name)
         with suppress(Malformed, KeyError):  # corrupt
             return _with_continuation(delivery, self.common.continuation) if self.common.continuation else delivery
@@ -288,7 +291,7 @@ class _Shared(NamedTuple):
 
 
 def _with_continuation(delivery: Delivery, stored: bytes) -> Delivery:
-    """The delivery with what the message's continuation says of its batch, or of the message before."""
+    """``delivery`` with the batch, or the message before, as the message's continuation names them."""
     continuation, _ = continuations.decoded(stored)
     batch: tuple[str, str, int | None] | None = None
     previous = None

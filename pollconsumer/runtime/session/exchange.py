@@ -1,8 +1,8 @@
-"""A launch's exchange with the store: settles outcomes and reserves the next messages, in one round trip. And what
-waits for messages, on a connection of its own.
+"""A launch's exchange with the store: in one round trip it settles outcomes and reserves the next messages. And the
+wait for messages, on a connection of its own.
 
-While the node of a cluster is lost, the launch goes on with the queues of the other nodes. Outcomes of the lost
-node's queues wait.
+While a cluster has lost a node, the launch goes on with the queues of the other nodes. The outcomes of the lost node's
+queues wait.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from pollconsumer.store.records.steps import Promoted, QueueStep, Retention, Set
 from pollconsumer.store.server import unreachable
 
 TRIM_EVERY = 150
-"""Messages that are completed between two trims, at least."""
+"""Between two trims at least so many messages are completed."""
 PROMOTE_EVERY = 0.01
-"""Seconds for which an earlier due time, scheduled while the launch is busy, may stay unknown to it."""
+"""While the launch is busy, an earlier due time may be scheduled without its knowledge for so many seconds."""
 FULL_STEP_FOR = 10.0
-"""Seconds for which a queue's messages are expected not to be plain, after one that was not: to learn it costs a round
-trip."""
+"""After a message with options, a queue's next messages are expected to have options, too, for so many seconds. A wrong
+guess costs a round trip."""
 SKIPPED_FOR = 1.0
-"""Seconds for which the queues of a lost node are skipped, before it is asked again."""
+"""The queues of a lost node are skipped for so many seconds before the node is asked again."""
 LOOK_EVERY = 0.02
-"""Seconds. Two looks, a step and a wake-up fit into the 50 ms that a message may be late."""
+"""Seconds between two looks. Two looks, a step and a wake-up fit into the 50 ms by which a message may be late."""
 BLOCK = 5.0
-"""Seconds for which the server blocks: that is how long the connection of a vanished client can swallow a marker."""
+"""Seconds for which the server blocks. For so long the connection of a vanished client may swallow a marker."""
 Seen = tuple["Sequence[Reservation]", "Reservation"]
 """The messages in flight, and the first one reserved behind them."""
 
@@ -74,8 +74,8 @@ class Turns:
 
 
 class Exchange:
-    """What a launch exchanges with the store. ``reserved`` holds the messages that are reserved, in their order, until
-    they are started; ``gathered`` those of bulk handlers that are to share a call."""
+    """A launch's exchange with the store. ``reserved``: the messages that are reserved and not started, in their order.
+    ``gathered``: those for bulk handlers, which will share a call."""
 
     def __init__(
         self,
@@ -87,45 +87,46 @@ class Exchange:
         reserved: deque[Reservation],
         lost: set[str],
     ) -> None:
-        """``lost``: queues of ours that are skipped now, since a cluster has lost their node; kept up to date here."""
+        """``lost``: our queues that are skipped for now, since a cluster has lost their node. The exchange keeps it up
+        to date."""
         self._launch, self.settling, self.pace, self.lost = launch, settling, pace, lost
         self._turns, self._keeping = Turns(options.queues, options.weights), options.keeping
         self.reporter, self.reserved, self.gathered = reporter, reserved, deque[Reservation]()
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._limits = {queue: limits.packed() for queue, limits in options.limits.items()}
         self.lock = Lock()
-        """A lock that is held while reserved messages are taken or returned: another thread returns some."""
+        """Held while reserved messages are taken or returned, since another thread returns some."""
         self.returned, self.is_stuck = 0, False
-        """How many messages were returned to their queues, and whether no handler has ended since: see
+        """How many messages were returned to their queues; and whether no handler has ended since, see
         `ReservedReturner`."""
         self._look_at = -inf
-        """When to ask whether their nodes are there again."""
+        """When to ask whether the nodes of lost queues are back."""
         self._unbegun: list[Reservation] = []
-        """Messages of lost queues that are handled at most once, and could not be recorded as begun."""
+        """Messages of lost queues that could not be recorded as begun, although they are handled at most once."""
         self._untrimmed = 0
         self._to_trim: set[str] = set()
         """Queues to trim with their next step."""
         self._full_step_until: dict[str, float] = {}
-        """When one message of a queue may be reserved alone again, on the launch's clock: see FULL_STEP_FOR."""
+        """Until when no message of a queue is reserved alone, on the launch's clock: see FULL_STEP_FOR."""
         self.called = inf
-        """When the next launch was first heard to call for the lease, on the launch's clock; infinity until then, and
+        """When the next launch was first heard to call for the lease, on the launch's clock. Infinity before that, and
         without the baton."""
         self.more_in: float | None = None
-        """Seconds from the last reserving until limits allow more; None if unknown."""
+        """Seconds from the last reservation until limits allow more. None if unknown."""
         self.held_back = False
-        """Whether a queue had ready messages of which the last reserving got none."""
+        """Whether the last reservation got no message of a queue that has ready ones."""
         self.added = 0
         """Messages that repairs, outboxes and recurrences have made ready."""
         self._due_at = inf
-        """When a message or a recurrence of our queues is due, as far as the last promotion found."""
+        """When the next message or recurrence of our queues is due, as the last promotion found."""
         self._promoted = -inf
         """When the last promotion was made."""
         self.to_repair: list[str] = []
-        """Queues in which the last promotion found anything that a repair looks at. They are repaired before a later
-        step, so that what was reserved with the last one does not wait for a repair."""
+        """Queues in which the last promotion found something to repair. They are repaired before a later step, so that
+        the messages just reserved need not wait for a repair."""
         self._repaired = launch.clock()
         self._left_out = set[str]()
-        """Queues that are not served any more, since garbage stands in their keys."""
+        """Queues that are no longer served, since their keys hold garbage."""
 
     def next(self) -> Reservation | None:
         """The next reserved message."""
@@ -133,15 +134,15 @@ class Exchange:
             return self.reserved.popleft() if self.reserved else None
 
     def queues(self) -> Sequence[str]:
-        """The queues of ours that can be served now."""
+        """Our queues that can be served now."""
         return [queue for queue in self._turns.queues if queue not in self.lost]
 
     def due_in(self) -> float:
-        """Seconds until a message or a recurrence of our queues is due; infinity if none is known."""
+        """Seconds until the next message or recurrence of our queues is due. Infinity if none is known."""
         return max(0.0, self._due_at - self._launch.clock())
 
     def hear_call(self) -> None:
-        """Note that the next launch calls for the lease."""
+        """Record that the next launch calls for the lease."""
         if self._launch.plan.handoff.on_call:
             self.called = min(self.called, self._launch.clock())
 
@@ -150,8 +151,8 @@ class Exchange:
         self._promoted = -inf
 
     def reserve(self, only: str | None = None, wanted: int | None = None) -> bool:
-        """Promote what is due, and settle outcomes; reserve as many messages as are expected to fit, from the first
-        queue that has any. A bulk call reserves ``wanted`` messages at most, of ``only`` its queue."""
+        """Promote what is due, settle outcomes, and reserve as many messages as are expected to fit, from the first
+        queue that has any. For a bulk call, reserve ``wanted`` messages at most, from the queue ``only``."""
         if self.lost:
             self._look()
         if self.to_repair and self._promoted - self._repaired >= EVERY:
@@ -175,7 +176,7 @@ class Exchange:
     def reserve_when_woken(self, wait: float) -> None:
         """Reserve messages as soon as any queue has one, at most ``wait`` seconds from now.
 
-        If no queue had one, promote afterwards: a message that wakes an idle launch must not wait for a promotion.
+        If no queue had one, promote afterwards. A message that wakes an idle launch must not wait for a promotion.
         """
         if self.lost:
             self._look()
@@ -205,7 +206,7 @@ class Exchange:
             self._flight.settled()
 
     def report(self) -> None:
-        """Count for the ledger what was handled until now."""
+        """Update the ledger's counts with what was handled so far."""
         settling, pace = self.settling, self.pace
         released = settling.released + self.returned
         average, longer = pace.durations.mean or 0.0, pace.durations.longer_than_window
@@ -213,8 +214,8 @@ class Exchange:
         self._launch.progress.count(counts)
 
     def begin(self, reservations: Sequence[Reservation]) -> None:
-        """Record, before they are handled, that ``reservations``, all of one queue, are handled at most once. Those are
-        not `Reservation.begun` afterwards that are stale, that wait for a lost node, or whose queue is left out."""
+        """Record that ``reservations``, all of one queue, are handled at most once, before they are handled. Those that
+        are stale, that wait for a lost node, or whose queue is left out, are not `Reservation.begun` afterwards."""
         queue = reservations[0].queue
         while queue not in self.lost:
             try:
@@ -229,7 +230,7 @@ class Exchange:
         self._unbegun += reservations
 
     def repair(self) -> None:
-        """Repair the queues in which the last promotion found anything to repair."""
+        """Repair the queues in which the last promotion found something to repair."""
         launch, queues = self._launch, [queue for queue in self.to_repair if queue not in self.lost]
         self._repaired, self.to_repair = launch.clock(), []
         live = launch.leases.live_fences()
@@ -238,17 +239,17 @@ class Exchange:
                 self.added += repair(launch, queue, live, self.settling.add_dead_letter)
 
     def clear(self) -> None:
-        """Release reservations that were not started; settle these releases, and outcomes."""
+        """Release reservations that were not started. Settle these releases, and outcomes."""
         self._release_reserved()
         self.settle()
 
     def release_all(self) -> None:
-        """Release reservations that were not started, then those that yielded; settle all, and forget what may be.
-        StoreUnreachable if a queue's node is lost to the end."""
+        """Release reservations that were not started, then those that yielded. Settle everything, and forget old ended
+        messages. StoreUnreachable if a queue's node is still lost at the end."""
         self._release_reserved()
         self.settling.release_held_over()
         self.settle()
-        if self.lost:  # what waits for lost nodes is settled as long as patience lasts, unless a successor waits
+        if self.lost:  # try to settle what waits for lost nodes while patience lasts, unless a successor waits
             lost = self._store.lost(self.lost)
             self._store.part(())
             with suppress(StoreUnreachable):
@@ -265,7 +266,7 @@ class Exchange:
 
     def _release_reserved(self) -> None:
         with self.lock:
-            # the last first, since each goes to the head
+            # the last one first, since each goes to the head
             released = [*reversed(self.reserved), *reversed(self.gathered)]
             self.reserved.clear()
             self.gathered.clear()
@@ -273,8 +274,8 @@ class Exchange:
             self.settling.release(reservation)
 
     def _send(self, steps: list[QueueStep], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
-        """Take a step for ``steps``. With ``wait``, for `reserve_when_woken`, the step settles nothing: whatever else
-        comes after the wait delays a handler's start."""
+        """Carry out ``steps``. With ``wait``, for `reserve_when_woken`, the step settles nothing, since whatever else
+        follows the wait delays a handler's start."""
         self.report()
         if self.lost or self._left_out:
             steps, served = self._served(steps), self.queues()
@@ -282,13 +283,13 @@ class Exchange:
             if not steps and not promoting:
                 return Stepped()
         for step in steps:
-            step.limits = self._limits.get(step.queue, "")  # where none is wanted, too: what is settled makes room
+            step.limits = self._limits.get(step.queue, "")  # even if none is wanted, since a settlement makes room
             if step.queue in self._to_trim and not wait:
                 self._to_trim.remove(step.queue)
                 step.trims = self._keeping.get(step.queue, Retention())
         launch = self._launch
         sent = launch.clock()
-        # Handlers go on while a step waits: their reports would wait with it, and newer ones be stored before them.
+        # Handlers go on while a step waits. Their reports would wait with it, and newer ones be stored before them.
         carries = self.reporter.has_reported and not wait
         try:
             with self.reporter.carried(self.lost | self._left_out) if carries else nullcontext() as reports:
@@ -312,7 +313,7 @@ class Exchange:
         return stepped
 
     def _heed(self, stepped: Stepped) -> None:
-        """Take what a step has reserved, and note what it has found."""
+        """Take the messages that a step has reserved, and record what else it has found."""
         self.reserved += self.settling.named(stepped.reserved)
         if stepped.successor:
             self.hear_call()
@@ -341,12 +342,12 @@ class Exchange:
         self._emit(ReservationsLost(tuple(map(id_text, stale))))
 
     def _look_after(self, queues: Sequence[str], promoted: Sequence[Promoted], sent: float) -> None:
-        """Do what is due by the answers ``promoted`` to a promotion of ``queues``; ``sent``: when that was sent, on the
+        """Act on the answers ``promoted`` to a promotion of ``queues``, which was ``sent`` at this instant of the
         launch's clock."""
         self._promoted, self._due_at, self.to_repair = self._launch.clock(), inf, []
         for queue, each in zip(queues, promoted, strict=True):
             if each.next_due is not None:
-                # Counted from when the promotion was sent: the next one will take as long to reach the server.
+                # Counted from the sending of the promotion, since the next one will take as long to reach the server.
                 self._due_at = min(self._due_at, sent + each.next_due)
             if each.to_repair:
                 self.to_repair.append(queue)
@@ -364,9 +365,9 @@ class Exchange:
             self._leave_out(error)
 
     def _leave_out(self, error: PollConsumerError) -> None:
-        """Go on without the queues of a lost node, until it is there again; or without the queue in whose keys garbage
-        stands, for the rest of the launch: its reservations are left to the next one. Raise ``error`` if neither is the
-        reason, or if no other queue is left."""
+        """Go on without the queues of a lost node until it is back. Or go on without the queue whose keys hold garbage,
+        for the rest of the launch: the next launch recovers its reservations. Raise ``error`` if it has another reason,
+        or if no queue is left."""
         if isinstance(error, NodeLost):
             self._skip_lost()
             return
@@ -385,7 +386,7 @@ class Exchange:
         self._emit(QueueLeftOut(queue, str(error)))
 
     def _send_without(self, error: PollConsumerError, steps: Sequence[QueueStep], promoting: Sequence[str]) -> Stepped:
-        """Send what the store refused, or did not answer, again, but for the queues that this is due to."""
+        """Send again what the store refused or did not answer, without the queues that caused it."""
         self._leave_out(error)
         steps, claim = self._served(steps), self._launch.claim
         try:
@@ -395,7 +396,7 @@ class Exchange:
         return self._send(steps, promoting=promoting)
 
     def _served(self, steps: Sequence[QueueStep]) -> list[QueueStep]:
-        """The ``steps`` of queues that can be served now. What is to be settled in lost queues waits."""
+        """The ``steps`` of queues that can be served now. The settlements of lost queues wait."""
         for step in steps:
             if step.queue in self.lost:
                 self.settling.keep(step)
@@ -403,7 +404,7 @@ class Exchange:
         return [step for step in steps if step.queue in served]
 
     def _skip_lost(self) -> None:
-        """Skip the queues whose node is lost, unless that is so of all: then the next call waits for them, as for a
+        """Skip the queues whose node is lost. If all are lost, skip none: the next call then waits for them, as for a
         single server."""
         lost = self._store.lost(self._turns.queues) | self.lost
         if not lost.issuperset(self._turns.queues):
@@ -411,7 +412,7 @@ class Exchange:
             self._look_at = self._launch.clock() + SKIPPED_FOR
 
     def _look(self) -> None:
-        """Go on with queues whose node, or a replica of it, is there again."""
+        """Go on with queues whose node, or a replica of it, is back."""
         if self._launch.clock() < self._look_at:
             return
         for queue in sorted(self.lost - self._store.lost(self.lost)):
@@ -420,8 +421,8 @@ class Exchange:
         self._look_at = self._launch.clock() + SKIPPED_FOR
 
     def _go_on_with(self, queue: str) -> None:
-        """Announce ``queue`` again, since a replica may not know of the announcement. Release what an unanswered step
-        may have reserved there."""
+        """Announce the launch in ``queue`` again, since a replica may not know of the announcement. Release what an
+        unanswered step may have reserved there."""
         announce(self._launch, queue, self.settling.add_dead_letter)
         self._store.unreserve(self._launch.claim, queue, self.held(queue))
         self.lost.discard(queue)
@@ -430,7 +431,7 @@ class Exchange:
             self._unbegun = [each for each in self._unbegun if each.queue != queue]
 
     def held(self, queue: str) -> set[bytes]:
-        """Ids of what is reserved, in flight or not settled."""
+        """Ids of messages that are reserved, in flight, or not settled."""
         with self.lock:
             unstarted = *self.gathered, *self.reserved, *self.settling.held_over, *self._unbegun
             held = {reservation.id for reservation in unstarted if reservation.queue == queue}
@@ -445,13 +446,13 @@ class ReservedReturner:
         handlers: Mapping[str, Handler],
         overdue: Callable[[], Sequence[Reservation]] = tuple,
     ) -> None:
-        """``overdue``: the messages gathered for bulk calls that are due."""
+        """``overdue``: returns the messages gathered for bulk calls that are due."""
         self._launch, self._exchange, self._overdue = launch, exchange, overdue
         self._once = {name for name, handler in handlers.items() if handler.at_most_once}
         self._ended = threading.Event()
         self._seen: Seen | None = None
         self._steps: dict[str, QueueStep] = {}
-        """What is to be settled, by queue."""
+        """The settlements, by queue."""
         self._store: RedisStore | None = None
 
     def __enter__(self) -> None:
@@ -466,7 +467,8 @@ class ReservedReturner:
             self.look()
 
     def look(self) -> None:
-        """Return what is reserved, if the last look saw the same messages in flight, and the same one behind them."""
+        """Return the reserved messages to their queue if the last look saw the same messages in flight, and the same
+        one behind them."""
         exchange = self._exchange
         with exchange.lock:
             in_flight, before = self._launch.progress.flight.in_flight(), self._seen
@@ -475,11 +477,11 @@ class ReservedReturner:
             self._seen = (in_flight, behind[0]) if in_flight and behind else None
             if self._seen is not None and self._seen == before:
                 # The last one first, since each goes to the head of its queue. A message that is handled at most once
-                # may be recorded as begun at this moment: it stays, and so do those before it.
+                # may be recorded as begun at this moment. So it stays, and so do those before it.
                 while exchange.reserved and exchange.reserved[-1].handler not in self._once:
                     self._release(exchange.reserved.pop())
                 for each in reversed(overdue):
-                    exchange.gathered.remove(each)  # one by one: the launch's thread may count the others meanwhile
+                    exchange.gathered.remove(each)  # one by one: the launch's thread may count the others in between
                     self._release(each)
                 exchange.is_stuck = True
         if not self._steps:
@@ -487,11 +489,11 @@ class ReservedReturner:
         if self._store is None:
             self._store = RedisStore(self._launch.bare_wire(), self._launch.store.keys.namespace)
         try:
-            # A row that has changed since stays as it is.
+            # A row that has changed meanwhile stays as it is.
             if self._store.release(self._launch.claim, [*self._steps.values()]):
                 exchange.hear_call()
             self._steps.clear()
-        except PollConsumerError:  # the store is away: again with the next look
+        except PollConsumerError:  # the store is away: the next look tries again
             self._store.wire.close()
 
     def _release(self, reservation: Reservation) -> None:
@@ -501,21 +503,21 @@ class ReservedReturner:
 
 
 class Wake:
-    """Waits for a marker. It times its waits itself: the server ends a blocking read up to 0.1 s late."""
+    """Waits for a marker. It times its waits itself, since the server ends a blocking read up to 0.1 s late."""
 
     def __init__(self, wire: Wire, markers: Callable[[], Sequence[str]], clock: Callable[[], float]) -> None:
         self._wire, self._markers, self._clock = wire, markers, clock
         self.pending = False
 
     def wait(self, seconds: float, executor: Executor | None = None) -> bool:
-        """Wait until a marker is set, an attempt has ended, or ``seconds`` have passed, or less where the connection
-        has no descriptor. True for a marker."""
+        """Wait until a marker is set, an attempt has ended, or ``seconds`` have passed; for less time if the connection
+        has no descriptor. Returns True for a marker."""
         until = self._clock() + seconds
         try:
             if not self.pending:
                 self._wire.send([("BLPOP", *self._markers(), BLOCK)])
                 self.pending = True
-            left = max(0.0, until - self._clock())  # it may have had to connect
+            left = max(0.0, until - self._clock())  # connecting may have taken time
             if executor is not None:
                 executor.wait(min(left, self._wire.look_every), self._wire.fileno())
                 left = 0.0

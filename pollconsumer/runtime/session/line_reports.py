@@ -1,6 +1,6 @@
-"""Has the store keep what handlers log and print: when an attempt ends, and while it runs.
+"""Stores what handlers log and print: when an attempt ends, and while it runs.
 
-Nothing is sent for it alone when an attempt ends: the step that settles the message takes it along.
+At the end of an attempt this costs no round trip, since the step that settles the message takes it along.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.steps import LogEntry
 
 LINES_EVERY = 5.0
-"""Seconds between two looks for new lines of handlers that run."""
+"""Seconds between two looks for new lines of running handlers."""
 LEAST_OF_CALL = 256
-"""Bytes of a bulk call's lines that each of its messages has at least."""
+"""Each message of a bulk call gets so many bytes of the call's lines at least."""
 
 
 class LineReports:
@@ -38,7 +38,7 @@ class LineReports:
         reporter: ProgressReporter,
         call_of: Callable[[Reservation], Sequence[Reservation]],
     ) -> None:
-        """``call_of``: the messages that are handled in one call with a message, itself included."""
+        """``call_of``: the messages that share a call with a message, including itself."""
         self._lines, self._flight, self._handlers, self._reporter = lines, flight, handlers, reporter
         self._call_of, self._pid = call_of, os.getpid()
         self._lock = Lock()
@@ -53,7 +53,7 @@ class LineReports:
             self._lines.tails.pop(reservation, None)
 
     def look(self) -> None:
-        """Report new lines of handlers that run. Forget those of threads that have outlived their attempts."""
+        """Report new lines of running handlers. Forget lines of threads that have outlived their attempts."""
         in_flight = set(self._flight.in_flight())
         for message in [*self._lines.tails]:
             with self._lock:
@@ -63,9 +63,9 @@ class LineReports:
                     self._report(message, text, soon=True)
 
     def _begin(self) -> None:
-        """Begin to look, unless that goes on already, or a handler has forked this process."""
+        """Begin to look, unless looks go on already, or a handler has forked this process."""
         if self._thread is None and os.getpid() == self._pid:
-            with Shield(), suppress(RuntimeError):  # no thread can be started: lines are stored with the attempts' ends
+            with Shield(), suppress(RuntimeError):  # no thread can be started: lines are stored at the attempts' ends
                 self._thread = start_thread("lines", self._serve)
 
     def _serve(self) -> None:
@@ -76,7 +76,7 @@ class LineReports:
     def _report(self, reservation: Reservation, text: str, *, soon: bool = False) -> None:
         messages, most = self._call_of(reservation), self._lines.most
         if len(messages) > 1:
-            # All messages of a call together keep about as much as one that is handled alone.
+            # All messages of a call together keep about as much as a message that is handled alone.
             part = Tail(max(most // len(messages), LEAST_OF_CALL))
             part.add(text)
             text = part.text()
@@ -91,5 +91,5 @@ class LineReports:
         told = json.dumps(text, ensure_ascii=False)
         try:
             return encoded_json(told.encode(), None if known is None else known.codec).decode()
-        except Exception as error:  # in plain text it must not be stored
+        except Exception as error:  # it must not be stored in plain text
             return json.dumps(f"[lines left out: the codec raised {described(error).partition(':')[0]}]\n")

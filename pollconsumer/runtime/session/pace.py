@@ -1,4 +1,5 @@
-"""What a consumer is to do, and how a launch paces itself: by its margin, and by how many messages it reserves."""
+"""The options of a consumer, and how a launch paces itself: by its margin, and by the number of messages that it
+reserves."""
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
@@ -18,18 +19,19 @@ if TYPE_CHECKING:
 
 
 LONGEST_WAIT = 0.8
-"""Longest wait in seconds between checks of signals and lease; a blocking read may end a tenth of a second later."""
+"""Longest wait in seconds between two checks of signals and lease. A blocking read may end a tenth of a second
+later."""
 REPORT_EVERY = 1.0
-"""Seconds between two writes of handlers' progress beside steps and checkpoints."""
+"""Seconds between two writes of handlers' progress, besides steps and checkpoints."""
 HORIZON = 0.01
-"""Seconds that messages are reserved ahead, and that an outcome may stay unsettled."""
+"""Messages are reserved for so many seconds ahead, and an outcome may stay unsettled for so long."""
 MAX_PAGE_MESSAGES = 192
-"""Messages of a page, at most: more would cost each message less, and keep the server from others for longer than 1 to
+"""Maximum number of messages in a page. More would cost less for each message, but block the server for more than 1 to
 3 ms."""
 MAX_PAGE_BYTES = 1024 * 1024
-"""Bytes of payloads, estimated from the last page."""
+"""Maximum bytes of payloads in a page, estimated from the last page."""
 SAMPLED = 16
-"""How many payloads there are for each one that is measured, since a measurement takes time."""
+"""One of so many payloads is measured, since a measurement takes time."""
 _payload = attrgetter("payload")
 
 
@@ -44,22 +46,22 @@ class ConsumerOptions(NamedTuple):
     overrun_target: float
     until_empty: bool = False
     linger: float = 0.0
-    """How long there must be nothing left, with ``until_empty``, before the launch ends."""
+    """With ``until_empty``: for how many seconds there must be nothing left before the launch ends."""
     max_messages: int | None = None
     memory_limit: int | None = None
     limits: Mapping[str, Limits] = MappingProxyType({})
     weights: Mapping[str, int] = MappingProxyType({})
-    """Weights of queues; without any, queues are served in order."""
+    """Weights of queues. Without weights, queues are served in order."""
     keeping: Mapping[str, Retention] = MappingProxyType({})
     loop: Loop = Loop.WOKEN
     instances: int = 1
-    """Launches that share the queues at the same time."""
+    """Number of launches that share the queues at the same time."""
     longest_wait: float = LONGEST_WAIT
     report_every: float = REPORT_EVERY
     kept_lines: "KeptLines | None" = None
-    """What handlers log and print in this process; None where nothing of it is kept."""
+    """Keeps what handlers log and print in this process; None if nothing is kept."""
     new_monitors: "Callable[[], Monitors] | None" = None
-    """Makes the monitors that recurrences ping; None where nobody is to be told, as in a test."""
+    """Makes the monitors that recurrences ping; None if no monitor is told, as in a test."""
 
 
 class Pace:
@@ -69,16 +71,16 @@ class Pace:
         self._options, self._window, self._clock = options, launch.window, launch.clock
         self._executor, self.slots, self.durations = executor, executor.slots, learned
         self._margin, self._measured = 0.0, -1
-        """The margin, and after how many durations it was computed."""
+        """The margin, and the number of durations after which it was computed."""
         self._largest = 32 * 1024
-        """Bytes of the largest payload that was measured, at first a guess."""
+        """Size of the largest measured payload, in bytes; a guess at first."""
         self.begun = 0
         """How many messages the launch has begun."""
         self.suspects = False
-        """Whether the message that was begun last may have killed its process before: the next ones may, too."""
+        """Whether the message that was begun last may have killed its process before. Then the next ones may, too."""
 
     def margin(self) -> float:
-        """Seconds before the window's end in which no message is begun."""
+        """Seconds before the window's end from which on no message is begun."""
         measured = self.durations.overall.count
         if measured != self._measured:
             self._measured = measured
@@ -86,7 +88,7 @@ class Pace:
         return self._margin
 
     def ahead(self) -> int:
-        """How many messages to have reserved, and not started."""
+        """How many messages to have reserved and not started."""
         return durations.ahead(
             self.durations.overall.mean,
             horizon=HORIZON,
@@ -96,12 +98,12 @@ class Pace:
         )
 
     def measure(self, page: Sequence[Reservation]) -> None:
-        """Learn from the payloads of a page, which has one at least, how large the next ones may be."""
+        """Measure payloads of a page, which has one message at least, to estimate the size of the next ones."""
         self._largest = max(map(len, map(_payload, page[::SAMPLED])))
 
     def page_size(self, reserved: int, wanted: int | None = None) -> int:
-        """How many messages to reserve beside the ``reserved`` ones: as many as are expected to begin soon, or as are
-        ``wanted`` for a bulk call."""
+        """How many messages to reserve besides the ``reserved`` ones: as many as are expected to begin soon or, for a
+        bulk call, as are ``wanted``."""
         if self.suspects:
             return 1
         size = self.ahead() - reserved if wanted is None else min(wanted, MAX_PAGE_MESSAGES)

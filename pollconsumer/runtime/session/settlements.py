@@ -1,4 +1,4 @@
-"""Outcomes to settle with the next step, the handling of failures, and the encoding of results."""
+"""Outcomes that the next step settles, the handling of failures, and the encoding of results."""
 
 from __future__ import annotations
 
@@ -54,22 +54,22 @@ if TYPE_CHECKING:
 
 MAX_RESULT_BYTES = 64 * 1024
 RESULTS_KEPT_MS = 48 * 3600 * 1000
-"""Time for which results of members are kept at least, for the callbacks of their batch."""
+"""Results of members are kept for so many ms at least, for the callbacks of their batch."""
 _SCALARS: dict[type, Callable[[Any], str]] = {int: int.__repr__, str: json.encoder.encode_basestring}
-"""The functions by which the encoder writes text and whole numbers, called without the encoder."""
+"""The functions by which the encoder writes text and whole numbers. Called directly, they save the encoder's time."""
 PARKED_FOR = 60.0
 """Seconds until a message is offered again whose handler is unknown here, or could not begin."""
 MAX_ERROR_CHARACTERS = 500
 RESISTED_BEFORE = "; limited to one window: it resisted before"
-"""How the error ends of an attempt at a message that resisted its limit in an earlier one."""
+"""How an attempt's error ends if the message resisted its limit in an earlier attempt."""
 LONGEST_RETRY_DELAY = 10 * YEAR
 
 
 def effects_beyond_result(
     reservation: Reservation, context: LaunchContext | None, result: bytes, at: int, kept_for_ms: int
 ) -> CompletionEffects | None:
-    """What the completion leaves, ``at`` an instant of the server, in epoch ms, of a message that may bring about
-    others: its encoded ``result``, what is enqueued next, and what its batch is told."""
+    """What a completion leaves if the message may have follow-ups: its encoded ``result``, the messages to enqueue, and
+    the report to its batch. ``at``: an instant of the server, in epoch ms."""
     following: list[NewMessage] = []
     answers: list[Answer] = []
     opened: list[NewBatch] = []
@@ -85,7 +85,7 @@ def effects_beyond_result(
         if continuation.ends_member(State.COMPLETED):
             member_end = member_end_entry(continuation.batch, added)
             kept_for_ms = kept_for_ms and max(kept_for_ms, RESULTS_KEPT_MS)  # GUARD results of members are kept
-        elif continuation.batch:  # its id is the member's: its result would be taken for that of the chain
+        elif continuation.batch:  # its id is the member's, so its result would be taken for that of the chain
             kept_for_ms = 0
     outgoing = pack(following, at, opened, answers) if following or opened or answers else b""
     kept = result if kept_for_ms else b""
@@ -107,23 +107,23 @@ class Settlements:
         self._codecs = {name: each.codec for name, each in handlers.items() if each.codec is not None}
         self._steps: dict[str, QueueStep] = {}
         self._completions: dict[str, list[Completion]] = {}
-        """Messages that returned and are not in a share yet, by queue, in the order in which they ended."""
+        """Messages that have returned and are in no step yet, by queue, in the order in which they ended."""
         self.since: float | None = None
-        """When the oldest unsettled attempt ended, on the monotonic clock; None if there is none."""
+        """When the oldest unsettled attempt ended, on the monotonic clock. None if all are settled."""
         self.urgent = False
-        """Whether an outcome must be settled before another message is handled: that of a last attempt, or at most
-        once. If the process died first, the message would become a dead letter."""
+        """Whether an outcome must be settled before another message is handled, as of a last attempt, or one made at
+        most once. If the process died first, the message would become a dead letter."""
         self.watched: list[tuple[bytes, Callable[[], None]]] = []
-        """Calls of hooks, by message, for after the store has accepted the settlement."""
+        """Hooks to call once the store has accepted the settlement, by message."""
         self.monitors: Monitors | None = None
-        """Tells the monitors of occurrences; None until one is begun that has a monitor."""
+        """Reports to the monitors of occurrences. None until an occurrence with a monitor begins."""
         self.held_over: list[Reservation] = []
-        """Messages whose handlers yielded, reserved until the launch ends: were they released before, this launch would
-        get them again."""
+        """Messages whose handlers yielded. They stay reserved until the launch ends. If they were released before, this
+        launch would get them again."""
         self.handled = self.failed = self.released = self.yielded = 0
 
     def named(self, reserved: Sequence[Reservation]) -> Sequence[Reservation]:
-        """``reserved``, with the handler's own name where a message has an alias. The store keeps the alias."""
+        """``reserved``, in which a handler's own name replaces an alias. The store keeps the alias."""
         if self._aliases:
             for each in reserved:
                 each.handler = each.common.handler = self._aliases.get(each.handler, each.handler)
@@ -152,7 +152,7 @@ class Settlements:
             try:
                 scalar = _SCALARS.get(type(result))
                 encoded = (scalar(result) if scalar else "".join(quick(result, 0))).encode()
-            except BaseException:  # the user's classes may raise, or the user's threads modify it concurrently
+            except BaseException:  # the user's classes may raise, or the user's threads change it meanwhile
                 self._drop(reservation, why_dropped(result)[:200])
             if len(encoded) > MAX_RESULT_BYTES:
                 self._drop(reservation, f"{len(encoded)} bytes of JSON, {MAX_RESULT_BYTES} at most")
@@ -162,7 +162,7 @@ class Settlements:
                     encoded = encoded_json(encoded, codec)
                 except Exception as error:
                     self._drop(reservation, f"the codec raised {described(error)}")
-                    encoded = b""  # in plain text it must not be stored
+                    encoded = b""  # it must not be stored in plain text
         if continuation or (context is not None and context.leaves):
             return effects_beyond_result(reservation, context, encoded, reservation.server_ms(ended), kept_for_ms)
         return (kept_for_ms, encoded, b"", b"") if encoded else None
@@ -177,7 +177,7 @@ class Settlements:
         if isinstance(error, Asleep):
             self.sleep(handled, error)
         elif isinstance(error, CallDied):
-            # It may have ended the call that it shared: it is called alone.
+            # It may have ended the call that it shared, so it is called alone.
             self._add(reservation, Settlement.released(reservation, deaths=1))
         elif isinstance(error, NotBegun):
             self.postpone(reservation, error)
@@ -188,8 +188,8 @@ class Settlements:
         return True
 
     def complete(self, completion: Completion) -> None:
-        """Settle a message that returned. Those of a step are put into its shares together: what they have in common is
-        computed once."""
+        """Settle a message that has returned. The completions of a step are grouped, so that what they have in common
+        is computed once."""
         reservation, started, ended, _ = completion
         if self.since is None:
             self.since = ended
@@ -245,7 +245,7 @@ class Settlements:
             self._watch(handler.hooks, reservation, handled.attempt.context, "on_failure", error, outcome.delay)
 
     def _stop(self, reservation: Reservation, error: BaseException, started: int, ended: int) -> None:
-        """Settle a message that a person asked to stop, and that has not completed: no hook is called, and no attempt
+        """Settle a message that a person asked to stop and that has not completed. No hook is called, and no attempt
         follows."""
         self.failed += 1
         interrupted = isinstance(error, Stopped | TimeIsUp | Asleep)
@@ -257,13 +257,13 @@ class Settlements:
         self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
 
     def stop_unstarted(self, reservation: Reservation) -> None:
-        """Release a message that is to stop: the store, which has the request, then cancels it."""
+        """Release a message that was asked to stop. The store has the request, and cancels the message."""
         self.release(reservation)
         problem = "stopped on request, before it was handled"
         self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
 
     def dead_letter(self, reservation: Reservation, handler: Handler, error: Exception, now: int) -> None:
-        """Make a message that cannot be handled a dead letter. An attempt beyond the last is not counted."""
+        """Make a dead letter of a message that cannot be handled. An attempt beyond the last one is not counted."""
         attempt, counted = Attempt(reservation, handler, {}), not isinstance(error, Crashed)
         self._dead(attempt, str(error), reservation.reserved_at, now, error, called=False, counted=counted)
 
@@ -276,13 +276,14 @@ class Settlements:
             self._watch(hooks, message, None, "on_dead", Malformed(problem))
 
     def _concerned(self, message: Reservation) -> list[Hooks]:
-        """The hooks of the application that has the message's handler; if none has, the hooks of all applications."""
+        """The hooks of the application that has the message's handler. If none has it, the hooks of all
+        applications."""
         handler = self._handlers.get(message.handler)
         concerned = self._handlers.values() if handler is None else [handler]
         return [*{id(each.hooks): each.hooks for each in concerned if each.hooks is not None}.values()]
 
     def expire(self, reservation: Reservation, now: int) -> None:
-        """End a message that was not begun before its expiry, uncharged."""
+        """Expire a message that was not begun before its expiry. No attempt is charged."""
         self._add(reservation, Settlement.expired(reservation, now))
         self._emit(MessageExpired(reservation.name, reservation.handler, reservation.queue))
         for hooks in self._concerned(reservation):
@@ -291,7 +292,8 @@ class Settlements:
     def _watch(
         self, hooks: Hooks, reservation: Reservation, context: LaunchContext | None, kind: str, *member_end: object
     ) -> None:
-        """Have hooks called once the message is settled, see `Hooks.settled`. ``context``: the handler's, if any."""
+        """Have hooks called once the message is settled, see `Hooks.settled`. ``context``: that of the handler, if
+        there was one."""
 
         def context_of() -> LaunchContext:
             return (context or self._context_of(reservation)).after_settlement()
@@ -309,7 +311,7 @@ class Settlements:
         called: bool = True,
         counted: bool = True,
     ) -> None:
-        """``called``: the handler was called, and raised ``error``."""
+        """``called``: the handler was called and raised ``error``."""
         self.failed += 1
         reservation, handler, _, context = attempt
         problem = problem[:MAX_ERROR_CHARACTERS]
@@ -325,7 +327,7 @@ class Settlements:
             self._watch(handler.hooks, reservation, context, "on_dead", error)
 
     def park(self, reservation: Reservation) -> None:
-        """Park the message, uncharged, until a consumer knows its handler, or that is no longer paused."""
+        """Park the message, uncharged, until a consumer knows its handler, or the handler is resumed."""
         handler, is_paused = reservation.handler, reservation.handler in self._stops.paused
         unknown, paused = f"unknown_handler: no handler named {handler} here", f"paused: a person paused {handler}"
         problem = (paused if is_paused else unknown)[:MAX_ERROR_CHARACTERS]
@@ -334,31 +336,33 @@ class Settlements:
         self._emit(event(reservation.name, handler, PARKED_FOR))
 
     def postpone_newer(self, reservation: Reservation) -> None:
-        """Leave the message, uncharged, to a newer version, which wrote it."""
+        """Leave the message, uncharged, to the newer version that wrote it."""
         self._add(reservation, Settlement.postponed(reservation, offered_in_ms=int(PARKED_FOR * 1000)))
         self._emit(NewerMessagesFound(reservation.queue))
 
     def postpone(self, reservation: Reservation, error: NotBegun) -> None:
-        """Offer the message again later, uncharged: the system refuses what its handler runs in."""
+        """Offer the message again later, uncharged: the system refuses the process or thread in which its handler
+        runs."""
         problem = f"not begun: {error}"[:MAX_ERROR_CHARACTERS]
         postponed = Settlement.postponed(reservation, offered_in_ms=int(PARKED_FOR * 1000), problem=problem)
         self._add(reservation, postponed)
         self._emit(MessageNotBegun(reservation.name, reservation.handler, str(error), PARKED_FOR))
 
     def release(self, reservation: Reservation) -> None:
-        """Release a message, uncharged, that was not started."""
+        """Release a message that was not started. No attempt is charged."""
         self.released += 1
         self._add(reservation, Settlement.released(reservation))
 
     def release_held_over(self) -> None:
-        """Release, uncharged, the messages whose handlers yielded, the last first: each goes to the head."""
+        """Release, uncharged, the messages whose handlers yielded. The last comes first, since each goes to the
+        head."""
         while self.held_over:
             self.yielded += 1
             reservation = self.held_over.pop()
             self._add(reservation, Settlement.released(reservation))
 
     def sleep(self, handled: Handled, error: Asleep) -> None:
-        """Give the place of a message back, uncharged, until its sleep is over or the signal that it awaits comes."""
+        """Free the message's slot, uncharged, until its sleep is over or the signal that it awaits comes."""
         self.yielded += 1
         reservation, ended = handled.attempt.reservation, handled.attempt.reservation.server_ms(handled.ended)
         if self.since is None:
@@ -384,7 +388,7 @@ class Settlements:
         return step is not None and occurrence.recurrence in step.occurred
 
     def take(self) -> dict[str, QueueStep]:
-        """Take the settlements, by queue."""
+        """Take all settlements, by queue."""
         for step in self._with_completions().values():
             if step.occurred:
                 self._predecessors.found.clear()
@@ -392,18 +396,18 @@ class Settlements:
         return steps
 
     def keep(self, step: QueueStep) -> None:
-        """Have a share that was taken, and that could not be settled, be taken again."""
+        """Keep a step that was taken and could not be settled, so that it is taken again."""
         step.wanted, step.single = 0, False
         if step.ids():
             self._steps[step.queue] = step
 
     def ids(self, queue: str) -> Sequence[bytes]:
-        """Ids of the messages of ``queue`` that are to be settled."""
+        """Ids of the messages of ``queue`` that wait to be settled."""
         step = self._with_completions().get(queue)
         return () if step is None else step.ids()
 
     def _with_completions(self) -> dict[str, QueueStep]:
-        """The shares, with all messages that returned."""
+        """The steps, including all messages that have returned."""
         for queue, completion in self._completions.items():
             self._steps.setdefault(queue, QueueStep(queue)).complete(completion)
         self._completions.clear()

@@ -1,7 +1,7 @@
 """The user's XDG directories (XDG Base Directory Specification), and small files in them that only the user can write.
 
-Neither reading nor writing such a file raises for what the file system refuses. Which directories hold them is a
-setting: ``Settings.state_files()``, none with ``state = "none"``.
+If the file system refuses a read or a write of such a file, that is no error. A setting decides which directories hold
+these files: ``Settings.state_files()``; none with ``state = "none"``.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from pollconsumer.core.errors import CannotCreate
 
 NAME = "pollconsumer"
 EMBEDDED = "embedded"
-"""What a configuration calls the server that pollconsumer starts, whose data is in such a directory."""
+"""The name, in a configuration, of the server that pollconsumer starts, whose data is in such a directory."""
 ELSEWHERE = "set data to a directory that you may write (documentation: embedded-server.md)"
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 OTHERS_IN_IT = stat.S_IWOTH | stat.S_ISVTX
 SHARED_MODE = stat.S_ISGID | stat.S_IRWXU | stat.S_IRWXG | OTHERS_IN_IT
-"""Bits of a shared directory's mode that decide: its group may do all; others may not write, and no sticky bit keeps
-one of the group from replacing what another has made."""
+"""The bits of a shared directory's mode that matter: its group may do everything, others may not write, and no sticky
+bit keeps members of the group from replacing each other's files."""
 WITHOUT_MODES = (
     r"cifs|smb3|smbfs|vfat|msdos|exfat|ntfs3?|fuseblk|vboxsf|prl_fs|drvfs|"
     r"fuse\.(blobfuse2?|gcsfuse|s3fs|rclone|mount-s3)"
 )
-"""File systems where a mount option sets the mode of every file, as of Azure's /home."""
+"""File systems in which a mount option sets the mode of every file, such as Azure's /home."""
 MOUNTS = Path("/proc/self/mountinfo")
 TEMPORARY = Path("/tmp")
 
 
 def data_directory() -> Path:
-    """``$XDG_DATA_HOME/pollconsumer``, else ``~/.local/share/pollconsumer``; not created, not checked."""
+    """``$XDG_DATA_HOME/pollconsumer``, else ``~/.local/share/pollconsumer``. It is neither created nor checked."""
     directory = _directory("XDG_DATA_HOME", ".local/share")
     if directory is None:
         raise CannotCreate("no home directory for user id", os.getuid(), ELSEWHERE)
@@ -43,14 +43,14 @@ def data_directory() -> Path:
 
 
 def state_directories() -> list[Path]:
-    """``$XDG_STATE_HOME/pollconsumer``, else ``~/.local/state/pollconsumer``; then those for data and for the cache, in
-    case it is not writable."""
+    """``$XDG_STATE_HOME/pollconsumer``, else ``~/.local/state/pollconsumer``. After it the directories for data and
+    cache, in case it is not writable."""
     paths = [("XDG_STATE_HOME", ".local/state"), ("XDG_DATA_HOME", ".local/share"), ("XDG_CACHE_HOME", ".cache")]
     return [directory for variable, below in paths if (directory := _directory(variable, below))]
 
 
 def spare_directory() -> Path | None:
-    """A directory in ``/tmp``, for what may be lost; not created. None if its name is taken by somebody else."""
+    """A directory in ``/tmp``, for files that may be lost. It is not created. None if another user has its name."""
     directory = TEMPORARY / f"{NAME}-{os.geteuid()}"
     try:
         found = directory.lstat()
@@ -62,8 +62,8 @@ def spare_directory() -> Path | None:
 
 
 def _directory(variable: str, below_home: str) -> Path | None:
-    """The directory that ``variable`` names, or the one in the user's home. An empty or relative value counts as unset,
-    as specified."""
+    """The directory that ``variable`` names, or else the one in the user's home. An empty or relative value counts as
+    unset, as the specification says."""
     base = Path(os.environ.get(variable, ""))
     if not base.is_absolute():
         home = _home()
@@ -74,7 +74,7 @@ def _directory(variable: str, below_home: str) -> Path | None:
 
 
 def _home() -> Path | None:
-    """The user's home; None for a user id without one, as in a container with a numeric user."""
+    """The user's home. None for a user id without one, such as a numeric user in a container."""
     home = Path(os.environ.get("HOME", ""))
     if not home.is_absolute():
         try:
@@ -85,7 +85,7 @@ def _home() -> Path | None:
 
 
 def why_not_ours(found: os.stat_result) -> str | None:
-    """Why others may change files in the directory that ``found`` describes; None if only its user can."""
+    """Why other users may change files in the directory that ``found`` describes. None if only its own user can."""
     if stat.S_ISLNK(found.st_mode):
         return "is a symbolic link"
     if not stat.S_ISDIR(found.st_mode):
@@ -98,8 +98,8 @@ def why_not_ours(found: os.stat_result) -> str | None:
 
 
 def why_not_shared(found: os.stat_result) -> str | None:
-    """Why the directory that ``found`` describes is not one that the users of its group share; None if it is: then
-    nobody else can change files there, and each of them can, whoever made them."""
+    """Why the directory that ``found`` describes is not shared by the users of its group. None if it is: then each of
+    them can change its files, whoever made them, and nobody else can."""
     if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):
         return why_not_ours(found)
     if found.st_uid != os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_ISGID):
@@ -122,7 +122,7 @@ def _is_member(user: int, group: int) -> bool:
 
 
 def make_directory(directory: Path) -> None:
-    """Create ``directory`` and its missing parents, each with mode 0700. OSError names the one that failed."""
+    """Create ``directory`` and its missing parents, each with mode 0700. The OSError names the one that failed."""
     missing = [directory]
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)
@@ -132,7 +132,8 @@ def make_directory(directory: Path) -> None:
 
 
 class OwnFiles:
-    """Files by name, written to the first writable of ``directories``, read from the first that has it."""
+    """Files by name. They are written to the first of ``directories`` that is writable, and read from the first that
+    has them."""
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self.directories = directories
@@ -149,10 +150,10 @@ class OwnFiles:
         return None
 
     def write(self, name: str, content: bytes) -> bool:
-        """Write or replace the file atomically. Returns whether that was possible."""
+        """Write or replace the file atomically. Returns whether that succeeded."""
         for at, directory in enumerate(self.directories):
             if _replace(directory / name, content):
-                OwnFiles(self.directories[:at]).remove(name)  # older ones, which would be read first
+                OwnFiles(self.directories[:at]).remove(name)  # older copies, which would be read first
                 return True
         return False
 
@@ -182,7 +183,7 @@ def _can_be_written(directory: Path) -> bool:
 
 
 def is_ours(directory: Path) -> bool:
-    """Whether only its user can change files there, if the file system has users."""
+    """Whether only the directory's user can change files there, if the file system has users."""
     return why_not_ours(directory.stat()) is None or modes_mean_nothing(directory)
 
 
@@ -212,7 +213,7 @@ def _replace(path: Path, content: bytes) -> bool:
 
 
 def modes_mean_nothing(path: Path) -> bool:
-    """Whether the mode of ``path`` is a mount option, or it is mounted read-only, as Kubernetes mounts a ConfigMap.
+    """Whether a mount option sets the mode of ``path``, or it is mounted read-only, as Kubernetes mounts a ConfigMap.
     False if unknown."""
     try:
         if os.statvfs(path).f_flag & os.ST_RDONLY:

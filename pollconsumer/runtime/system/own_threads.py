@@ -1,8 +1,4 @@
-"""Begins all threads of ours, so that no start hangs, and that no thread ends without a word.
-
-`threading.Thread.start` waits until the new thread has said that it runs. A thread in which memory fails before it has
-said so ends without a word, and whoever started it waits for ever.
-"""
+"""Starts all our threads, so that no start hangs, and no thread ends silently."""
 
 from __future__ import annotations
 
@@ -15,9 +11,10 @@ from typing import Any
 from pollconsumer.core.users_code import OUR_THREAD, described, whose
 
 START_WITHIN = 10.0
-"""Seconds in which a new thread must have begun."""
+"""A new thread must have begun within so many seconds."""
 NO_THREAD = "can't start new thread"
-"""How Python says that the system refuses another one: for lack of memory, or beyond the user's processes."""
+"""Python's text if the system refuses another thread, for lack of memory, or because the user has too many
+processes."""
 
 
 def _log(line: str) -> None:
@@ -27,11 +24,11 @@ def _log(line: str) -> None:
 
 
 report: list[Callable[[str], None]] = [_log]
-"""What writes a line about a thread that has failed: the last of these."""
+"""Functions that write a line about a thread that has failed. The last one counts."""
 
 
 class Started:
-    """A thread of ours, which keeps no process from ending."""
+    """A thread of ours. It does not keep a process from ending."""
 
     def __init__(self, name: str) -> None:
         self._name, self._running = name, Lock()
@@ -52,8 +49,8 @@ class Started:
 
 
 def start_thread(name: str, target: Callable[..., object], *arguments: Any) -> Started:
-    """Call ``target``, code of ours, in a thread. Its failure is a line with the thread's ``name``. RuntimeError if the
-    system refuses another thread."""
+    """Call ``target``, which is our code, in a thread. Its failure is reported in a line with the thread's ``name``.
+    RuntimeError if the system refuses another thread."""
     started = Started(name)
     try:
         _thread.start_new_thread(started.run, (target, arguments))
@@ -63,8 +60,8 @@ def start_thread(name: str, target: Callable[..., object], *arguments: Any) -> S
 
 
 def start_for_others(name: str, target: Callable[[], object]) -> Thread:
-    """The same for a thread that runs code of the user's: that finds the thread that it expects, with its name and what
-    traces it."""
+    """The same for a thread that runs code of the user's. That code finds the kind of thread that it expects, with its
+    name and its tracing."""
     refused: list[RuntimeError] = []
     thread = Thread(target=_run, args=(name, target, ()), name=name, daemon=True)
 

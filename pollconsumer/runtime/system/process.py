@@ -1,5 +1,5 @@
-"""Information about processes from /proc, and about files that can be run. Without /proc, or where it hides something,
-callers fall back."""
+"""Information about processes, from /proc, and about programs. If there is no /proc, or if it hides something, callers
+do without."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pollconsumer.core.launcher.detection import Ancestor
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS
 
 MOST_ANCESTORS = 6
-"""Enough for a launcher's shell, a wrapper or two, and the launcher."""
+"""Enough for the shell of a launcher, a wrapper or two, and the launcher."""
 BIRTH = 19
-"""The index of a process's start among its fields."""
+"""The index of the start time among the fields of a process."""
 SYSTEM_PATH = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/bin")
 
 
@@ -32,7 +32,8 @@ def started_at() -> float:
 
 
 def birth(pid: int) -> str | None:
-    """Identifies a process even if its pid is reused; None if it has exited (a zombie, too), or is unknown."""
+    """A text that identifies a process even if its pid is reused. None if the process has exited (even as a zombie), or
+    is unknown."""
     fields = _stat(pid)
     if fields is None or fields[0] in (b"Z", b"X"):
         return None
@@ -40,7 +41,7 @@ def birth(pid: int) -> str | None:
 
 
 def namespace() -> str:
-    """The namespace of the pids that this process sees; empty if unknown."""
+    """The pid namespace of this process; empty if unknown."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -48,8 +49,8 @@ def namespace() -> str:
 
 
 def all_gone(seen_in: str, births: Mapping[str, str]) -> bool:
-    """Whether all processes, by pid, with their births (see `birth`), which had the namespace ``seen_in``, have ended.
-    False if that cannot be known: they run elsewhere, or are hidden."""
+    """Whether all these processes have ended, given by pid and birth (see `birth`), in the pid namespace ``seen_in``.
+    False if that cannot be known, since they run elsewhere, or are hidden."""
     boot = _boot()
     if not births or not boot or not seen_in or seen_in != namespace():
         return False
@@ -64,13 +65,13 @@ def _is_gone(pid: int, born: str) -> bool:
     except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:
-        pass  # another user's
+        pass  # it belongs to another user
     return _stat(pid) is not None and birth(pid) != born
 
 
 def ancestors() -> Iterator[Ancestor]:
-    """Ancestors of this process, from its parent on, as far as no other pid namespace hides them. macOS has no /proc:
-    there only process 1 is known."""
+    """The ancestors of this process, from its parent on, up to one that another pid namespace hides. macOS has no
+    /proc: there only process 1 is known."""
     pid = os.getppid()
     if pid == 1 and sys.platform == "darwin":
         yield Ancestor("launchd", ("/sbin/launchd",))
@@ -92,14 +93,14 @@ def _command(pid: int) -> tuple[str, ...]:
 
 
 def _executable(pid: int, command: tuple[str, ...]) -> str:
-    """The name of the process's file. Another user's process hides its file, but not the name by which it was
+    """The file name of the process's program. Another user's process hides it, but not the name by which it was
     called."""
     try:
         path = Path(f"/proc/{pid}/exe").readlink()
     except OSError:
         called = command[0].lstrip("-") if command else ""
         paths = (os.path.join(directory, called) for directory in SYSTEM_PATH)  # noqa: PTH118  for those of os.path
-        # Those of os.path do not raise for a place into which this user may not look.
+        # os.path's functions do not raise for a directory that this user may not read.
         found = next(filter(os.path.exists, paths), None)
         path = Path(called if found is None else os.path.realpath(found))
     return path.name.removesuffix(" (deleted)")
@@ -127,8 +128,8 @@ def resident_bytes() -> int:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """Fields of /proc/PID/stat from the third on; the name before them may contain any bytes. None if it is hidden, or
-    has fewer than are needed, as where a sandbox imitates /proc."""
+    """The fields of /proc/PID/stat from the third on, since the name before them may contain any bytes. None if it is
+    hidden, or has too few fields, as where a sandbox imitates /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
@@ -137,7 +138,7 @@ def _stat(pid: int) -> list[bytes] | None:
 
 
 def why_not_run(path: Path) -> int:
-    """The errno with which running ``path`` would fail, or 0."""
+    """The errno with which running ``path`` would fail; 0 if it would not."""
     try:
         mode = path.stat().st_mode
     except OSError as error:

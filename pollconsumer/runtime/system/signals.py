@@ -1,10 +1,10 @@
-"""Signals: the first asks the launch to finish what is in flight, a second one ends it immediately.
+"""Signals: the first asks the launch to finish what is in flight, the second ends it immediately.
 
-A process that the user's code forks ends at signals as any Python program does.
+A process that the user's code forks ends at signals like any Python program.
 
-One that returns from the user's code exits: it would continue as a second launch. It would settle the
-message, handle others under the same lease, outlive the window without a watchdog, whose thread is not forked, and keep
-open the output that cron waits for.
+A forked process exits when it returns from the user's code. Otherwise it would continue as a second launch: it would
+settle the message, handle others under the same lease, outlive the window, since the watchdog's thread is not forked,
+and keep the output open for whose end cron waits.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 CALL = signal.SIGURG
-"""The signal by which the heartbeat says that a message in flight is to stop. It is ignored where it is not expected,
-as by a program that has replaced the launch."""
+"""The heartbeat sends this signal when a message in flight is to stop. A process that does not expect it ignores it,
+such as a program that has replaced the launch."""
 STDERR = 2
 STOPS = b"\npollconsumer: stops as soon as what is in flight has ended; Ctrl-C again stops at once\n"
 LOOK_EVERY = 0.1
-"""Seconds between looks for the file: the loop asks between any two messages."""
+"""Seconds between two looks for the file, since the loop asks before every message."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -36,8 +36,8 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def raising_terminations() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP raise `Terminated` within the block, so that what was begun is cleared away, or told. A
-    signal that is ignored, or has a handler, is left as it is."""
+    """Within the block SIGTERM and SIGHUP raise `Terminated`, so that a command can clean up, or report. A signal that
+    is ignored, or has a handler, stays as it is."""
     in_main = threading.current_thread() is threading.main_thread()
     by_default = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
 
@@ -55,10 +55,10 @@ def raising_terminations() -> Iterator[None]:
 
 class StopRequest:
     """Whether the launch was asked to stop. The signal handler only sets a flag: it runs between any two instructions,
-    where it must not take a lock or leave a reply unread."""
+    where it must not take a lock, or leave a reply unread."""
 
     def __init__(self, file: str | None = None) -> None:
-        """``file``: one that asks for a stop, too, once it exists, as Azure's WEBJOBS_SHUTDOWN_FILE does."""
+        """``file``: a file whose existence asks for a stop, too, like Azure's WEBJOBS_SHUTDOWN_FILE."""
         self.signal: int | None = None
         self._file, self._look_at = file, 0.0
 
@@ -84,13 +84,13 @@ class StopRequest:
 
 
 def handle_signals_plainly_in_forks(numbers: Iterable[int]) -> None:
-    """Have processes that are forked from now on end at these signals, as those of any Python program do, where this
-    one has handlers of ours; those that the user's code has set meanwhile stay."""
+    """Processes that are forked from now on end at these signals, like any Python program, where this process has
+    handlers of ours. Handlers that the user's code has set meanwhile stay."""
     ours = {number: signal.getsignal(number) for number in numbers}
 
     masks = threading.local()
 
-    def block() -> None:  # one that comes before the fork has restored them would be ours
+    def block() -> None:  # otherwise a signal before the fork has restored them would reach our handlers
         masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, ours)
 
     def unblock() -> None:
@@ -102,14 +102,15 @@ def handle_signals_plainly_in_forks(numbers: Iterable[int]) -> None:
                 by_default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
                 signal.signal(number, by_default)
         if str(getattr(signal.getsignal(signal.SIGALRM), "__module__", "")).startswith("pollconsumer."):
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a timeout's, which is not the fork's
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a timeout's timer, which the fork has not
         unblock()
 
     os.register_at_fork(before=block, after_in_parent=unblock, after_in_child=restore)
 
 
 def end_stray(pid: int, error: BaseException | None) -> None:
-    """Exit this process unless it is ``pid``, which called the handler, hook or module; ``error`` is its exception."""
+    """Exit this process unless it is ``pid``, the one that called the handler, hook or module. ``error``: its
+    exception."""
     if os.getpid() == pid:
         return
     flush_streams()
@@ -117,7 +118,7 @@ def end_stray(pid: int, error: BaseException | None) -> None:
 
 
 def flush_streams() -> None:
-    """Flush standard output and error, whatever handlers have put in their places, or left there."""
+    """Flush standard output and error, whatever objects handlers have put in their places."""
     for name in ("stdout", "stderr"):
         with suppress(Exception):  # deleted or closed by a handler, full, or an object of a user's
             getattr(sys, name).flush()

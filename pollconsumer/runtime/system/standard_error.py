@@ -1,9 +1,9 @@
-"""Standard error, and the standard streams as a launch's handlers have them.
+"""Standard error, and the standard streams that a launch's handlers have.
 
-A line of ours goes to where descriptor 2 led when the command began, which may be a pipe whose reader has stopped
-reading: handlers may close that, or have it lead elsewhere. No message fails because nobody reads what its handler
-prints: subprocesses of handlers, and what is written to the descriptors directly, find /dev/null there once the reader
-is known to be gone, when the launch begins, or when its process prints.
+Our own lines go to where descriptor 2 led when the command began, since handlers may close descriptor 2 or redirect it.
+That may be a pipe whose reader has stopped reading. No message fails because nobody reads what its handler prints. Once
+the reader is known to be gone, descriptors 1 and 2 lead to /dev/null for subprocesses of handlers, and for direct
+writes. It is found out when the launch begins, or when its process prints.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from typing import Any, TextIO
 from pollconsumer.store.client.own_descriptors import Opened, high_copy
 
 PATIENCE = 1.0
-"""Seconds that one line waits for a reader; those after it do not wait until one is there again."""
+"""One line waits for a reader for so many seconds. The next lines do not wait until a reader is back."""
 STACKS_WITHIN = 0.2
-"""Seconds that stacks wait for a reader: less than faulthandler's thread waits for whoever writes them."""
+"""Stacks wait for a reader for so many seconds, which is less than faulthandler's thread waits for their writer."""
 _MOST = 1 << 20
 _unread = False
 _at_first: list[Opened] = []
 _kept: list[int] = []
-"""Both ends of a pipe of this process: what stacks are written to without waiting."""
+"""Both ends of a pipe of this process, to which stacks are written without waiting."""
 GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO)
-"""No later write can succeed: the reader of a pipe or a socket has closed it, a terminal is hung up."""
+"""Errors after which no write can succeed: the reader of a pipe or a socket has closed it, or a terminal is hung up."""
 STREAMS = {"standard output": "stdout", "standard error": "stderr"}
 
 
 def remember() -> None:
-    """Have our lines go to where descriptor 2 leads now, whatever takes its place later."""
+    """Let our lines go to where descriptor 2 leads now, whatever replaces it later."""
     if (copy := high_copy(2)) is not None:
         _at_first[:] = [copy]
 
 
 def descriptor() -> int:
-    """The descriptor to write to; 2 if its copy was closed, or the process is not the command's."""
+    """The descriptor to write to. It is 2 if its copy was closed, or if the process is not the command's."""
     return _at_first[0].number if _at_first and _at_first[0].is_open() else 2
 
 
 def write(content: bytes, output: int | None = None, within: float = PATIENCE) -> bool:
-    """Write what of ``content`` is read ``within`` seconds, to ``output`` if it is given. Returns whether all was read.
-    OSError as for every write."""
+    """Write ``content`` to ``output``, or to standard error, as far as it is read ``within`` seconds. Returns whether
+    all was read. OSError."""
     global _unread
     output = descriptor() if output is None else output
     while content:
@@ -57,7 +57,7 @@ def write(content: bytes, output: int | None = None, within: float = PATIENCE) -
         if not poll.poll(0 if _unread else 1000 * within):
             _unread = True
             return False
-        # A pipe that is ready takes this many bytes without blocking.
+        # A pipe that is ready accepts so many bytes without blocking.
         content = content[os.write(output, content[: select.PIPE_BUF]) :]
     _unread = False
     return True
@@ -74,8 +74,8 @@ def write_stacks(line: str) -> None:
 
 def unblocked() -> int:
     """A descriptor for a writer that must not block and does not poll first, such as faulthandler's thread. It leads to
-    standard error; where this user may not open that again, as another user's pipe, to a pipe of this process, whose
-    content the heartbeat, forked later, passes on. OSError."""
+    standard error. If this user may not open that again, such as another user's pipe, it leads to a pipe of this
+    process. The heartbeat, which is forked later, passes on the pipe's content. OSError."""
     number = descriptor()
     if stat.S_ISREG(os.fstat(number).st_mode):
         return os.dup(number)
@@ -86,14 +86,14 @@ def unblocked() -> int:
 
 
 def pass_on(within: float) -> None:
-    """Write what the process that this one was forked from has left in its pipe. OSError."""
+    """Write what the parent process, from which this one was forked, has left in its pipe. OSError."""
     if _kept:
         write(_kept_content(), within=within)
 
 
 def leave() -> None:
-    """Close every descriptor of standard output and error in this process, and have 0, 1 and 2 lead to /dev/null:
-    whoever reads until the output's end does not wait for this process."""
+    """In this process close every descriptor of standard output and error, and let 0, 1 and 2 lead to /dev/null. So a
+    reader that waits for the output's end does not wait for this process."""
     with suppress(OSError):
         null = os.open(os.devnull, os.O_RDWR)
         outputs = {_file_of(number) for number in (1, 2, descriptor())}
@@ -103,7 +103,7 @@ def leave() -> None:
 
 
 def _file_of(number: int) -> tuple[int, int]:
-    """What tells the file of a descriptor from others; zeros if it is closed."""
+    """A pair that identifies the file of a descriptor; zeros if it is closed."""
     try:
         status = os.fstat(number)
     except OSError:
@@ -126,7 +126,7 @@ def _kept_content() -> bytes:
 
 
 class HandlersOutput(io.FileIO):
-    """A stream that never raises: output that cannot be written is discarded, and ``problem`` names the first cause."""
+    """A stream that never raises. It discards output that cannot be written; ``problem`` is the first cause."""
 
     problem: str | None = None
 
@@ -138,7 +138,7 @@ class HandlersOutput(io.FileIO):
             return memoryview(content).nbytes
 
     def lose(self, error: OSError) -> None:
-        """Note the cause. Once nobody can read the descriptor, have it lead to /dev/null."""
+        """Record the cause. If nobody can read the descriptor any more, let it lead to /dev/null."""
         self.problem = self.problem or os.strerror(error.errno or errno.EIO)
         if error.errno in GONE:
             with suppress(OSError):  # no descriptor is left
@@ -148,8 +148,8 @@ class HandlersOutput(io.FileIO):
 
 
 class HandlersStream(io.TextIOWrapper):
-    """A text stream that stays open: a handler that closed it would make the handlers after it fail. ``printed``, if
-    there is one, is given what is written."""
+    """A text stream that stays open: if a handler could close it, later handlers would fail. ``printed``, if given, is
+    called with what is written."""
 
     printed: Callable[[str], object] | None = None
 
@@ -164,8 +164,8 @@ class HandlersStream(io.TextIOWrapper):
 
 
 def outlast_readers() -> Callable[[], list[tuple[str, str]]]:
-    """Replace standard output and error, where they are the process's own, by streams that never raise. Returns a
-    function that lists the streams that have lost output, each with its first cause."""
+    """Replace standard output and error, if they are the process's own, by streams that never raise. Returns a function
+    that lists the streams that have lost output, each with its first cause."""
     replaced = {}
     for name, attribute in STREAMS.items():
         stream = getattr(sys, attribute)

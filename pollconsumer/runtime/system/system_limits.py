@@ -1,5 +1,5 @@
-"""Limits that the system sets to a process or its user, told by their names where one is met; and spare descriptors for
-the end of a launch."""
+"""Limits that the system sets for a process or its user, which errors name; and spare descriptors for the end of a
+launch."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from pollconsumer.runtime.system.own_threads import NO_THREAD
 from pollconsumer.store.client.own_descriptors import LOWEST, Opened, above_standard
 
 _NO_THREADS = (NO_THREAD, "unable to start watchdog thread")
-"""What Python, and faulthandler, say when no thread can be started."""
+"""The texts of Python, and of faulthandler, if no thread can be started."""
 USED_UP = (errno.EMFILE, errno.ENFILE)
-"""Errors of a process, or of a system, that may open no more files."""
+"""The process, or the system, may open no more files."""
 RESERVED = 8
-"""Descriptors that the end of a launch needs."""
+"""Number of descriptors that the end of a launch needs."""
 
 
 def met_by(error: BaseException) -> ConfigurationError | None:
-    """The error for a limit that ``error`` has met; None if that is of another kind."""
+    """The error that names the limit which ``error`` has met. None if ``error`` is of another kind."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return _met("out of memory", "lower consumer.concurrency, or have handlers need less")
     if isinstance(error, RuntimeError) and str(error) in _NO_THREADS:
         return _met(NO_THREAD, "lower consumer.concurrency")
-    if isinstance(error, BlockingIOError) and error.filename is None:  # of fork: no socket of ours raises it
+    if isinstance(error, BlockingIOError) and error.filename is None:  # raised by fork: none of our sockets raises it
         return _met("cannot start a process", "stop others of this user")
     return None
 
 
 def exit_code_of(error: BaseException) -> int:
-    """The exit code of a command that ``error`` ends."""
+    """The exit code of a command that ends with ``error``."""
     if isinstance(error, PollConsumerError):
         return error.exit_code
     if getattr(error, "errno", None) in USED_UP:
@@ -42,14 +42,14 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def start_refused(error: BaseException) -> str:
-    """Why a process or a thread could not be started, as ``error`` tells."""
+    """Why a process or a thread could not be started, read from ``error``."""
     if isinstance(error, OSError) and error.errno in USED_UP:
         return f"{error.strerror} (ulimit -n)"
     return str(met_by(error) or error)
 
 
 def limits() -> str:
-    """The limits of memory and of processes that are set for this process."""
+    """The limits of memory and processes for this process."""
     of = {"-v": (resource.RLIMIT_AS, 1024), "-u": (resource.RLIMIT_NPROC, 1)}
     soft = {option: (resource.getrlimit(which)[0], unit) for option, (which, unit) in of.items()}
     held = [f"ulimit {name} {limit // unit}" for name, (limit, unit) in soft.items() if limit != resource.RLIM_INFINITY]
@@ -57,8 +57,8 @@ def limits() -> str:
 
 
 class SpareDescriptors:
-    """Descriptors for the launch's end, which reads modules and scripts, in case handlers leak all others. They are
-    reserved while a ``with`` statement lasts."""
+    """Spare descriptors for the launch's end, which reads modules and scripts, in case handlers leak all others. They
+    are reserved within a ``with`` block."""
 
     def __init__(self) -> None:
         self._held: list[Opened] = []
@@ -71,7 +71,8 @@ class SpareDescriptors:
 
     @staticmethod
     def _open() -> list[Opened]:
-        """Copies of an end of a pipe: no other descriptor can be the same file."""
+        """Duplicates of one end of a pipe. Nothing else in the process has that file open, so before one is closed it
+        can be checked that it is still ours."""
         held: list[Opened] = []
         if 0 <= os.sysconf("SC_OPEN_MAX") <= LOWEST:
             return held
@@ -84,7 +85,7 @@ class SpareDescriptors:
         return held
 
     def freed(self) -> bool:
-        """Free the reserved descriptors if no other one is left. Returns whether this call did."""
+        """Free the reserved descriptors if no other one is left. Returns whether this call freed them."""
         try:
             if self._held:
                 os.close(os.dup(self._held[-1].number))

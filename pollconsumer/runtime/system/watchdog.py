@@ -1,15 +1,15 @@
-"""The watchdog of this process, which ends it when its time is over: with 124, and every stack in the log.
+"""The watchdog of this process. When the time is over, it ends the process with exit code 124, and writes every stack
+to the log.
 
-It is set when the process starts, and again for what follows: a short command, a launch, the exit. SIGALRM strikes
-before the heartbeat is forked, when no second thread may run; afterwards a thread does, since handlers have SIGALRM for
-their timeouts. Where Python cannot act, as where a handler holds the GIL, or a mount does not answer, or where the
-system refuses the thread, faulthandler's C thread ends the process, a little later and with 1, since it cannot set
-another code.
+It is set when the process starts, and again for what follows: a short command, a launch, the exit. Before the heartbeat
+is forked, SIGALRM triggers it, since no second thread may run. Afterwards a thread does, since handlers use SIGALRM for
+their timeouts. Python may be unable to act: a handler holds the GIL, a mount does not answer, or the system refuses the
+thread. Then faulthandler's C thread ends the process a little later, with exit code 1, since it cannot set another.
 
 A process that has done its work exits immediately, with its own code. The interpreter's normal exit joins every thread
 that a handler left behind, and its teardown costs more than the work of many a launch. What must not be skipped is done
-here, in one bounded time: what a launch has to do once its lease is released, functions registered with ``atexit``
-(Sentry and OpenTelemetry send their data there), and flushing of the standard streams.
+here, in one bounded time: what a launch does after it has released its lease, functions registered with ``atexit``
+(Sentry and OpenTelemetry send their data there), and flushing the standard streams.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.runtime.system.signals import SIGNALS, flush_streams
 
 START_WITHIN = 30.0
-"""Seconds until a process has read its settings: a launch is then bounded by its window."""
+"""A process must have read its settings within so many seconds. After that its window bounds a launch."""
 WITHOUT_INTERPRETER_AFTER = 0.5
-"""Seconds after the limit of a start, a command or a launch at which faulthandler's thread ends the process, if the
-watchdog could not."""
+"""If the watchdog could not end the process at the limit of a start, a command or a launch, faulthandler's thread ends
+it so many seconds later."""
 EXIT_CODE = 124
 NOT_READ = "settings not read"
 _ours = False
-"""Whether the process is the command's, and not one that imports it."""
+"""Whether the process belongs to the command, and is no program that imports it."""
 EXIT_WITHIN = 5.0
 """Maximum seconds of an exit."""
 FOR_THE_REST = 0.5
-"""Seconds of an exit that are kept for functions registered with ``atexit``."""
+"""So many seconds of an exit are kept for functions registered with ``atexit``."""
 AT_LEAST = 0.2
 NOTED_WITHIN = 0.2
-"""Seconds for the last acts of a process that is cut off."""
+"""Seconds for the last acts of a process that is ended by force."""
 HELD_EXIT_ENDS_AFTER = 2.0
-"""Seconds after the exit's limit at which faulthandler's thread ends the process, with 1: a function may hold the GIL.
-A busy machine delays the watchdog's thread by less."""
+"""So many seconds after the exit's limit, faulthandler's thread ends the process with exit code 1, since a function may
+hold the GIL. Even a busy machine delays the watchdog's thread by less."""
 CUT_OFF = (
     b"pollconsumer: warning: hooks on_launch_end or functions registered with atexit took too long; they were cut off\n"
 )
 LateAct = Callable[[Callable[[], float]], None]
-"""What is done before the exit. It is given a function: how many seconds it has left."""
+"""Something to do before the exit. It is called with a function that returns how many seconds it has left."""
 _gone_by: list[float] = []
 _cut_off_at: list[float] = []
 _late_acts: list[LateAct] = []
@@ -63,13 +63,14 @@ _last_acts: list[Callable[[], None]] = []
 class Watchdog:
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        """Held while the watchdog strikes: whoever sets or lifts the limit then, waits for the end of the process."""
+        """Held while the watchdog ends the process. Then whoever sets or lifts the limit waits for the process's
+        end."""
         self._at: Callable[[], float] | None = None
         self._strike: Callable[[], object] = lambda: None
         self._watches = False
 
     def limit(self, seconds: float, strike: Callable[[], object]) -> None:
-        """Have SIGALRM call ``strike`` after ``seconds``."""
+        """Let SIGALRM call ``strike`` after ``seconds``."""
         with suppress(OSError, RuntimeError):  # no descriptor is left, or the system refuses another thread
             self.bound(seconds)
         signal.signal(signal.SIGALRM, lambda *_: strike())
@@ -77,8 +78,8 @@ class Watchdog:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
     def watch(self, at: Callable[[], float], strike: Callable[[], object]) -> None:
-        """Have a thread call ``strike`` ``at`` an instant of the monotonic clock, which may move while it is awaited,
-        in place of an earlier limit."""
+        """Let a thread call ``strike`` at the instant ``at()`` of the monotonic clock, instead of at an earlier limit.
+        The instant may move meanwhile."""
         with self._changed:
             self._at, self._strike = at, strike
             self._changed.notify()
@@ -89,15 +90,15 @@ class Watchdog:
         _clear_alarm()
 
     def bound(self, seconds: float, late: float = WITHOUT_INTERPRETER_AFTER) -> int:
-        """Have faulthandler's thread end the process, with 1, ``late`` after ``seconds``, in place of an earlier bound.
-        Returns the descriptor for its stacks. OSError, RuntimeError: no descriptor is left; no thread can be
-        started."""
+        """Let faulthandler's thread end the process with exit code 1, ``late`` seconds after ``seconds``, instead of at
+        an earlier bound. Returns the descriptor for its stacks. OSError if no descriptor is left, RuntimeError if no
+        thread can be started."""
         output = standard_error.unblocked()
         faulthandler.dump_traceback_later(max(0.0, seconds) + late, exit=True, file=output)
         return output
 
     def lift(self, instead: Callable[[], object] = faulthandler.cancel_dump_traceback_later) -> None:
-        """Lift the limit; ``instead`` bounds the process in its place."""
+        """Lift the limit. ``instead`` bounds the process in its place."""
         with self._changed:
             self._at = None
             self._changed.notify()
@@ -117,15 +118,15 @@ WATCHDOG = Watchdog()
 
 
 def limit_start() -> None:
-    """Bound this process, the command's, from its first line on."""
+    """Bound the command's process from its first line on."""
     global _ours
     _ours = True
     limit()
 
 
 def limit(seconds: float | None = None, what: str = NOT_READ) -> None:
-    """End the command's process after ``seconds``, by default `START_WITHIN`, saying ``what``, unless the limit is
-    lifted. It replaces an earlier limit."""
+    """End the command's process after ``seconds``, by default `START_WITHIN`, and print ``what``, unless the limit is
+    lifted before. Replaces an earlier limit."""
     if _ours:
         seconds = seconds or START_WITHIN
         WATCHDOG.limit(seconds, partial(end_with_stacks, f"{what}: {seconds:g}s"))
@@ -138,22 +139,22 @@ def lift() -> None:
 
 
 def raise_interrupts() -> None:
-    """Have Ctrl-C raise KeyboardInterrupt in the command's process. While modules are imported it ends the process at
-    once: an exception leaves them half done, and some swallow it."""
+    """Let Ctrl-C raise KeyboardInterrupt in the command's process. While modules are imported, Ctrl-C ends the process
+    at once: an exception would leave a module half imported, and some modules swallow it."""
     if _ours and signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, signal.SIG_DFL):
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.unraisablehook = _end_if_interrupted
 
 
 def watch(at: Callable[[], float], last_act: Callable[[], str]) -> None:
-    """End the process ``at`` an instant, see `Watchdog.watch`, unless it is lifted. ``last_act`` is called then, and
-    returns the line above the stacks. RuntimeError if the system refuses every thread."""
+    """End the process at the instant ``at()``, see `Watchdog.watch`, unless the limit is lifted. Then ``last_act`` is
+    called, and returns the line above the stacks. RuntimeError if the system refuses every thread."""
     faulthandler.enable(file=WATCHDOG.bound(at() - time.monotonic()))  # a handler may crash in C
     WATCHDOG.watch(at, lambda: end_with_stacks(last_act()))
 
 
 def end_with_stacks(what: str) -> None:
-    """End the process at its limit, telling ``what`` happened and every stack."""
+    """End the process at its limit. Print ``what`` happened, and every stack."""
     try:
         standard_error.write_stacks(f"pollconsumer: error: {what}; its stacks follow\n")
     finally:
@@ -166,29 +167,29 @@ def _clear_alarm() -> None:
 
 
 def _end_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
-    """End the process where a finaliser or an import was interrupted: Python would print that, and go on."""
+    """End the process if a finaliser or an import was interrupted: Python would print the exception, and continue."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         os._exit(130)
     sys.__unraisablehook__(unraisable)
 
 
 def leave_by(instant: float) -> None:
-    """Bound a later exit by ``instant`` on the monotonic clock."""
+    """Let a later exit end before ``instant`` on the monotonic clock."""
     _gone_by[:] = [instant]
 
 
 def before_exit(act: LateAct) -> None:
-    """Have `finish` call ``act``, after acts that were given before."""
+    """Let `finish` call ``act``, after acts that were given before."""
     _late_acts.append(act)
 
 
 def at_the_end(act: Callable[[], None]) -> None:
-    """Have `leave` call ``act`` last of all."""
+    """Let `leave` call ``act`` last of all."""
     _last_acts.append(act)
 
 
 def finish(code: int) -> None:
-    """Do what was to be done before this process exits with ``code``."""
+    """Do everything that must be done before this process exits with ``code``."""
     if _late_acts:
         _limit_exit(code)
     while _late_acts:
@@ -207,7 +208,7 @@ def leave(code: int) -> NoReturn:
 
 
 def _limit_exit(code: int) -> None:
-    """Limit the time that is left, at the first call. From then on a signal ends the process at once, with ``code``."""
+    """At the first call, limit the time that is left. From then on a signal ends the process at once, with ``code``."""
     if _cut_off_at:
         return
     for number in SIGNALS:
@@ -220,12 +221,12 @@ def _limit_exit(code: int) -> None:
 
 
 def expect_exit() -> None:
-    """Limit the time until the exit begins, now that the launch is over."""
+    """The launch is over: limit the time until the exit begins."""
     WATCHDOG.lift(lambda: _bound(EXIT_WITHIN))
 
 
 def _bound(seconds: float) -> None:
-    with suppress(OSError, RuntimeError):  # standard error is closed; the system refuses another thread
+    with suppress(OSError, RuntimeError):  # standard error is closed, or the system refuses another thread
         WATCHDOG.bound(seconds, HELD_EXIT_ENDS_AFTER)
 
 
