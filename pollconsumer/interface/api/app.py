@@ -47,14 +47,14 @@ OnLaunch = TypeVar("OnLaunch", bound="Callable[[], object]")
 P = ParamSpec("P")
 R = TypeVar("R")
 PATIENCE = 5.0
-"""Seconds for which a call is repeated while the store does not answer."""
+"""By default a call is repeated for so many seconds while the store does not answer."""
 
 
 class HookRegistration:
     """Hooks apply to the application and all of its handlers, including those registered earlier.
 
-    Their exceptions are logged in a line, and change nothing. ConfigurationError for a function that cannot be called
-    as a hook.
+    An exception of a hook is logged in one line, and changes nothing. ConfigurationError for a function that cannot be
+    called as a hook.
     """
 
     _hooks: Hooks
@@ -68,30 +68,31 @@ class HookRegistration:
         return _hook(self._hooks.after, hook, 2)
 
     def on_failure(self, hook: OnFailure) -> OnFailure:
-        """Call ``hook(context, error, delay)`` when an attempt failed: the next is in ``delay`` seconds."""
+        """Call ``hook(context, error, delay)`` when an attempt has failed. The next attempt follows in ``delay``
+        seconds."""
         return _hook(self._hooks.on_failure, hook, 3)
 
     def on_dead(self, hook: OnDead) -> OnDead:
-        """Call ``hook(context, error)`` when a message became a dead letter, even without having been handled."""
+        """Call ``hook(context, error)`` when a message has become a dead letter, even if no handler was called."""
         return _hook(self._hooks.on_dead, hook, 2)
 
     def on_expired(self, hook: Before) -> Before:
-        """Call ``hook(context)`` when a message was not handled, because its expiry had come."""
+        """Call ``hook(context)`` when a message has expired, and so is not handled."""
         return _hook(self._hooks.on_expired, hook, 1)
 
     def before_enqueue(self, hook: BeforeEnqueue) -> BeforeEnqueue:
-        """Call ``hook(draft)`` in the producer, before this application enqueues a message, or one of its handlers
-        does. It may change ``draft.headers``; what it raises, such as ``Refused``, the caller gets, and nothing is
-        sent."""
+        """Call ``hook(draft)`` in the producer, before this application or one of its handlers enqueues a message. The
+        hook may change ``draft.headers``. If it raises, such as ``Refused``, nothing is sent, and the caller gets the
+        exception."""
         return _hook(self._hooks.before_enqueue, hook, 1)
 
     def on_launch(self, hook: OnLaunch) -> OnLaunch:
-        """Call ``hook()`` in each launch, once it has its lease, before it handles anything. If it raises, the launch
-        ends, with exit code 78."""
+        """Call ``hook()`` in each launch that has its lease, before it handles anything. If the hook raises, the launch
+        ends with exit code 78."""
         return _hook(self._hooks.on_launch, hook, 0)
 
     def on_launch_end(self, hook: OnLaunch) -> OnLaunch:
-        """Call ``hook()`` at the end of each launch whose ``on_launch`` hooks were called, within five seconds."""
+        """Call ``hook()`` at the end of each launch whose ``on_launch`` hooks were called. It has five seconds."""
         return _hook(self._hooks.on_launch_end, hook, 0)
 
 
@@ -183,8 +184,8 @@ class PollConsumer(HookRegistration):
         return decorate
 
     def retry_policy(self, name: str, policy: Retrying) -> None:
-        """Give a policy a name, for messages that name it as their ``retry``. ConfigurationError for an invalid policy,
-        or for a second one of that name; BadData for an invalid name."""
+        """Register ``policy`` under ``name``, which messages can give as their ``retry``. ConfigurationError for an
+        invalid policy, or for a second one of that name. BadData for an invalid name."""
         checked = policy_of(policy)
         if check_policy_name(name) in self._calls.retry_policies:
             raise ConfigurationError("retry policy registered twice", name, "give one of them another name")
@@ -368,5 +369,5 @@ class PollConsumer(HookRegistration):
 
 
 def calls_of(app: PollConsumer) -> AppCalls:
-    """The inner side of an application."""
+    """The inner side of an application, for our own modules."""
     return app._calls  # noqa: SLF001  for our own modules, so that completion shows users what they call

@@ -1,4 +1,5 @@
-"""What an application has beside what its users call: its registrations, and messages by their handlers' names."""
+"""What an application has besides the methods that its users call: registrations, and messages by their handlers'
+names."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from pollconsumer.store.queues.producer import Producer
 
 
 class AppCalls(StoreCalls, Application):
-    """The inner side of a `PollConsumer`, on which our own modules call; `calls_of` has it."""
+    """The inner side of a `PollConsumer`, which our own modules call. `calls_of` returns it."""
 
     def __init__(
         self,
@@ -34,8 +35,8 @@ class AppCalls(StoreCalls, Application):
         self._warned_of: set[str] = set()
 
     def new_message(self, handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
-        """The message that `PollConsumer.enqueue` sends, before the hooks and the codec. Raises as that for an invalid
-        one."""
+        """The message that `PollConsumer.enqueue` sends, before hooks and codec. Raises its errors for an invalid
+        message."""
         return self.placed(self.checked_message(handler, payload, options), options)
 
     async def enqueue_by_name_async(
@@ -44,7 +45,7 @@ class AppCalls(StoreCalls, Application):
         """`PollConsumer.enqueue_async`."""
         message = self.checked_message(handler, payload, options)
         if self.hooks.before_enqueue:
-            message = drafted(message, self.hooks.before_enqueue)  # in the caller's task: a hook may look for its trace
+            message = drafted(message, self.hooks.before_enqueue)  # in the caller's task, for a hook's trace
 
         def call(store: Producer) -> Handle[Any]:
             given = self._coded(self.placed(message, options))
@@ -57,14 +58,14 @@ class AppCalls(StoreCalls, Application):
             return (await self._spooled_async([self._coded(self.placed(message, options))], error))[0]
 
     def placed(self, message: NewMessage, options: SendOptions) -> NewMessage:
-        """``message`` with the queue and the rate of its handler, where ``options`` name none."""
+        """``message`` with the queue and the rate of its handler, unless ``options`` give them."""
         defaults = self.defaults_of(message.handler)
         if options.get("queue") is None:
             message = message._replace(queue=defaults.queue)
         return defaults.rated(message)
 
     def checked_message(self, handler: str, payload: Mapping[str, Any], options: SendOptions) -> NewMessage:
-        """A message, checked by what is known of its handler in this process."""
+        """A message, checked against its handler, as far as this process knows that."""
         if not isinstance(handler, str):
             slips.refuse_handler_object(handler)
         known = self.known(handler, anywhere=options.get("queue") is not None)
@@ -75,14 +76,14 @@ class AppCalls(StoreCalls, Application):
         return new_message(handler, known.arguments.json_of(payload), **options)
 
     def defaults_of(self, handler: str) -> Defaults:
-        """The defaults of a handler that is registered in this process for the same store, or of a program."""
+        """The defaults of a handler. It is registered in this process for the same store, or is a program."""
         known = self.known(handler)
         return self.settings().defaults_of(handler) if known is None else known.definition.defaults
 
     def known(self, handler: str, anywhere: bool = True) -> RegisteredHandler | None:
-        """The handler of that name in this process for the same store.
+        """The handler of that name that this process has registered for the same store.
 
-        BadData for one that is none of the configuration's, if that was imported whole, unless it may be ``anywhere``.
+        BadData if the whole configuration was imported and has no such handler, unless it may be ``anywhere``.
         """
         known = self.handlers.get(handler) or registry.known(handler, self.location)
         if known is not None:

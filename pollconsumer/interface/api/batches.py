@@ -1,4 +1,4 @@
-"""Several messages at once, as producers see them: batches, chains, and those that are selected."""
+"""Several messages at once, as producers see them: batches, chains, and selected messages."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ from pollconsumer.store.store import Store
 
 T = TypeVar("T")
 _WHICH: dict[State | None, str] = {State.COMPLETED: "completed", State.DEAD: "dead"}
-"""Which members to read for those of a state; for others all are read."""
+"""State → the kind of members to read for it. For other states all members are read."""
 LONGEST_PAUSE = 0.5
 PAGE = ENQUEUE_PAGE * ENQUEUE_PAGES
-"""Members that are sent at once."""
+"""Number of members that are sent at once."""
 HEARD_EVERY = 60.0
-"""Seconds after which the store is told that the producer lives."""
+"""Every so many seconds the producer reports to the store that it is alive."""
 MOST_LINKS = 100
 AT_ONCE = 100
-"""Messages that a thread reads for an event loop before it hands them over."""
+"""Number of messages that a thread reads for an event loop before it hands them over."""
 
 
 class AppBatch(Batch):
-    """A `Batch` of a program: one that it opens, or looks up."""
+    """A `Batch` of a program, which opens it or looks it up."""
 
     def __init__(self, app: StoreCalls, batch_queue: str, batch_id: str, listed: BatchStatus | None = None) -> None:
         super().__init__(batch_queue, batch_id, lambda *question: app.ask(self._question(*question)))
@@ -65,12 +65,12 @@ class AppBatch(Batch):
 
     @property
     def listed(self) -> BatchStatus:
-        """The batch as it was read last."""
+        """The batch, as it was read last."""
         return self._seen or self.status()
 
     def members(self, state: State | StateName | None = None) -> Iterator[Handle[Any]]:
-        """Handles to the members that are kept, or to those in ``state``, in the order of their numbers; read a page at
-        a time. Of a chain the link that came last. ``listed`` is the message as it was read."""
+        """Handles to the kept members, or to those in ``state``, in the order of their numbers, read a page at a time.
+        A chain has a handle to its latest link. ``listed`` is the message as it was read."""
         wanted, batch = None if state is None else parse_word(State, "state", state), self.status()
         for message in self._app.ask_for_each(lambda store: store.batches.members(batch, _WHICH.get(wanted))):
             if wanted is None or message.state is wanted:
@@ -110,7 +110,7 @@ class AppBatch(Batch):
         return lambda store: answer_about(store, *question, readable=self._app.decoded)
 
     async def _pages_async(self, what: str) -> AsyncIterator[Any]:
-        """What is answered of each chunk of the batch; other calls come in between."""
+        """The answers for each chunk of the batch. Other calls come in between."""
         at: int | None = 0
         while at is not None:
             page, at = await self._app.ask_async(self._question(what, self._batch_queue, self.id, at))
@@ -118,13 +118,13 @@ class AppBatch(Batch):
 
 
 class AppBatches:
-    """An application's batches, iterable. ``get`` raises NotFound, all raise StoreUnreachable."""
+    """An application's batches, iterable. ``get`` raises NotFound. All methods raise StoreUnreachable."""
 
     def __init__(self, app: StoreCalls) -> None:
         self._app = app
 
     def get(self, id: str) -> AppBatch:  # noqa: A002  as in PollConsumer.batch
-        """A batch that anybody has enqueued, and that is kept: until two days after its end."""
+        """A batch that anybody has enqueued. It is kept until two days after its end."""
         found = self._app.ask(lambda store: store.batches.status(id))
         return AppBatch(self._app, found.queue, found.id, found)
 
@@ -139,11 +139,11 @@ class AppBatches:
 
 
 class OpenBatch(AppBatch):
-    """A batch that takes members until its ``with`` block ends: then it is closed. If the block raises, it stays open,
-    and is abandoned an hour later; until then the same batch, with the same members in the same order, can be enqueued
-    again: those that are there already count once.
+    """A batch that takes members until its ``with`` block ends, and then is closed. If the block raises, it stays open,
+    and is abandoned an hour later. Until then it can be enqueued again, with the same members in the same order:
+    members that are there already count once.
 
-    Of a batch that is closed already, nothing is enqueued: ``duplicate`` is true.
+    If the batch was closed before, nothing is enqueued, and ``duplicate`` is true.
     """
 
     duplicate: bool
@@ -156,23 +156,24 @@ class OpenBatch(AppBatch):
         *,
         duplicate: bool = False,
     ) -> None:
-        """``before_open`` is called each time that it is opened, or heard of. ``duplicate``: it is not opened, as an
-        inner batch that has ended, or whose outer one is closed."""
+        """``before_open`` is called each time that the batch is opened, or its producer reports. ``duplicate``: it is
+        not opened, as an inner batch that has ended, or whose outer batch is closed."""
         super().__init__(app, batch.queue, batch.id)
         self._batch, self._before_open, self._unopened = batch, before_open, set[str]()
         self.duplicate = duplicate
         self._is_within = False
-        """Whether the ``with`` block runs. What is added before or after would not be sent."""
+        """Whether the ``with`` block is running. A member that is added before or after would not be sent."""
         self._resumes = False
         self._adding = RLock()
-        """Held while a member gets its number and its place in the page: threads may add."""
+        """Held while a member gets its number and its place in the page, since several threads may add."""
         self._members = 0
         self._page: list[NewMessage] = []
         self._heard = 0.0
         self._losses = 0
-        """How often this process had noticed a loss of the store when the batch was opened."""
+        """How many losses of the store this process had noticed when the batch was opened."""
         self._ended = -1, frozenset[int]()
-        """The chunk of members that was last looked at, of a batch that is resumed, and the numbers that have ended."""
+        """For a batch that is resumed: the last chunk of members that was read, and the numbers of those that have
+        ended."""
 
     def __enter__(self) -> Self:
         if not self.duplicate:
@@ -201,11 +202,11 @@ class OpenBatch(AppBatch):
             await self._app.ask_async(self._close)
 
     def add(self, member: Sendable) -> str:
-        """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. It is sent with
-        others, a few hundred in a round trip, or a minute after those before: errors of enqueueing may come with a
-        later one, or with the end of the block. If one is caught, the members that it is about are sent again with the
-        next one, or at the end: do not add them again. UsageError for one that has an id or a key of its own, if the
-        batch was abandoned meanwhile, or outside of its ``with`` block."""
+        """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. Members are sent
+        together, a few hundred in a round trip, at least once a minute. So an error of enqueueing may come with a later
+        member, or with the end of the block. If the error is caught, the same members are sent again with the next one,
+        or at the end: do not add them again. UsageError for a member with an id or a key of its own, if the batch was
+        abandoned meanwhile, or outside of its ``with`` block."""
         message = self._new(member)
         if len(self._page) >= PAGE or self._is_unheard():
             self._flush()
@@ -243,7 +244,7 @@ class OpenBatch(AppBatch):
         return self._numbered(message)
 
     def _numbered(self, make: Callable[..., T]) -> T:
-        """The next member, which ``make`` makes of its number, and of whether the store knows its end already."""
+        """The next member. ``make`` makes it, given its number, and whether the store knows that it has ended."""
         if not self._is_within:
             raise UsageError("batch", self.id, "add members within its with block: none is enqueued after it")
         with self._adding:
@@ -273,7 +274,8 @@ class OpenBatch(AppBatch):
 
     @contextmanager
     def _unsent(self) -> Iterator[list[NewMessage]]:
-        """The page. What is left of it, after an error, is sent again with the next members, or at the end."""
+        """The page of members to send. After an error, members that are left are sent with the next ones, or at the
+        end."""
         with self._adding:
             page, self._page = self._page, []
         try:
@@ -286,7 +288,7 @@ class OpenBatch(AppBatch):
         return not self.duplicate and time.monotonic() - self._heard > HEARD_EVERY
 
     def _hear(self, shut: str) -> None:
-        """Take in how the batch was as it was opened, or as its producer was heard of."""
+        """Act on the state in which the batch was found when it was opened, or its producer reported."""
         if shut == "full":
             most = f"queue {self._batch.queue} has {MOST_BATCHES} batches that have not ended, the maximum"
             raise UsageError("batch", self.id, f"{most}: let some end, or cancel them")
@@ -322,16 +324,16 @@ class OpenBatch(AppBatch):
             raise UsageError("batch", self.id, f"it is {shut}: enqueue it again under another id")
 
     def _refuse_loss(self, wire: Wire) -> None:
-        """Raise WentBack if the store has lost what it had acknowledged since the batch was opened. A new connection
-        notices that."""
+        """Raise WentBack if the store has lost acknowledged writes since the batch was opened. A new connection notices
+        a loss."""
         wire.all([TIME])
         if self._app.losses() > self._losses:  # GUARD members that the store has lost
             what = f"store rolled back: batch {self.id} is not closed, and may lack members"
             raise WentBack(what, None, "run the same code again within the hour: it adds what is missing")
 
     def _refuse_others(self, known: Sequence[tuple[str, str]], store: Store) -> None:
-        """Raise UsageError if any of ``known``, queues and ids of what the queues had already, is no member of this
-        batch."""
+        """Raise UsageError if any of ``known`` is no member of this batch. These are queues and ids of messages that
+        the queues had already."""
         others = store.batches.others(self._batch.queue, self.id, known)
         if others:  # GUARD a message that is no member
             fix = "give the batch another id; or purge that message, and 20 minutes later run this again"
@@ -340,7 +342,7 @@ class OpenBatch(AppBatch):
             )
 
     def _has_ended(self, number: int) -> bool:
-        """Whether a member of a batch that is resumed has ended: forgotten by now, it would be enqueued again."""
+        """Whether a member of a resumed batch has ended. A member that is forgotten by now would be enqueued again."""
         chunk = number // PER_CHUNK
         if self._ended[0] != chunk:
             batch = self._batch
@@ -349,12 +351,12 @@ class OpenBatch(AppBatch):
 
 
 def _duplicates(handles: Iterable[Handle[Any]]) -> list[tuple[str, str]]:
-    """The queues and ids of those messages that their queues had already."""
+    """Queue and id of each message that its queue had already."""
     return [(handle.queue, handle.id) for handle in handles if handle.duplicate]
 
 
 class LinkState(StrEnum):
-    """The state of a link that is not enqueued yet, beside those of messages."""
+    """The state of a link that is not enqueued yet. Messages have no such state."""
 
     WAITING = "waiting"
 
@@ -364,17 +366,17 @@ class LinkState(StrEnum):
 
 
 class Chain:
-    """Links, made by ``PollConsumer.chain``. A member of a batch, too: it counts as one."""
+    """Links, made by ``PollConsumer.chain``. A chain can be a member of a batch, and counts as one."""
 
     def __init__(self, app: StoreCalls, links: Sequence[Sendable], failed: Sendable | None) -> None:
-        """Raise UsageError for no links, too many, or one that has a key, callbacks, or, after the first, an id."""
+        """Raise UsageError for no links, too many links, a link with a key or callbacks, or a later link with an id."""
         if not 0 < len(links) <= MOST_LINKS:
             raise UsageError("chain", f"{len(links)} links", f"give 1 to {MOST_LINKS}")
         self._app, self._links, self._failed = app, links, failed
         self.__message__()
 
     def __message__(self) -> NewMessage:
-        """A new message of the first link, with the others as its continuation."""
+        """A new message for the first link. The others are its continuation."""
         first, *others = [message_of(link, "a link of a chain") for link in self._links]
         for message in (first, *others):
             if message.continuation:
@@ -389,8 +391,8 @@ class Chain:
         return identified(first._replace(continuation=encoded(continuation)), first.id)
 
     def enqueue(self) -> LinkHandle:
-        """Enqueue the first link. Returns a handle to the last one, which says ``waiting`` until it is enqueued. Errors
-        are those of ``PollConsumer.enqueue``."""
+        """Enqueue the first link. Returns a handle to the last link, whose state is ``waiting`` until it is enqueued.
+        The errors are those of ``PollConsumer.enqueue``."""
         first = self.__message__()
         return self._handle(first, self._app.enqueue_one(first).duplicate)
 
@@ -407,9 +409,9 @@ class Chain:
 
 
 class LinkHandle(Handle[Any]):
-    """The last link of a chain. While it is not enqueued yet, its state is ``waiting``, and `wait` waits for it, or
-    raises NotCompleted for the link with which the chain has ended. `status` is that of the link that came last, on
-    which `cancel`, `stop`, `redrive` and `reschedule` act: a chain ends with the link that is cancelled."""
+    """The last link of a chain. Until it is enqueued, its state is ``waiting``. `wait` waits for it, or raises
+    NotCompleted for the link that ended the chain. `status` is that of the latest link. `cancel`, `stop`, `redrive` and
+    `reschedule` act on the latest link, too. A chain ends with a link that is cancelled."""
 
     __slots__ = ("_links",)
 
@@ -420,7 +422,7 @@ class LinkHandle(Handle[Any]):
 
     @property
     def state(self) -> State | LinkState:  # type: ignore[override]  # it may not be enqueued yet
-        """The link's state as it is now: asks the store."""
+        """The present state of the link: asks the store."""
         return self._seen(self.status())
 
     async def state_async(self) -> State | LinkState:  # type: ignore[override]  # as above
@@ -430,7 +432,7 @@ class LinkHandle(Handle[Any]):
         return latest.state if latest.id == self.id else LinkState.WAITING
 
     def status(self) -> Message:
-        """All that is known of the link that came last. NotFound if none is kept any more."""
+        """All that is known of the latest link. NotFound if no link is kept any more."""
         for queue, message_id in reversed(self._links):
             try:
                 return self._app.look(queue, message_id)
@@ -463,7 +465,8 @@ class LinkHandle(Handle[Any]):
                 latest = self._after(latest.id, await self.status_async(), refusal)
 
     def _after(self, link: str, latest: Message, refusal: BadData) -> Message:
-        """The link to act on, if it came after one that was completed meanwhile; else raises."""
+        """The link to act on, if it was enqueued after one that was completed meanwhile. Otherwise raises
+        ``refusal``."""
         if latest.id != link:
             return latest
         if self._goes_on(latest):
@@ -475,18 +478,18 @@ class LinkHandle(Handle[Any]):
 
 
 class Messages:
-    """What `PollConsumer.messages` selects: iterable, as often as you like. Each iteration reads the store anew, a page
-    of 500 messages at a time, and keeps none of them.
+    """The messages that `PollConsumer.messages` selects. Iterate as often as you like: each iteration reads the store
+    anew, a page of 500 messages at a time, and keeps none of them.
 
-    A message that enters another state meanwhile may be missed, or come twice. All methods: NotFound for an unknown
-    queue, StoreUnreachable.
+    A message that enters another state meanwhile may be missed, or come twice. All methods raise NotFound for an
+    unknown queue, and StoreUnreachable.
     """
 
     def __init__(self, app: StoreCalls, selection: Selection) -> None:
         self._app, self._selection = app, selection
 
     def __iter__(self) -> Iterator[Handle[Any]]:
-        """A handle to each, whose ``listed`` is the message as it was read."""
+        """Yields a handle to each message. Its ``listed`` is the message as it was read."""
         for message in self._found():
             yield self._app.handle_of(message)
 
@@ -501,18 +504,18 @@ class Messages:
         return self._app.ask_for_each(lambda store: store.selector.messages(self._selection))
 
     def count(self) -> int:
-        """How many there are now. Reads all of them."""
+        """How many messages there are now. Reads all of them."""
         return sum(1 for _ in self)
 
     def cancel_all(self) -> int:
-        """Cancel those of the messages that are scheduled or ready. Returns how many are cancelled now."""
+        """Cancel those messages that are scheduled or ready. Returns how many this call cancelled."""
         chosen = self._app.ask(lambda store: unreserved(store.selector, self._selection))
         return self._act(chosen, lambda each, queue, ids: each.cancel_all(queue, ids))
 
     def redrive_all(self, *, from_start: bool = False) -> int:
-        """Return the dead letters among them to their queues, with attempts reset to zero; ``from_start``: without
-        their checkpoints, steps and signals. Returns how many were returned: one is left if another message has its
-        unique key by now."""
+        """Return dead letters to their queues, with attempts reset to zero. ``from_start``: without their checkpoints,
+        steps and signals. Returns how many were returned. A dead letter stays if another message has its unique key by
+        now."""
         chosen = self._app.ask(lambda store: dead_letters(store.selector, self._selection))
         return self._act(chosen, lambda each, queue, ids: each.redrive(queue, ids, from_start=from_start))
 

@@ -1,4 +1,5 @@
-"""Converts payload values to annotated types. It imports pydantic, and is therefore imported lazily."""
+"""Converts payload values to annotated types. This module imports pydantic, so it is imported only when it is
+needed."""
 
 from __future__ import annotations
 
@@ -16,16 +17,17 @@ from pollconsumer.core.json_values import in_order
 from pollconsumer.runtime.handling.annotations import MOST_NAMED, Mismatch, NoJsonForm
 
 _QUOTING = {"assertion_error", "json_invalid", "union_tag_invalid", "uuid_parsing", "value_error"}
-"""Errors whose text may contain part of the value."""
+"""Kinds of errors whose text may contain part of the value."""
 _KNOWN = set(get_args(core_schema.ErrorType)) - _QUOTING
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?", re.ASCII)
 _NO_SCHEMAS = {"config", "default", "metadata", "serialization"}
-"""Keys of a schema that hold no schemas."""
+"""Keys of a schema under which no schemas stand."""
 
 
 def converting(hint: Any) -> Callable[[Any], Any]:
-    """A conversion of JSON values to ``hint`` in strict mode: text for an instant, no text for a number. It raises
-    Mismatch. NoJsonForm for a hint without a JSON form; pydantic's exception for an unsupported one."""
+    """A function that converts JSON values to ``hint`` in strict mode: an instant may be text, a number may not. The
+    function raises Mismatch. NoJsonForm for a hint without a JSON form. For an unsupported hint pydantic's
+    exception."""
     validator = SchemaValidator(_exact(_adapter(hint).core_schema))
 
     def convert(value: Any) -> Any:
@@ -42,8 +44,8 @@ def converting(hint: Any) -> Callable[[Any], Any]:
 
 
 def dumping(hint: Any) -> Callable[[Any], Any]:
-    """The function that writes a value of ``hint`` as JSON from which `converting` makes an equal value. Raises as
-    `converting`."""
+    """A function that writes a value of ``hint`` as JSON, from which `converting` makes an equal value. Raises the
+    errors of `converting`."""
     adapter = _adapter(hint)
 
     def dump(value: Any) -> Any:
@@ -70,8 +72,8 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
 
 
 def _exact(schema: Any) -> Any:
-    """``schema``, changed where pydantic's strict mode would accept a value of another JSON type: ``true`` for a
-    literal 1 or an enum's 1, the text "1" for an instant. Models validate themselves."""
+    """``schema``, changed wherever pydantic's strict mode would accept another JSON type: ``true`` for a literal 1 or
+    an enum's 1, or the text "1" for an instant. Models validate themselves."""
     if isinstance(schema, list | tuple):
         return type(schema)(map(_exact, schema))
     if not isinstance(schema, dict):

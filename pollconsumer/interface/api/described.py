@@ -1,4 +1,4 @@
-"""Messages and recurrences as JSON objects: what ``--json`` prints, and what an endpoint answers."""
+"""Messages and recurrences as JSON objects, for ``--json`` and for endpoints."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def describe(message: Message) -> dict[str, Any]:
 
 
 def recorded_as_json(recorded: Recorded) -> dict[str, Any]:
-    """The steps of a message, the signal that it awaits, and those sent to it, as ``--json`` shows them."""
+    """A message's steps, the signal that it awaits, and the signals sent to it, as ``--json`` shows them."""
     return {
         "steps": [
             {"name": name, "at": iso(at), "result": shown_value(result), "until": until and iso(until)}
@@ -61,7 +61,7 @@ def log_as_json(message: Message) -> list[dict[str, Any]]:
 
 
 def describe_recurrence(status: RecurrenceStatus) -> dict[str, Any]:
-    """A recurrence as ``--json`` shows it. If its definition is unreadable, the keys of the definition are None."""
+    """A recurrence as ``--json`` shows it. If its definition is unreadable, the fields of the definition are None."""
     rule, previous = status.recurrence, status.previous
     previous = previous and previous._replace(result=shown_value(previous.result))
     options = {} if rule is None else dict(rule.options)

@@ -1,4 +1,4 @@
-"""Handles to enqueued messages, and the calls of the store by which they act."""
+"""Handles to enqueued messages, and the calls to the store by which handles act."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def stopping(queue: str, message_id: str) -> Act:
 
 
 def rescheduling(queue: str, message_id: str, in_: Span | None, at: datetime | None) -> Act:
-    """The act that gives a message another due time. BadData for an invalid time; TypeError for a naive one, for both,
-    or for none."""
+    """A call that gives a message another due time. BadData for an invalid time. TypeError for a naive datetime, and
+    unless exactly one of ``in_`` and ``at`` is given."""
     if (in_ is None) == (at is None):
         raise TypeError("reschedule needs in_ or at")
     delay, due = None if in_ is None else milliseconds("in_", in_), None if at is None else due_ms(at)
@@ -63,8 +63,8 @@ def rescheduling(queue: str, message_id: str, in_: Span | None, at: datetime | N
 
 
 def changing(queue: str, message_id: str, priority: int | None, payload: bytes) -> Act:
-    """The act that gives a message another priority, or an encoded payload if that is not empty. BadData for an invalid
-    priority; TypeError for neither."""
+    """A call that gives a message another priority or, if it is not empty, another encoded payload. BadData for an
+    invalid priority. TypeError if neither is given."""
     if priority is None and not payload:
         raise TypeError("change needs priority or payload")
     if priority is not None:
@@ -73,15 +73,15 @@ def changing(queue: str, message_id: str, priority: int | None, payload: bytes) 
 
 
 def readable_result(message_id: str, result: Any) -> Any:
-    """The ``result`` of a message as a handle read it. BadData if that could not be decoded."""
+    """A message's ``result``, for a handle. BadData if the codec could not decode it."""
     if type(result) is dict and ENCODED in result:
         raise BadData("result", message_id, "it is encoded: give PollConsumer(codec=…) the codec and its keys")
     return result
 
 
 def signalling(queue: str, message_id: str, name: str, value: Any, codec: Codec | None) -> Callable[[Store], bool]:
-    """The act that sends a signal. BadData for an invalid name or value; TypeError for one without a JSON form."""
-    signal_line(name, value)  # a TypeError within the act would be taken for an answer that cannot be read
+    """A call that sends a signal. BadData for an invalid name or value. TypeError for a value without a JSON form."""
+    signal_line(name, value)  # a TypeError within the call would be taken for an unreadable answer
     if codec is not None:
         value = json.loads(encoded_json(as_json(value, f"signal {name}").encode(), codec))
 
@@ -100,13 +100,13 @@ def redriving(queue: str, message_id: str, *, from_start: bool) -> Act:
 
 
 def rerunning(queue: str, message_id: str) -> Callable[[Store], tuple[str, str]]:
-    """The act that runs a message again, which returns queue and id of the new one."""
+    """A call that runs a message again. It returns queue and id of the new message."""
 
     return lambda store: (queue, store.reruns.rerun(queue, message_id))
 
 
 class MessageCalls(Protocol):
-    """Calls of an application that handles use: to read their messages, to act on them, and to pause in between."""
+    """The calls of an application that its handles use: to read messages, to act on them, and to pause in between."""
 
     codec: Codec | None
 
@@ -127,9 +127,9 @@ class MessageCalls(Protocol):
 
 
 class Handle(Generic[R]):
-    """A message whose handler returns R. ``id``: the message's. ``duplicate``: the store already had it, or its unique
-    key; None if the message is spooled. ``listed``: the message as `PollConsumer.message` or `PollConsumer.messages`
-    read it; None after `enqueue`."""
+    """A message whose handler returns R. ``id``: the message's id. ``duplicate``: the store already had it, or its
+    unique key; None if the message is spooled. ``listed``: the message as `PollConsumer.message` or
+    `PollConsumer.messages` read it; None after `enqueue`."""
 
     __slots__ = ("_app", "duplicate", "id", "listed", "queue")
     if not TYPE_CHECKING:  # type checkers would accept any attribute
@@ -155,67 +155,69 @@ class Handle(Generic[R]):
 
     @property
     def state(self) -> State:
-        """The message's state as it is now: asks the store. NotFound if the message is no longer kept;
+        """The present state of the message: asks the store. NotFound if the message is no longer kept.
         StoreUnreachable."""
         return self.status().state
 
     def status(self) -> Message:
-        """All that is known of the message, as it is now. Raises as ``state``."""
+        """All that is known of the message at present. Raises the errors of ``state``."""
         return self._app.look(self.queue, self.id)
 
     @property
     def progress(self) -> Progress | None:
-        """How far its handler says it has come, in the last attempt that said anything. Raises as ``state``."""
+        """How far the handler says that it has come, in the last attempt that reported progress. Raises the errors of
+        ``state``."""
         return self.status().progress
 
     @property
     def log(self) -> Sequence[AttemptLog]:
-        """What its handler has logged and printed, the end of it: of each attempt that has logged anything, the
-        earliest first. Raises as ``state``."""
+        """The last lines that the handler has logged and printed in each attempt, the earliest first. Raises the errors
+        of ``state``."""
         return self.status().log
 
     def cancel(self) -> None:
-        """Cancel the message, if it is not reserved yet; BadData if it is too late. NotFound, StoreUnreachable."""
+        """Cancel the message if it is not reserved yet. BadData if it is too late. NotFound, StoreUnreachable."""
         self._act(cancelling)
 
     def stop(self) -> None:
-        """End the message: cancel it if it is not reserved yet, else ask its launch to stop its handler.
-        ``context.cancelled`` is true there within a second; five seconds later the handler is interrupted, if it can
-        be. Returns when the request is taken. BadData if the message has ended; NotFound, StoreUnreachable."""
+        """End the message. It is cancelled if it is not reserved yet. Otherwise its launch is asked to stop the
+        handler: ``context.cancelled`` becomes true there within a second, and five seconds later the handler is
+        interrupted, if possible. Returns when the request is accepted. BadData if the message has ended. NotFound,
+        StoreUnreachable."""
         self._act(stopping)
 
     def reschedule(self, *, in_: Span | None = None, at: datetime | None = None) -> None:
-        """Give the message another due time, if it is not reserved yet: after a delay in seconds, as text such as
-        ``5m`` or as a timedelta, or at an aware datetime; one in the past is due now. BadData if it is too late, or for
-        an invalid time; TypeError for a naive one, or for both; NotFound, StoreUnreachable."""
+        """Give the message another due time, if it is not reserved yet: a delay in seconds, as text such as ``5m`` or
+        as a timedelta, or an aware datetime, of which a past one is due now. BadData if it is too late, or for an
+        invalid time. TypeError for a naive datetime, or for both. NotFound, StoreUnreachable."""
         self._act(partial(rescheduling, in_=in_, at=at))
 
     def change(self, *, priority: int | None = None, payload: Mapping[str, Any] | None = None) -> None:
-        """Give the message another priority, or payload, if it is not reserved yet; all else stays. One that is ready
-        then stands behind those of its new priority. The payload is compared with its handler's parameters, if that is
-        known here. BadData if it is too late, or for an invalid value; TypeError for arguments that do not fit, or
-        without any; NotFound, StoreUnreachable."""
+        """Give the message another priority or payload, if it is not reserved yet. Everything else stays. A ready
+        message goes behind those of its new priority. The payload is compared with the parameters of its handler, if
+        this process knows that. BadData if it is too late, or for an invalid value. TypeError for arguments that do not
+        fit, or if nothing is given. NotFound, StoreUnreachable."""
         encoded = b"" if payload is None else self._encoded(payload, self.status().handler)
         self._act(partial(changing, priority=priority, payload=encoded))
 
     def redrive(self, *, from_start: bool = False) -> None:
-        """Return a dead letter to its queue, with attempts reset to zero; ``from_start``: without its checkpoint, steps
-        and signals. BadData if the message is none, or if another message has its unique key by now; NotFound,
-        StoreUnreachable."""
+        """Return a dead letter to its queue, with attempts reset to zero. ``from_start``: without its checkpoint, steps
+        and signals. BadData if the message is no dead letter, or if another message has its unique key by now.
+        NotFound, StoreUnreachable."""
         self._act(partial(redriving, from_start=from_start))
 
     def rerun(self) -> Handle[R]:
         """Enqueue a new message with handler, payload and options of this one, which has ended in whatever state. Its
-        unique key, headers and callbacks are the same, its ``created_by`` says which it was; it is due now, never
-        expires, and belongs to no batch. BadData if the message has not ended, if its payload is no longer kept, or if
-        another message has its unique key; NotFound, QueueFull, StoreUnreachable."""
+        unique key, headers and callbacks are the same, and its ``created_by`` names this message. It is due now, never
+        expires, and belongs to no batch. BadData if this message has not ended, if its payload is no longer kept, or if
+        another message has its unique key. NotFound, QueueFull, StoreUnreachable."""
         return self._again(*self._act(rerunning))
 
     def signal(self, name: str, value: Any = True) -> bool:
-        """Send a value of at most 64 KiB of JSON to the message, whose handler waits for it by ``context.wait_for``, or
-        will. Not None: a wait returns that at its timeout. False if another value was sent before
-        by that name: the first one holds. BadData if the message has ended, has signals of 1 MiB, or for an invalid
-        name or value; NotFound, StoreUnreachable."""
+        """Send a value to the message, whose handler waits for it by ``context.wait_for``, or will. The value has at
+        most 64 KiB of JSON. It is not None, which a wait returns at its timeout. Returns False if another value was
+        sent before under that name: the first one holds. BadData if the message has ended, has signals of 1 MiB, or for
+        an invalid name or value. NotFound, StoreUnreachable."""
         return self._app.ask(signalling(self.queue, self.id, name, value, self._app.codec))
 
     async def status_async(self) -> Message:
@@ -260,13 +262,13 @@ class Handle(Generic[R]):
 
         A result is the JSON of what the handler returned: a tuple comes back as a list, an instant as text.
 
-        ``timeout`` in seconds, as text such as ``5m`` or as a timedelta, None for no limit. TimeoutError after it;
-        NotCompleted if the message became a dead letter, was cancelled or expired; NotFound if it is no longer kept;
-        StoreUnreachable; BadData for a result that the application's codec cannot decode. Polls the store, at intervals
-        up to a tenth of a second. A spooled message is awaited until a launch has taken it in, too.
+        ``timeout``: in seconds, as text such as ``5m`` or as a timedelta; None for no limit. TimeoutError after it.
+        NotCompleted if the message became a dead letter, was cancelled or expired. NotFound if it is no longer kept.
+        StoreUnreachable. BadData for a result that the application's codec cannot decode. Polls the store, at intervals
+        of up to a tenth of a second. A spooled message is awaited, too, until a launch has taken it in.
 
-        In a handler WaitRefused, a TimeoutError, once every slot of the launch waits for messages that no other launch
-        can handle, and at the end of its window.
+        In a handler: WaitRefused, a TimeoutError, once every slot of the launch waits for messages that no other launch
+        can handle, and at the end of the launch's window.
         """
         with _MessageLooks(timeout, self._app) as waiting:
             while True:
@@ -299,7 +301,7 @@ class Handle(Generic[R]):
                 await self._app.pause_async(pause)
 
     def _encoded(self, payload: Mapping[str, Any], handler: str) -> bytes:
-        """What the store is to have of a payload for ``handler``."""
+        """A payload for ``handler`` as the store gets it."""
         known = registry.known(handler, self._app.location)
         if known is not None and isinstance(payload, dict):
             payload = known.arguments.json_of(payload)
@@ -309,19 +311,19 @@ class Handle(Generic[R]):
         return Handle(message_id, queue, self._app, duplicate=False)
 
     def _act(self, act: Callable[[str, str], Callable[[Store], T]]) -> T:
-        """Do what ``act`` makes of a message's queue and id."""
+        """Carry out ``act``, given the message's queue and id."""
         return self._app.ask(act(self.queue, self.id))
 
     async def _act_async(self, act: Callable[[str, str], Callable[[Store], T]]) -> T:
         return await self._app.ask_async(act(self.queue, self.id))
 
     def _goes_on(self, _message: Message) -> bool:
-        """Whether, when the message is completed, another is awaited."""
+        """Whether another message is awaited once this one is completed."""
         return False
 
 
 class Looks:
-    """Says when to look again at what is awaited: after pauses that double up to ``longest``, until the timeout."""
+    """When to look again at what is awaited: after pauses that double up to ``longest``, until the timeout."""
 
     def __init__(self, timeout: Span | None, longest: float) -> None:
         self._timeout, self._longest, self._pause = timeout, longest, FIRST_PAUSE
@@ -338,13 +340,13 @@ class Looks:
 
 
 class _MessageLooks:
-    """Says when to look at an awaited message again; in a handler, also whether the wait can end."""
+    """When to look again at an awaited message. In a handler, also whether the wait can end at all."""
 
     def __init__(self, timeout: Span | None, app: MessageCalls) -> None:
         self._looks = Looks(timeout, LONGEST_PAUSE)
         self._slots = None if registry.stand_in is not None else slot_waits()
         self._elsewhere = any(app.location)
-        """Whether the message may be in another store than the launch's."""
+        """Whether the message may be in another store than that of the launch."""
         self._seen = False
 
     def __enter__(self) -> Self:
@@ -356,13 +358,14 @@ class _MessageLooks:
             self._slots.end(self._for)
 
     def pause_unseen(self, handle: Handle[Any], error: PollConsumerError) -> float:
-        """Seconds until the next look for a spooled message that was never seen; raises ``error`` for any other."""
+        """Seconds until the next look for a spooled message that was never seen. Raises ``error`` for any other
+        message."""
         if self._seen or handle.duplicate is not None:
             raise error
         return self._next_pause(handle.id, handle.queue, "spooled")
 
     def pause_after(self, message: Message, *, goes_on: bool) -> float | None:
-        """Seconds until the next look; None if the message is completed, unless it ``goes_on`` with another.
+        """Seconds until the next look. None if the message is completed, unless it ``goes_on`` with another one.
         NotCompleted, TimeoutError or WaitRefused if it will not be completed, or not in time."""
         self._seen = True
         if message.state is State.COMPLETED and not goes_on:
@@ -385,7 +388,7 @@ class _MessageLooks:
         return slots is not None and slots.may_be_stuck(self._for, message.queue, message.id)
 
     def serve_others(self, message: Message) -> Callable[[Store], bool]:
-        """The question to the store whether another launch than this one serves the message's queue now."""
+        """A question to the store: does another launch than this one serve the message's queue now?"""
         assert self._slots is not None
         launch = self._slots.serving.launch
         return lambda store: any(

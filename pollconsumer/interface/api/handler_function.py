@@ -23,11 +23,11 @@ C = TypeVar("C", covariant=True)
 R = TypeVar("R", covariant=True)
 
 MADE_AT_ONCE = 100
-"""Messages that are made before other tasks of an event loop have their turn: a millisecond or less."""
+"""Number of messages that are made before other tasks of an event loop get a turn. It takes a millisecond or less."""
 
 
 class MessageMaker:
-    """Makes the messages of a handler with these options; None for none."""
+    """Makes the messages of a handler with these options. None: without options."""
 
     def __init__(self, calls: StoreCalls, registered: RegisteredHandler, options: SendOptions | None = None) -> None:
         self.calls, self.registered, self._arguments = calls, registered, registered.arguments
@@ -43,8 +43,7 @@ class MessageMaker:
         )
 
     def messages(self, payloads: Iterable[Args[...] | Mapping[str, Any]]) -> list[NewMessage]:
-        """A new message for each set of arguments, with its own options in addition to these. TypeError if any do not
-        fit."""
+        """A new message for each set of arguments. Its own options are added to these. TypeError if any do not fit."""
         return [
             self.message_of(self._checked(given), given._options if isinstance(given, Args) else None)  # noqa: SLF001  of this module
             for given in payloads
@@ -52,7 +51,7 @@ class MessageMaker:
 
     def _checked(self, given: Args[...] | Mapping[str, Any]) -> bytes:
         arguments = self._arguments
-        if isinstance(given, (dict, Mapping)):  # of a dict, it is known sooner
+        if isinstance(given, (dict, Mapping)):  # a dict is recognised sooner
             return arguments.encode(arguments.for_call((), given))
         if isinstance(given, Args) and given._maker.registered is self.registered:  # noqa: SLF001  of this module
             return given._encoded  # noqa: SLF001
@@ -64,17 +63,17 @@ class MessageMaker:
         return self.message_of(self._arguments.encode(self._arguments.for_call(args, kwargs)))
 
     def message_of(self, encoded: bytes, own: SendOptions | None = None) -> NewMessage:
-        """A new message with arguments that fit, and with its ``own`` options in addition to these."""
+        """A new message with fitting arguments. Its ``own`` options are added to these."""
         if own:
             return MessageMaker(self.calls, self.registered, {**self._options, **own}).message_of(encoded)
         first = self._first
         if not self._has_no_options:
             return self._with_options(encoded)
-        # Does what _make does, without a call, and takes a third of the time of _replace.
+        # This does what _make does, without a call, and takes a third of the time of _replace.
         return tuple.__new__(NewMessage, (new_id(), first.queue, first.handler, encoded, *self._rest))
 
     def _with_options(self, encoded: bytes) -> NewMessage:
-        """A new message, with an id of the user, a rate, a policy or callbacks."""
+        """A new message with options that need more work: an id of the user's, a rate, a policy or callbacks."""
         first = self._first
         if first.retry is not None:
             slips.check_retry(self.registered, first.retry)
@@ -87,23 +86,24 @@ class MessageMaker:
 
 
 class Args(Generic[P]):
-    """Arguments of a handler whose parameters are P, as they were when they were given, already checked against them,
-    and the options of one message. For `enqueue_many`, for callbacks, members of batches and links of chains."""
+    """Arguments of a handler whose parameters are P, with the options of one message. The arguments are already
+    checked, and stay as they were when they were given. For `enqueue_many`, callbacks, members of batches and links of
+    chains."""
 
     __slots__ = ("_encoded", "_maker", "_options")
     if not TYPE_CHECKING:
         __getattr__ = slips.hinting("what args(...) returns", slips.OF_ARGS)
 
     def __init__(self, maker: MessageMaker, encoded: bytes, options: SendOptions | None = None) -> None:
-        """``maker``: the handler's, without options. ``encoded``: their JSON, which a later change of a list does not
-        reach."""
+        """``maker``: the handler's maker without options. ``encoded``: the JSON of the arguments, which a later change
+        of a list does not change."""
         self._maker, self._encoded, self._options = maker, encoded, options
 
     def __repr__(self) -> str:
         return f"Args({self._encoded.decode()})"
 
     def using(self, **options: Unpack[SendOptions]) -> Args[P]:
-        """The same arguments with options for their message, in addition to those before."""
+        """The same arguments with further options for their message."""
         return Args(self._maker, self._encoded, {**(self._options or {}), **copied(options)})
 
     def __message__(self) -> NewMessage:
@@ -112,8 +112,8 @@ class Args(Generic[P]):
 
 
 class HandlerFunction(Generic[P, Q, C, R]):
-    """A function that is a handler: still callable, with parameters Q, and returning C; its messages have parameters P
-    and the result R."""
+    """A function that is a handler. It can still be called, with parameters Q, and returns C. Its messages have
+    parameters P and the result R."""
 
     def __init__(self, calls: StoreCalls, registered: RegisteredHandler) -> None:
         self._calls, self._registered = calls, registered
@@ -127,7 +127,7 @@ class HandlerFunction(Generic[P, Q, C, R]):
         return f"<handler {self._registered.definition.name}>"
 
     def __reduce__(self) -> str:
-        """Pickled by its name, as a function is: a process of a `multiprocessing.Pool` has its own."""
+        """Pickled by its name, like any function, so that a process of a `multiprocessing.Pool` uses its own."""
         return str(getattr(self.__wrapped__, "__qualname__", self.__name__))
 
     if not TYPE_CHECKING:  # type checkers would accept any attribute
@@ -137,8 +137,8 @@ class HandlerFunction(Generic[P, Q, C, R]):
         return self.__wrapped__(*args, **kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Enqueue a message that calls the function with these arguments. TypeError if they do not fit; other errors
-        as of ``PollConsumer.enqueue``."""
+        """Enqueue a message that calls the function with these arguments. TypeError if they do not fit. Other errors
+        are those of ``PollConsumer.enqueue``."""
         return self._calls.enqueue_one((self._maker or self._made()).message(args, kwargs))
 
     async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
@@ -151,21 +151,21 @@ class HandlerFunction(Generic[P, Q, C, R]):
     def enqueue_many(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
         """Enqueue one message for each set of arguments, a few hundred in a round trip.
 
-        Type checkers compare ``args(...)`` with the function's parameters; mappings of names to values are compared
-        when they are enqueued. TypeError, before anything is enqueued, if any do not fit.
+        Type checkers compare ``args(...)`` with the function's parameters. Mappings of names to values are compared
+        when they are enqueued. TypeError if any do not fit; then nothing is enqueued.
         """
         return self.using().enqueue_many(payloads)
 
     async def enqueue_many_async(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
         """`enqueue_many` without blocking the event loop; other calls may come in between.
 
-        If it is cancelled, what was sent before may be enqueued, and the rest is not.
+        If it is cancelled, messages that were sent before may be enqueued. The rest is not enqueued.
         """
         return await self.using().enqueue_many_async(payloads)
 
     def args(self, *args: P.args, **kwargs: P.kwargs) -> Args[P]:
-        """Arguments of one message, for ``enqueue_many``, callbacks, batches and chains; their ``using(…)`` gives the
-        message's own options. TypeError if they do not fit, or have no JSON form."""
+        """The arguments of one message, for ``enqueue_many``, callbacks, batches and chains. Their ``using(…)`` adds
+        the message's own options. TypeError if they do not fit, or have no JSON form."""
         arguments = self._registered.arguments
         return Args(self._maker or self._made(), arguments.encode(arguments.for_call(args, kwargs)))
 
@@ -174,7 +174,7 @@ class HandlerFunction(Generic[P, Q, C, R]):
         return BoundHandler(MessageMaker(self._calls, self._registered, options))
 
     def _made(self) -> MessageMaker:
-        """What makes its messages without options; made when it is first needed."""
+        """The maker of messages without options, made when it is first needed."""
         self._maker = MessageMaker(self._calls, self._registered)
         return self._maker
 

@@ -87,8 +87,8 @@ def new_put(
     /,
     **options: Unpack[PutOptions],
 ) -> Put:
-    """A validated recurrence of a ``namespace``, and where it begins. ``registered``: its handler, if that is
-    registered here; ``defaults``: those of its occurrences.
+    """A validated recurrence of a ``namespace``, and its first instant. ``registered``: its handler, if this process
+    has registered it. ``defaults``: the default options of its occurrences.
 
     BadData (a ValueError) for an invalid value, TypeError for a naive datetime or an unknown option.
     """
@@ -105,7 +105,7 @@ def new_put(
 
 
 def encoded_put(put: Put, codec: Codec | None) -> Put:
-    """``put``, its payload encoded."""
+    """``put`` with its payload encoded."""
     recurrence, first = put
     if codec is None or not recurrence.payload:
         return put
@@ -140,7 +140,7 @@ def _new_put(
 
 
 def _rule(given: dict[str, Any]) -> RecurrenceSettings:
-    """The options that a recurrence of a configuration has, too, checked in the same way."""
+    """The options that recurrences of configurations have, too, checked in the same way."""
     for key in given.keys() & {"every", "jitter"}:
         given[key] = read_period(given[key])
     for key, kind in (("missed", Missed), ("overlap", Overlap), ("after", After)):
@@ -152,10 +152,10 @@ def _rule(given: dict[str, Any]) -> RecurrenceSettings:
 
 
 def _payload(given: Mapping[str, Any], registered: RegisteredHandler | None, retry: str | None) -> Any:
-    """The arguments in ``given`` as JSON has them; checked, as is the policy ``retry``, if the handler is registered
-    here."""
+    """The arguments in ``given`` as JSON. If this process has registered the handler, they are checked, and so is the
+    policy ``retry``."""
     given = dict(given) if isinstance(given, Mapping) else given
-    if registered is None or not isinstance(given, dict):  # what is no object is refused as that
+    if registered is None or not isinstance(given, dict):  # what is no object is refused for that
         return json.loads(encode_payload(given))
     payload = json.loads(encode_payload(registered.arguments.dumped(given)))
     check_arguments(registered, payload, recurs=True)
@@ -164,15 +164,16 @@ def _payload(given: Mapping[str, Any], registered: RegisteredHandler | None, ret
 
 
 def _whole(seconds: float) -> float:
-    """``seconds`` as an integer, whose text is shorter, if it is a whole number."""
+    """``seconds`` as an int if it is a whole number, since its text is shorter."""
     return int(seconds) if seconds == int(seconds) else seconds
 
 
 class AppRecurrences:
-    """An application's recurrences; iterable, a page of about 1000 at a time, with those that configurations define.
+    """An application's recurrences, including those that configurations define. Iterable, a page of about 1000 at a
+    time.
 
-    A name has at most one. All methods raise StoreUnreachable, and NotFound where there is none of that name; each
-    ``…_async`` does the same without blocking an event loop.
+    A name has at most one recurrence. All methods raise StoreUnreachable, and NotFound if there is none of that name.
+    Each ``…_async`` does the same without blocking an event loop.
     """
 
     def __init__(self, app: AppCalls) -> None:
@@ -181,9 +182,9 @@ class AppRecurrences:
     def put(self, name: str, /, **options: Unpack[PutOptions]) -> None:
         """Add a recurrence, or replace the one of that name.
 
-        Replacing changes only what is different: one that is as it was, or has another payload, keeps its next
-        instant; one with another period, cron expression, timezone or ``enabled`` begins again, with ``first``. What is
-        due stays due. BadData for an invalid value, or if a configuration defines one of that name.
+        Replacing changes only what is different. A recurrence that is unchanged, or has another payload, keeps its next
+        instant. With another period, cron expression, timezone or ``enabled`` it begins again, with ``first``. What is
+        due stays due. BadData for an invalid value, or if a configuration defines a recurrence of that name.
         """
         self._app.ask(_putting([self._new(name, options)]))
 
@@ -192,7 +193,8 @@ class AppRecurrences:
         await self._app.ask_async(_putting([self._new(name, options)]))
 
     def put_many(self, wanted: Iterable[NamedPutOptions]) -> int:
-        """`put` each, some hundreds in a round trip. Returns how many. If it raises, the first of them may be put."""
+        """`put` each, some hundreds in a round trip. Returns their number. If it raises, the first ones may have been
+        put."""
         put = [self._named(options) for options in wanted]
         for part in _round_trips(put):
             self._app.ask(_putting(part))
@@ -206,7 +208,7 @@ class AppRecurrences:
         return len(put)
 
     def get(self, name: str) -> RecurrenceStatus:
-        """The recurrence ``name`` as it stands, even if a configuration defines it."""
+        """The recurrence ``name`` as stored, even if a configuration defines it."""
         return decoded_status(self._app.ask(lambda store: store.recurrences.find(name)), self._app.codec)
 
     async def get_async(self, name: str) -> RecurrenceStatus:
@@ -215,8 +217,8 @@ class AppRecurrences:
         return decoded_status(found, self._app.codec)
 
     def remove(self, name: str) -> None:
-        """Remove a recurrence with its history. What it has enqueued stays. If a configuration defines it, it comes
-        back with the next launch of that configuration."""
+        """Remove a recurrence with its history. Messages that it has enqueued stay. If a configuration defines it, the
+        next launch of that configuration adds it again."""
         self._app.ask(lambda store: store.recurrences.remove(name))
 
     async def remove_async(self, name: str) -> None:
@@ -224,7 +226,7 @@ class AppRecurrences:
         await self._app.ask_async(lambda store: store.recurrences.remove(name))
 
     def pause(self, name: str) -> None:
-        """Have a recurrence yield nothing until it is resumed; what would have been due meanwhile is not made up
+        """Pause a recurrence until it is resumed. Occurrences that would have been due meanwhile are not made up
         for."""
         self._app.ask(_finding(name, Recurrences.pause))
 
@@ -233,7 +235,7 @@ class AppRecurrences:
         await self._app.ask_async(_finding(name, Recurrences.pause))
 
     def resume(self, name: str) -> None:
-        """Have a recurrence go on, with its next instant. BadData if it is disabled."""
+        """Resume a recurrence with its next instant. BadData if it is disabled."""
         self._app.ask(_finding(name, Recurrences.resume))
 
     async def resume_async(self, name: str) -> None:
@@ -241,7 +243,8 @@ class AppRecurrences:
         await self._app.ask_async(_finding(name, Recurrences.resume))
 
     def trigger(self, name: str) -> Handle[Any]:
-        """Enqueue an occurrence now, beside those of its rule, even if it is paused, disabled or has ended."""
+        """Enqueue an occurrence now, besides those of its rule, even if the recurrence is paused, disabled or has
+        ended."""
         return self._triggered(*self._app.ask(_triggering(name, self._app.strict())))
 
     async def trigger_async(self, name: str) -> Handle[Any]:
@@ -249,8 +252,8 @@ class AppRecurrences:
         return self._triggered(*await self._app.ask_async(_triggering(name, self._app.strict())))
 
     def history(self, name: str, limit: int = 100) -> list[Occurred]:
-        """The recurrence's last occurrences, newest first: at most a hundred, of the last day, as far as their messages
-        are kept."""
+        """The recurrence's last occurrences, newest first. They are those of the last hundred, within a day, whose
+        messages are kept."""
         return self._decoded(self._app.ask(_looking_back(name, limit)))
 
     async def history_async(self, name: str, limit: int = 100) -> list[Occurred]:
@@ -258,11 +261,11 @@ class AppRecurrences:
         return self._decoded(await self._app.ask_async(_looking_back(name, limit)))
 
     def __iter__(self) -> Iterator[RecurrenceStatus]:
-        """Yield every recurrence. One that is put or removed meanwhile may be missed; one may come twice."""
+        """Yield every recurrence. If one is put or removed meanwhile, it may be missed, or come twice."""
         return self.select()
 
     def select(self, *, prefix: str = "", created_by: str | None = None) -> Iterator[RecurrenceStatus]:
-        """Yield the recurrences whose names begin with ``prefix``, all or those that ``created_by`` has put."""
+        """Yield the recurrences whose names begin with ``prefix``, or those of them that ``created_by`` has put."""
         status = self._app.ask_for_each(lambda store: store.recurrences.statuses(lambda _: None, prefix, created_by))
         for found in status:
             yield decoded_status(found, self._app.codec)
@@ -285,7 +288,7 @@ class AppRecurrences:
 
 
 def decoded_status(found: RecurrenceStatus, codec: Codec | None) -> RecurrenceStatus:
-    """``found`` with its payload and its previous result decoded, as far as the codec can."""
+    """``found`` with its payload and its previous result decoded, if the codec can."""
     if codec is None:
         return found
     rule, previous = found.recurrence, found.previous
@@ -306,7 +309,7 @@ def _putting(put: Sequence[Put]) -> Callable[[Store], None]:
 
 
 def _finding(name: str, act: Callable[[Recurrences, RecurrenceStatus], T]) -> Callable[[Store], T]:
-    """The question that finds a recurrence, and does ``act`` to it."""
+    """A call that finds a recurrence, and carries out ``act`` on it."""
     return lambda store: act(store.recurrences, store.recurrences.find(name))
 
 

@@ -29,7 +29,7 @@ from pollconsumer.store.queues.producer import Producer
 
 _STEPPING = frozenset({"step", "step_async", "sleep", "wait_for", "call", "call_many"})
 Retrying = RetryPolicy | ErrorPolicy | Sequence[Span]
-"""What the delays between attempts are given as."""
+"""The forms in which the delays between attempts can be given."""
 MOST_BULK = 500
 
 
@@ -77,8 +77,8 @@ class BulkOptions(HandlerOptions, total=False):
 
 
 def check_options(options: HandlerOptions | BulkOptions) -> dict[str, Any]:
-    """The fields of a `Handler` that they give. ConfigurationError for an invalid value, TypeError for an unknown
-    option."""
+    """The fields of a `Handler` that ``options`` give. ConfigurationError for an invalid value, TypeError for an
+    unknown option."""
     known = BulkOptions.__annotations__.keys()
     if unknown := options.keys() - known:
         raise unknown_options(unknown, known)
@@ -140,7 +140,7 @@ def _rate(rate: str | None) -> str | None:
 
 
 def policy_of(retry: Retrying) -> RetryPolicy | ErrorPolicy:
-    """The retry policy that is given. ConfigurationError for what is none."""
+    """The retry policy that ``retry`` gives. ConfigurationError if it gives none."""
     if isinstance(retry, list | tuple):
         try:
             return Pauses(retry)
@@ -163,13 +163,13 @@ def _is_policy(retry: object) -> bool:
         signature(delay).bind(*(1, 0.5, ValueError())[: 3 if sees_error(delay) else 2])
     except (ConfigurationError, TypeError):
         return False
-    except ValueError:  # not written in Python
+    except ValueError:  # it is not written in Python
         pass
     return True
 
 
 def seconds_of(name: str, value: Span, parse: Callable[[Span], float]) -> float:
-    """``value`` of the option ``name``, in seconds. ConfigurationError if it is invalid."""
+    """``value``, of the option ``name``, in seconds. ConfigurationError if it is invalid."""
     try:
         return parse(value)
     except (TypeError, ValueError) as error:
@@ -177,7 +177,7 @@ def seconds_of(name: str, value: Span, parse: Callable[[Span], float]) -> float:
 
 
 def location_of(function: Callable[..., Any]) -> str:
-    """``FILE:LINE`` of ``function``, else its qualified name."""
+    """``FILE:LINE`` of ``function``, or its qualified name if that is unknown."""
     inner = unwrap(function)
     code = getattr(inner, "__code__", None) or getattr(type(inner).__call__, "__code__", None)
     if code is None:
@@ -186,8 +186,8 @@ def location_of(function: Callable[..., Any]) -> str:
 
 
 def is_asynchronous(what: str, function: Callable[..., Any]) -> bool:
-    """Whether a call of ``function`` makes a coroutine. ConfigurationError for a generator function, of which a call
-    runs nothing."""
+    """Whether a call of ``function`` makes a coroutine. ConfigurationError for a generator function, since a call runs
+    none of its code."""
     while isinstance(function, partial):
         function = function.func
     called = function if isroutine(function) or isclass(function) else type(function).__call__
@@ -227,7 +227,7 @@ def _dumping(hint: Any) -> Callable[[Any], Any]:
 
 
 def _handler_of(name: str, function: Callable[..., Any], arguments: Arguments, checked: dict[str, Any]) -> Handler:
-    """The handler ``name`` that calls ``function``, with the fields ``checked``."""
+    """The handler ``name``, which calls ``function``. ``checked``: its other fields."""
     if (argument := checked["rate_key"]) is not None and not arguments.takes(argument):
         raise ConfigurationError("rate_key", repr(argument), f"the handler {name} has no parameter of that name")
     if checked["at_most_once"] and arguments.takes_context and (seen := _step_seen(function)) is not None:
@@ -272,7 +272,8 @@ def recurrence_of(handler: Handler, missed: str, overlap: str, after: str, **giv
 
 
 def _step_seen(function: Callable[..., Any]) -> str | None:
-    """The first action of its ``context`` by which the function takes a step, as far as its own code shows."""
+    """The first method of its ``context`` by which the function takes a step, as far as the function's own code
+    shows."""
     code, loaded = getattr(unwrap(function), "__code__", None), False
     for instruction in get_instructions(code) if code is not None else ():
         if loaded and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and instruction.argval in _STEPPING:
@@ -283,7 +284,7 @@ def _step_seen(function: Callable[..., Any]) -> str | None:
 
 
 class RegisteredHandler(NamedTuple):
-    """A handler as its application has it; ``hooks`` are the application's."""
+    """A handler as its application has registered it. ``hooks``: those of the application."""
 
     definition: Handler
     function: Callable[..., Any]
@@ -300,7 +301,7 @@ class Application:
 
     def __init__(self) -> None:
         self.queues: set[str] = set()
-        """Queues that launches serve in addition to those of its handlers."""
+        """Queues that launches serve besides those of the application's handlers."""
         self.handlers: dict[str, RegisteredHandler] = {}
         """Handlers by name, and by each alias."""
         self.recurring: dict[str, RecurrenceSettings] = {}
@@ -309,14 +310,14 @@ class Application:
         """Retry policies, by the name that a message gives as ``retry``."""
 
     def own_config(self) -> Path | None:
-        """The configuration file that it reads outside of commands; None if there is none."""
+        """The configuration file that the application reads outside of commands. None if there is none."""
         raise NotImplementedError
 
     def registering(
         self, name: str | None, options: HandlerOptions | BulkOptions
     ) -> Callable[[Any], RegisteredHandler]:
-        """What registers a function as the handler ``name``, by default the function's name. It and this raise
-        ConfigurationError for what is invalid, and BadData for an invalid name."""
+        """A function that registers a function as the handler ``name``, by default under the function's own name. Both
+        raise ConfigurationError for an invalid handler, and BadData for an invalid name."""
         checked, aliases, upgrade = check_options(options), options.get("aliases", ()), options.get("upgrade")
         if not isinstance(aliases, list | tuple) or len(set(map(str, aliases))) < len(aliases):
             raise ConfigurationError("aliases", repr(aliases), 'a list of different names, as ["send_mail"]')
@@ -350,7 +351,7 @@ class Application:
 
 
 class StandIn(Protocol):
-    """Replaces every application's store, under test."""
+    """Replaces the store of every application in tests."""
 
     def store_of(self, app: object) -> Producer: ...
 
@@ -364,15 +365,15 @@ class Registry:
         self.settings: Settings | None = None
         """The settings of the command that imports the modules, for applications without their own store."""
         self.imported: Collection[str] | None = None
-        """Names of all handlers and programs of ``settings``, once the modules are imported; None before that, or if
-        there are neither."""
+        """Names of all handlers and programs of ``settings``, once the modules are imported. None before that, or if
+        there are none."""
         self.stand_in: StandIn | None = None
 
     def add(self, *apps: Application) -> None:
         self.apps += [app for app in apps if app not in self.apps]
 
     def handlers(self) -> dict[str, RegisteredHandler]:
-        """The handlers of all applications, by name. ConfigurationError if two have one name."""
+        """The handlers of all applications, by name. ConfigurationError if two handlers have the same name."""
         found: dict[str, RegisteredHandler] = {}
         for app in self.apps:
             for name, registered in app.handlers.items():
@@ -382,12 +383,12 @@ class Registry:
         return found
 
     def known(self, handler: str, location: tuple[object, str | None]) -> RegisteredHandler | None:
-        """The handler of that name in this process, of an application whose store is at ``location``."""
+        """The handler of that name in this process, from an application whose store is at ``location``."""
         apps = (app for app in self.apps if handler in app.handlers and app.location == location)
         return next((app.handlers[handler] for app in apps), None)
 
     def other_configs(self, settings: Settings) -> list[Path]:
-        """Configurations that applications have outside of the command with these settings."""
+        """Configurations that applications read outside of the command with these settings."""
         found = {app.own_config() for app in self.apps if not any(app.location)}
         here = settings.config
         return sorted(each for each in found if each is not None and (here is None or not each.samefile(here)))
@@ -402,8 +403,8 @@ class Registry:
     def afresh(
         self, apps: Iterable[Application] = (), settings: Settings | None = None, stand_in: StandIn | None = None
     ) -> Iterator[None]:
-        """Have only these applications until the block ends; then the previous ones again, without those made in the
-        block."""
+        """Within the block, have only these applications. After it, have the previous ones again, without those made in
+        the block."""
         before = vars(self).copy()
         self.apps, self.settings, self.imported, self.stand_in = list(apps), settings, None, stand_in
         try:

@@ -1,4 +1,4 @@
-"""What people get wrong about applications and handlers: the errors and warnings that say what to write."""
+"""Common mistakes with applications and handlers: the errors and warnings that say what to write instead."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ OF_APPLICATIONS = {
 }
 BY_QUEUE = "if another program has it, name its queue with --queue"
 BY_CONFIGURATION = "give the configuration that has it, with --config"
-"""What to do about a handler that the configuration does not have."""
+"""What a user can do about a handler that the configuration does not have."""
 MOST_SHOWN = 5
-"""Handlers that an error lists."""
+"""Number of handlers that an error lists."""
 
 
 def hinting(what: str, hints: dict[str, str]) -> Callable[[Any, str], Any]:
-    """A ``__getattr__`` for ``what``: the AttributeError of a name says what to write in its place."""
+    """A ``__getattr__`` for ``what``: its AttributeError says what to write in place of a name."""
 
     def __getattr__(self: Any, name: str) -> NoReturn:  # noqa: N807
-        if name in hints:  # without its name Python adds no suggestion of its own
+        if name in hints:  # with its name Python would add a suggestion of its own
             raise AttributeError(f"{what} has no {name}; did you mean {hints[name]}?", name=None)
         raise AttributeError(f"{what} has no {name}", name=name, obj=self)
 
@@ -62,7 +62,7 @@ def hinting(what: str, hints: dict[str, str]) -> Callable[[Any, str], Any]:
 
 
 def refuse_handler_object(given: object) -> NoReturn:
-    """Raise the TypeError for a handler, or what its ``args`` returns, where a handler's name is wanted."""
+    """Raise the TypeError for a handler, or for the result of its ``args``, given where a handler's name belongs."""
     registered = getattr(getattr(given, "_maker", None), "registered", None)
     name = getattr(given if registered is None else registered.function, "__name__", None)
     if name is None:
@@ -83,13 +83,13 @@ def refuse_handler(name: str, known: Collection[str], fix: str = BY_QUEUE) -> No
 
 
 def warn_of_handler(name: str, known: Collection[str]) -> None:
-    """Warn of a handler that an application does not have. Not refused: another program may have it."""
+    """Warn of a handler that the application does not have. It is not refused, since another program may have it."""
     meant = suggestion(name, known, "if another program has it, name its queue: queue=...")
     log.warning("%s", f"this application has no handler {shown(name)}, the message is enqueued all the same; {meant}")
 
 
 def check_arguments(handler: RegisteredHandler, payload: Mapping[str, Any], *, recurs: bool = False) -> None:
-    """Raise BadData if the handler will refuse a JSON ``payload``, an occurrence's if it ``recurs``."""
+    """Raise BadData if the handler will refuse a JSON ``payload``. ``recurs``: it is an occurrence's payload."""
     arguments, given = handler.arguments, dict(payload)
     if recurs and handler.definition.takes_occurrence:
         given["occurrence"] = datetime.now(UTC).isoformat()
@@ -98,12 +98,13 @@ def check_arguments(handler: RegisteredHandler, payload: Mapping[str, Any], *, r
     except BadArguments as error:
         problem = str(error).removeprefix("bad_arguments: ")
         raise BadData(f"arguments of {handler.definition.name}: {problem}", None, arguments.hint(given)) from None
-    except Exception as error:  # a type of the user's that raises will do so again where the message is handled
+    except Exception as error:  # the user's type raises, and will again when the message is handled
         refuse_thrown(error, arguments.bind, given)
 
 
 def check_retry(handler: RegisteredHandler, retry: object) -> None:
-    """Raise BadData if the handler's application has no such policy. What is no text is refused as any option is."""
+    """Raise BadData if the handler's application has no such policy. A value that is no text is refused like any other
+    option."""
     if isinstance(retry, str) and retry not in handler.definition.policies:
         known = handler.definition.policies
         raise BadData("retry", repr(retry), suggestion(retry, known, "register it: app.retry_policy(name, policy)"))

@@ -1,9 +1,9 @@
-"""An application's store: the calls that reach it, their connections, and the thread of those of asyncio programs.
+"""An application's store: the calls that reach it, their connections, and the thread for calls of asyncio programs.
 
 A call may be interrupted between any two instructions: by a signal handler that raises, by an exception that another
-thread sets, by a handler or a finaliser that makes a call itself. So no lock is held, and nothing is shared with other
-calls while one is under way: a connection is taken out of a list by one operation of the interpreter, and is put back
-by another once it has nothing unanswered. What was interrupted is not put back.
+thread sets, or by a handler or a finaliser that makes a call itself. So no lock is held, and a call shares nothing with
+other calls. One operation of the interpreter takes a connection out of a list. Another one puts it back, once nothing
+on it is unanswered. After an interruption it is not put back.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.user_client import SuppliedClient, UserClient
 
 MOST_IDLE = 64
-"""Connections that are kept while no call has them. Calls at the same time may have more."""
+"""Number of unused connections that are kept. Concurrent calls may have more."""
 T = TypeVar("T")
 PACKAGE = __name__.partition(".")[0]
 
@@ -73,7 +73,7 @@ class CallPatience(Patience):
         self._until = 0.0
 
     def begin(self, instant: float | None = None) -> None:
-        """Count patience from now on, or from this instant of the clock."""
+        """Count patience from now on, or from ``instant`` of the clock."""
         self._until = (self._now() if instant is None else instant) + self._seconds
 
     def left(self) -> float:
@@ -88,7 +88,7 @@ class CallPatience(Patience):
 
 
 class PooledStore:
-    """A context manager around one call, with the connection that it has taken."""
+    """A context manager for one call, with the connection that it has taken."""
 
     __slots__ = ("_idle", "_store", "patience")
 
@@ -103,8 +103,8 @@ class PooledStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Put the connection back, unless something on it may be unanswered: exceptions that are not ours may have
-        interrupted anything, and one of ours may come from a call that a signal handler made in between."""
+        """Put the connection back, unless it may have an unanswered command. An exception that is not ours may have
+        interrupted anything. One of ours may come from a call that a signal handler made in between."""
         wire = self._store.wire
         may_stay = wire.at_rest() and (error is None or isinstance(error, PollConsumerError | GeneratorExit))
         if may_stay and len(self._idle) < MOST_IDLE:
@@ -117,7 +117,7 @@ class PooledStore:
 
 
 class StorePool:
-    """Connections that no call has, the last used first; ``open_store`` makes another one when there is none."""
+    """Connections that no call uses, the last used first. If there is none, ``open_store`` makes one."""
 
     def __init__(
         self, open_store: Callable[[Patience], Producer], seconds: float, clocks: Clocks = SYSTEM_CLOCKS
@@ -127,7 +127,7 @@ class StorePool:
         self._idle: list[PooledStore] = []
 
     def take(self) -> PooledStore:
-        idle = self._idle if registry.stand_in is None else []  # a test's store ends with the test
+        idle = self._idle if registry.stand_in is None else []  # a test's store ends with its test
         try:
             return idle.pop()
         except IndexError:
@@ -139,8 +139,8 @@ class StorePool:
 class CallThread:
     """Makes calls in one thread, in their order. The thread does not keep the process from ending.
 
-    A call's patience begins when it is made: if it waited for other calls that the store did not answer, less is left.
-    Waiting for calls that the store answers, as for a long bulk enqueue, has no limit.
+    A call's patience begins when the call is requested. If it waited for other calls that the store did not answer,
+    less is left. Waiting for calls that the store answers, such as a long bulk enqueue, has no limit.
     """
 
     def __init__(self, pool: StorePool) -> None:
@@ -148,14 +148,15 @@ class CallThread:
         self._waiting: SimpleQueue[tuple[Callable[[Producer], Any], float, AbstractEventLoop, Future[Any]]] = (
             SimpleQueue()
         )
-        """Calls that wait for their turn, since when, and the loop and the future that wait for the result."""
+        """Calls that wait for their turn: the call, since when it waits, and the loop and the future that wait for its
+        result."""
         self._runs = False
         self._unanswered = False
         """Whether the store did not answer the last call."""
 
     async def make(self, call: Callable[[Producer], T]) -> T:
-        """Make a call in the thread. A call that is cancelled before its turn is not made; one that is cancelled later
-        goes on to its end."""
+        """Make a call in the thread. If it is cancelled before its turn, it is not made. If it is cancelled later, it
+        still goes on to its end."""
         loop, future = _future()
         self._waiting.put((call, self._pool.clocks.monotonic(), loop, future))
         self._start()
@@ -178,7 +179,7 @@ class CallThread:
                 self._make(*self._waiting.get())
         finally:
             self._runs = False
-            if not self._waiting.empty():  # an exception has ended the loop before its time
+            if not self._waiting.empty():  # an exception has ended the loop early
                 self._start()
 
     def _make(
@@ -198,7 +199,7 @@ class CallThread:
                 if self._unanswered:
                     pooled.patience.begin(began)
                 result = call(store)
-        except StoreUnreachable as error:  # the store itself may have said so, as by NotReplicated
+        except StoreUnreachable as error:  # the store itself may have answered so, as with NotReplicated
             self._unanswered = not isinstance(error, NotReplicated) and not pooled.patience.left()
             raise
         self._unanswered = False
@@ -206,7 +207,7 @@ class CallThread:
 
 
 def _future() -> tuple[AbstractEventLoop, Future[Any]]:
-    """The event loop of the caller, and a future of it."""
+    """The caller's event loop, and a new future of it."""
     from asyncio import get_running_loop  # few launches import asyncio
 
     loop = get_running_loop()
@@ -214,10 +215,10 @@ def _future() -> tuple[AbstractEventLoop, Future[Any]]:
 
 
 def _answer_loop(loop: AbstractEventLoop, future: Future[Any], call: Callable[[], Any]) -> None:
-    """Make the call, and end the future with its result, or with what it raises."""
+    """Make the call, and end the future with its result, or with its exception."""
 
     def settle(result: object, error: BaseException | None = None) -> None:
-        with suppress(RuntimeError):  # the loop was closed meanwhile
+        with suppress(RuntimeError):  # the loop was closed in between
             loop.call_soon_threadsafe(_end, future, result, error)
 
     try:
@@ -238,8 +239,8 @@ def _end(future: Future[Any], result: object, error: BaseException | None) -> No
 
 
 class StoreCalls:
-    """The calls of an application, each on a connection that no other call has meanwhile, opened lazily. Each
-    ``…_async`` is made without blocking an event loop. A child process opens connections of its own."""
+    """The calls of an application. Each has a connection that no other call uses meanwhile, opened when it is needed.
+    Each ``…_async`` is made without blocking an event loop. A child process opens its own connections."""
 
     def __init__(
         self,
@@ -260,13 +261,15 @@ class StoreCalls:
         self._store_url, self._namespace = store, namespace
         self._config = None if config is None else Path(config)
         self.beside: Callable[[], Beside | None] = partial(beside_module, _module_of_caller())
-        """Where the search for a configuration begins that nobody names; by default in the current directory."""
+        """Where the search for a configuration begins if none is named. By default it begins in the current
+        directory."""
         self._opener: StoreOpener | None = None
         self._own_settings: Settings | None = None
         self._pid, self._pool = os.getpid(), StorePool(self._open, patience)
         self._threads: list[CallThread] = []
-        """The first makes the calls of asyncio programs. A second one, of calls that began together, is never used."""
-        os.register_at_fork(after_in_child=self._begin_anew)  # connections and the thread are the parent's
+        """The first thread makes the calls of asyncio programs. If calls begin together, a second one may be made,
+        which is never used."""
+        os.register_at_fork(after_in_child=self._begin_anew)  # connections and the thread belong to the parent
 
     def _begin_anew(self) -> None:
         self._pid, self._pool, self._threads = os.getpid(), StorePool(self._open, self._pool.seconds), []
@@ -293,7 +296,7 @@ class StoreCalls:
 
     def enqueue_messages(self, messages: Sequence[NewMessage], *, spools: bool = True) -> list[Handle[Any]]:
         """Enqueue prepared messages, a few hundred per round trip. Calls of other threads may come in between.
-        ``spools``: what cannot be enqueued may be spooled."""
+        ``spools``: messages that cannot be enqueued may be spooled."""
         if self.hooks.before_enqueue or self.codec is not None:
             messages = [self._prepared(message) for message in messages]
         handles: list[Handle[Any]] = []
@@ -325,7 +328,7 @@ class StoreCalls:
     def _spooled(
         self, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate, before: int = 0
     ) -> list[Handle[Any]]:
-        """Spool ``messages``, which come after ``before`` others of the call, but for those of them that it enqueued.
+        """Spool those ``messages`` that were not enqueued. ``before``: number of the call's messages before these.
         Raises ``error`` if they cannot be spooled."""
         if registry.stand_in is not None or self.settings().spool is None:
             raise error
@@ -345,7 +348,7 @@ class StoreCalls:
         return handles
 
     def _prepared(self, message: NewMessage) -> NewMessage:
-        """``message`` after the hooks, encoded."""
+        """``message`` after the hooks have changed it, encoded."""
         return self._coded(drafted(message, self.hooks.before_enqueue) if self.hooks.before_enqueue else message)
 
     def _coded(self, message: NewMessage) -> NewMessage:
@@ -359,7 +362,8 @@ class StoreCalls:
         ]
 
     def look(self, queue: str | None, message_id: str) -> Message:
-        """A message as it is now, of this queue or of the one that has it. Raises as ``PollConsumer.message``."""
+        """The present state of a message, from ``queue`` or from whichever queue has it. Raises the errors of
+        ``PollConsumer.message``."""
         return self.decoded(self.ask(_looking(queue, message_id)))
 
     async def look_async(self, queue: str | None, message_id: str) -> Message:
@@ -367,7 +371,7 @@ class StoreCalls:
         return self.decoded(await self.ask_async(_looking(queue, message_id)))
 
     def decoded(self, message: Message) -> Message:
-        """``message`` with its payload, its result and its log decoded, as far as the codec can."""
+        """``message`` with its payload, result and log decoded, if the codec can."""
         payload, result = (readable_value(each, self.codec) for each in (message.payload, message.result))
         log = [each._replace(text=readable_value(each.text, self.codec)) for each in message.log]
         return message._replace(payload=payload, result=result, log=log)
@@ -379,18 +383,18 @@ class StoreCalls:
         return handle
 
     def ask(self, question: Callable[[Store], T]) -> T:
-        """The answer to a question to the store, on a connection that no other call has meanwhile. Where the settings
-        ask for replicas, what its scripts have changed is an error until they have it."""
+        """The answer to a question to the store, on a connection that no other call uses meanwhile. If the settings ask
+        for replicas, a script's change raises an error until they have it."""
         with Shield(), self._pool.take() as store:
             return self._answered(question, store)
 
     async def ask_async(self, question: Callable[[Store], T]) -> T:
         """`ask` without blocking the event loop."""
-        here = copy_context()  # it says who acts
+        here = copy_context()  # it has the name of the person who acts
         return await self._make_async(lambda store: here.run(self._answered, question, store))
 
     def _answered(self, question: Callable[[Store], T], producer: Producer) -> T:
-        from pollconsumer.store.store import Store  # imports all readers and writers, which most producers do without
+        from pollconsumer.store.store import Store  # imports all readers and writers, which most producers do not need
 
         strict, store = self.strict(), Store(producer.wire, producer.keys.namespace, producer)
         if strict is None:
@@ -399,10 +403,11 @@ class StoreCalls:
         try:
             return question(store)
         finally:
-            store.wire.strict = None  # enqueueing names the messages that are in doubt
+            store.wire.strict = None  # enqueueing itself names the messages that are in doubt
 
     def ask_for_each(self, question: Callable[[Store], Iterator[T]]) -> Iterator[T]:
-        """What a question yields, on one connection that no other call has meanwhile. Patience is that of each."""
+        """Everything that ``question`` yields, on one connection that no other call uses meanwhile. Each item has the
+        whole patience."""
         pooled = self._pool.take()
         with pooled as store:
             found = self._answered(question, store)
@@ -415,7 +420,7 @@ class StoreCalls:
                 yield several[0]
 
     def losses(self) -> int:
-        """How often this process has noticed that the store lost what it had acknowledged."""
+        """How often this process has noticed that the store lost acknowledged writes."""
         return 0 if self._opener is None else self._opener.rollback.losses
 
     def pause(self, seconds: float) -> None:
@@ -435,13 +440,13 @@ class StoreCalls:
             with self._pool.take() as store:
                 return call(store)
         if self._pid != os.getpid():
-            self._begin_anew()  # uWSGI forks in C, which does not call what is registered
+            self._begin_anew()  # uWSGI forks in C, which does not call registered functions
         if not self._threads:
             self._threads.append(CallThread(self._pool))
         return await self._threads[0].make(call)
 
     def strict(self) -> Strict | None:
-        """The replication that calls wait for."""
+        """The replicas for which calls wait."""
         return None if registry.stand_in is not None else strict_of(self.settings())
 
     def _open(self, patience: Patience) -> Producer:
@@ -452,7 +457,7 @@ class StoreCalls:
             client = self._client
             given = None if client is None else lambda: client
             self._opener = opener_of(settings, warn=logged_once(warn_of_store), client=given)
-            if settings is not registry.settings:  # otherwise the command has warned already
+            if settings is not registry.settings:  # otherwise the command has already warned
                 warn_of_another_store(settings)
                 if settings.nowhere is not None:
                     what = "%s: this application has the namespace %s of %s's own store; give it config= or %sCONFIG"
@@ -460,7 +465,7 @@ class StoreCalls:
         return producer_of(settings, self._opener.wire(lambda: patience))
 
     def settings(self) -> Settings:
-        """The settings of the application. Errors as of ``load_settings``."""
+        """The settings of the application. Raises the errors of ``load_settings``."""
         if registry.settings is not None and (registry.stand_in is not None or not any(self.location)):
             return registry.settings
         if self._own_settings is None:
@@ -473,12 +478,13 @@ class StoreCalls:
         return self._own_settings
 
     def own_config(self) -> Path | None:
-        """The configuration that this application has outside of commands; None if there is none."""
+        """The configuration that this application reads outside of commands. None if there is none."""
         return find_config(self._config, self.beside())
 
 
 def _module_of_caller() -> str | None:
-    """The file of the module that makes an application: the first that is none of ours. None in a notebook, for one."""
+    """The file of the module that makes the application: the first frame up the call stack that is not ours. None if it
+    has no file, as in a notebook."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # as quick as inspect is slow to import
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == PACKAGE:
         frame = frame.f_back
@@ -496,7 +502,8 @@ def _looking(queue: str | None, message_id: str) -> Callable[[Store], Message]:
 
 
 def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:
-    """``messages`` in parts, each for one round trip: at least one part, whose round trip opens the store."""
+    """``messages`` in parts, one for each round trip. There is at least one part, since its round trip opens the
+    store."""
     most = ENQUEUE_PAGE * ENQUEUE_PAGES
     for at in range(0, max(1, len(messages)), most):
         yield messages[at : at + most]
@@ -504,8 +511,8 @@ def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage
 
 @contextmanager
 def _after(handles: Sequence[Handle[Any]]) -> Iterator[None]:
-    """Wrap a call that enqueues messages after those of ``handles``: its errors count from the first of all these
-    messages."""
+    """Wrap a call that enqueues messages after those of ``handles``. The positions and ids in its errors then include
+    ``handles``."""
     try:
         yield
     except (StoreUnreachable, CannotCreate, Conflict, QueueFull) as error:

@@ -36,11 +36,11 @@ from pollconsumer.runtime.system.standard_error import outlast_readers
 from pollconsumer.runtime.system.system_limits import start_refused
 
 REPORT_EVERY = 0.2
-"""Seconds between two reports that are sent: a handler may report in each turn of a loop."""
+"""Seconds between two reports. A handler may report in each turn of a loop."""
 
 
 def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
-    """Handle messages for the launch, until it hangs up."""
+    """Handle messages for the launch until the launch closes the connection."""
     handle_signals_plainly_in_forks(SIGNALS)
     connection = FrameConnection(launch)
     standard_error.remember()
@@ -67,7 +67,7 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
 
 
 class Handed(NamedTuple):
-    """A message in flight, as the launch names it."""
+    """A message in flight, as the launch identifies it."""
 
     name: str
     handler: str
@@ -75,7 +75,7 @@ class Handed(NamedTuple):
 
 
 class Reports:
-    """Sends a handler's progress, and what it logs, now and then, with the lock ``sending`` held."""
+    """Sends a handler's progress, and what it logs, every now and then, holding the lock ``sending``."""
 
     def __init__(self, connection: FrameConnection, sending: threading.Lock, handed: Handed) -> None:
         self._connection, self._sending, self._lock = connection, sending, threading.Lock()
@@ -91,7 +91,7 @@ class Reports:
         self._begin()
 
     def take(self) -> dict[str, Any]:
-        """What was not sent. From now on nothing is sent."""
+        """The reports that were not sent. From now on nothing is sent."""
         with self._lock:
             self._taken.set()
             last = self._last()
@@ -100,10 +100,10 @@ class Reports:
             return last
 
     def _begin(self) -> None:
-        """Begin to send, unless that goes on already, or the handler has forked this process."""
+        """Begin to send, unless sending goes on already, or the handler has forked this process."""
         if not self._begun and os.getpid() == self._pid:
             self._begun = True
-            with suppress(RuntimeError):  # the system refuses a thread: the last one goes with the outcome
+            with suppress(RuntimeError):  # the system refuses a thread: the last report goes with the outcome
                 start_thread("progress", self._send)
 
     def _last(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class Reports:
 
 
 class _ReportedWaits(SlotWaits):
-    """The waits of this process's handler, which the launch is told of, since it counts those of all its handlers."""
+    """The waits of this process's handler. They are reported to the launch, which counts those of all its handlers."""
 
     def __init__(self, launch: str, deadline: float, handed: Handed, ask: Callable[..., bool]) -> None:
         super().__init__(ServedQueues(launch, (), 0, lambda: deadline, True, list))
@@ -160,16 +160,16 @@ class _ChildServer:
             self._busy = False
             try:
                 self._connection.send(answer)
-            except OSError:  # the handler closed it, or the launch is gone
+            except OSError:  # the handler closed the connection, or the launch is gone
                 return
 
     def _listen(self) -> None:
-        """Receive from the launch while a handler runs; exit if the launch is dead."""
+        """Receive from the launch while a handler runs. Exit if the launch is dead."""
         try:
             while (frame := self._connection.receive()) is not None:
                 if "attempt" in frame:
                     self._busy, self._cancelled = True, False
-                    self._connection.send({"began": True})  # from here on a death is charged to the message
+                    self._connection.send({"began": True})  # from now on the message is charged for a death
                     self._attempts.put(frame["attempt"])
                 elif "cancelled" in frame:
                     self._cancelled = True
@@ -188,7 +188,7 @@ class _ChildServer:
         )
         handler = self._handlers[given["handler"]]
         if given["timeout"] != handler.timeout:
-            handler = handler.with_timeout(given["timeout"])  # the message's own
+            handler = handler.with_timeout(given["timeout"])  # the message's own timeout
         reports = Reports(self._connection, self._asking, handed)
         situation = Situation(
             lambda began, limit=inf: min(given["deadline"], began + limit),
@@ -214,7 +214,7 @@ class _ChildServer:
         self._asked({"step": entry._replace(called=()), "called": encode_messages(entry.called)})
 
     def _asked(self, frame: dict[str, Any]) -> Any:
-        """The launch's answer, or what it raised."""
+        """The answer of the launch. Raises what the launch raised."""
         reply = self._ask(frame)
         if "refused" in reply:
             raise decode_refusal(reply["refused"])

@@ -1,5 +1,5 @@
-"""The program of a process of isolated handlers. It is started by its path, with the numbers of two inherited
-descriptors: the connection to its launch, and its lifeline. ``runtime/children/pool.py`` is the other side.
+"""The program of a process of isolated handlers. It is started by its path. Its arguments are the numbers of two
+inherited descriptors: the connection to its launch, and its lifeline. ``runtime/children/pool.py`` is the other side.
 
 Until it has received the launch's sys.path, it imports only the standard library.
 """
@@ -17,14 +17,14 @@ from contextlib import suppress
 from importlib import import_module
 
 SET_SIGNAL = 10
-"""F_SETSIG on Linux; elsewhere the connection's end is noticed by a thread."""
+"""F_SETSIG on Linux. On other systems a thread notices the end of the connection."""
 
 
 def hold(lifeline: int) -> None:
-    """Have the system kill this process's group when the launch dies: the end of the pipe counts as readable, which the
-    group is notified of by SIGKILL. Not even a handler that holds the GIL can delay that.
+    """Let the system kill this process's group when the launch dies. Then the pipe's end becomes readable, and the
+    group is notified of that by SIGKILL. Not even a handler that holds the GIL can delay it.
 
-    PR_SET_PDEATHSIG would kill this process alone, and leave its children.
+    PR_SET_PDEATHSIG would kill only this process, and leave its children.
     """
     os.set_inheritable(lifeline, False)
     if not sys.platform.startswith("linux"):
@@ -38,12 +38,13 @@ def hold(lifeline: int) -> None:
 
 def main(connection: int, lifeline: int) -> None:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        # A platform may signal every process; the launch decides. An ignored signal would be inherited.
+        # A platform may signal every process, but the launch decides what to do. Children would inherit an ignored
+        # signal.
         signal.signal(number, lambda *_: None)
     hold(lifeline)
     os.set_inheritable(connection, False)
     launch = socket.socket(fileno=connection)
-    with launch.makefile("rb") as file:  # the launch sends nothing more before the answer
+    with launch.makefile("rb") as file:  # the launch sends nothing else before the answer
         line = file.readline()
     if not line.endswith(b"\n"):  # it died
         return
@@ -56,7 +57,8 @@ def main(connection: int, lifeline: int) -> None:
     try:
         serve(launch, introduction)
     finally:
-        # Left open, it is a warning, which a handler may have made an error. One may have closed its descriptor, too.
+        # An open file causes a warning, which a handler may have made an error. A handler may also have closed its
+        # descriptor.
         with suppress(OSError):
             launch.close()
 

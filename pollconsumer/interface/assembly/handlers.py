@@ -1,4 +1,4 @@
-"""Loads what settings name for launches: handlers of modules, programs and their recurrences."""
+"""Loads what settings name for launches: handlers of modules, programs and recurrences."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PARTS = {
 """Function → its module."""
 NO_POLICIES = "a program has no named policies: set retry in its table"
 NEAR = 0.9
-"""The share of a window from which on a measured duration is near it."""
+"""A measured duration is near the window if it is longer than this share of it."""
 
 
 def optional_part(name: str) -> Any:
@@ -57,8 +57,8 @@ def optional_part(name: str) -> Any:
 
 
 def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[str, Handler]:
-    """Handlers by name, of the modules and commands in ``settings``; commands keep notes in ``programs``.
-    ConfigurationError for one that cannot be imported or run."""
+    """Handlers by name, from the modules and commands in ``settings``. Commands keep notes in ``programs``.
+    ConfigurationError for a handler that cannot be imported or run."""
     handlers = import_handlers(settings)
     if settings.commands:
         for name, handler in load_commands(settings, programs or running_programs(settings)).items():
@@ -71,10 +71,10 @@ def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[
 
 
 def import_handlers(settings: Settings) -> dict[str, Handler]:
-    """Handlers by name, of the modules in ``settings`` and of the Django site. ConfigurationError for one that cannot
-    be imported.
+    """Handlers by name, from the modules in ``settings`` and from the Django site. ConfigurationError for a module that
+    cannot be imported.
 
-    The directory of the configuration file is first on sys.path, and a ``PollConsumer()`` made in them has these
+    The directory of the configuration file is first on sys.path. A ``PollConsumer()`` that these modules make has these
     settings.
     """
     registry.settings = settings
@@ -94,25 +94,25 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
     handlers = {name: with_hooks(each.definition, each.hooks) for name, each in registry.handlers().items()}
     registry.imported = {*handlers, *settings.commands} if modules or settings.commands else None
     if not (site or _has_database_of_django()) or registry.stand_in is not None:
-        return handlers  # a test's connections are in a transaction of its own
+        return handlers  # a test's connections have a transaction of their own
     closing_connections = optional_part("closing_connections")
     return {name: handler.wrapped(closing_connections) for name, handler in handlers.items()}
 
 
 def _has_database_of_django() -> bool:
-    """Whether the user's modules have configured Django themselves, and imported its database."""
+    """Whether the user's modules have configured Django themselves, and have imported its database."""
     found = sys.modules.get("django.conf")
     return found is not None and "django.db" in sys.modules and bool(found.settings.configured)
 
 
 def configured_recurrences(settings: Settings) -> dict[str, Recurrence]:
-    """The recurrences that the next launch defines, by name. ConfigurationError as `load_recurrences`."""
+    """The recurrences that the next launch will define, by name. Raises the errors of `load_recurrences`."""
     return {each.name: each for each in load_recurrences(settings, load_handlers(settings))}
 
 
 def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> list[Recurrence]:
-    """The recurrences of the configuration and of the imported modules. Of two with one name, the configuration's is
-    taken. ConfigurationError for an invalid one."""
+    """The recurrences of the configuration and of the imported modules. If two have the same name, the configuration's
+    counts. ConfigurationError for an invalid one."""
     chosen = registry.recurrences() | settings.recurrences
     if not chosen:
         return []
@@ -130,8 +130,8 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
 
 
 class OwnDefaults:
-    """Defaults, checks and hooks of handlers, for messages that the command line enqueues. It imports the configured
-    modules lazily, once, for the first handler that needs them."""
+    """Defaults, checks and hooks of handlers, for messages that the command line enqueues. The configured modules are
+    imported once, for the first handler that needs them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -140,20 +140,20 @@ class OwnDefaults:
         self._warned = False
 
     def warn_without_handlers(self) -> None:
-        """Warn once if the launches of the configuration file have no handlers."""
+        """Warn once if launches of the configuration file have no handlers."""
         settings = self._settings
         if settings.config and not (self._warned or settings.handlers or settings.commands or django_site()):
             self._warned = True
             log.warning("%s", NO_HANDLERS)
 
     def of(self, handler: str) -> Defaults:
-        """The defaults of ``handler``'s messages, with the queue ``default`` for an unknown handler. ConfigurationError
-        if the modules cannot be imported."""
+        """The defaults of ``handler``'s messages. An unknown handler has the queue ``default``. ConfigurationError if
+        the modules cannot be imported."""
         registered = self.registered(handler)
         return self._settings.defaults_of(handler) if registered is None else registered.defaults
 
     def registered(self, handler: str) -> Handler | None:
-        """``handler``; None if it is unknown, or a program. Raises as `of`."""
+        """``handler``. None if it is unknown, or a program. Raises the errors of `of`."""
         if handler in self._settings.commands or not (self._settings.handlers or django_site()):
             return None
         if self._registered is None:
@@ -167,13 +167,13 @@ class OwnDefaults:
         return self._registered.get(handler)
 
     def codec_of(self, handler: str) -> Codec | None:
-        """The codec of ``handler``'s application. Raises as `of`."""
+        """The codec of ``handler``'s application. Raises the errors of `of`."""
         known = self.registered(handler)
         return None if known is None else known.codec
 
     def checked(self, handler: str, payload: Mapping[str, Any], retry: str | None = None) -> None:
-        """Raise BadData if the launches of this configuration would park a message of ``handler``, or refuse its
-        arguments or its ``retry``. Raises as `of`."""
+        """Raise BadData if launches of this configuration would park a message of ``handler``, or refuse its arguments
+        or its ``retry``. Raises the errors of `of`."""
         known = self.function(handler)
         if known is not None:
             check_arguments(known, payload)
@@ -182,8 +182,8 @@ class OwnDefaults:
             raise BadData("retry", repr(retry), NO_POLICIES)
 
     def function(self, handler: str, fix: str = BY_QUEUE) -> RegisteredHandler | None:
-        """``handler`` as it is registered; None for a program, or if the configuration names neither handlers nor
-        programs. BadData, with a ``fix``, for a handler that the configuration does not have. Raises as `of`."""
+        """``handler`` as registered. None for a program, or if the configuration names neither handlers nor programs.
+        BadData, with a ``fix``, for a handler that the configuration does not have. Raises the errors of `of`."""
         if self.registered(handler) is not None:
             return self._functions[handler]
         if handler not in self._settings.commands and (self._registered is not None or self._settings.commands):
@@ -193,7 +193,7 @@ class OwnDefaults:
     def drafted(self, message: NewMessage) -> NewMessage:
         """``message``, changed by the hooks ``before_enqueue`` of its handler's application.
 
-        A hook's BadData is raised; ConfigurationError for any other exception of a hook, and as `of` raises it.
+        Raises a hook's BadData, and ConfigurationError for any other exception of a hook, and the errors of `of`.
         """
         known = self.registered(message.handler)
         if known is None or known.hooks is None:
@@ -229,9 +229,10 @@ def long_handlers(
     programs: Mapping[str, CommandSettings] = MappingProxyType({}),
     slots: int = 1,
 ) -> Iterator[LongHandler]:
-    """Yield the handlers whose declared timeout is longer than the ``window`` of a launch that serves ``queues``, or
-    whose longest ``measured`` duration is near it. Not one for which no other message waits. All in
-    seconds. ``programs``: those among the handlers, by name. With more ``slots`` than one, others go on beside it."""
+    """Yield the handlers that may outlast a launch that serves ``queues``: their declared timeout is longer than its
+    ``window``, or their longest ``measured`` duration is near it. All are in seconds. Handlers for which no other
+    message waits are left out. ``programs``: the handlers that are programs, by name. With several ``slots``, other
+    messages go on beside a long one."""
     if slots > 1:
         return
     served = {each.name: each for each in handlers.values() if each.queue in queues}
@@ -245,8 +246,8 @@ def long_handlers(
 
 
 def beyond_requests(handlers: Mapping[str, Handler], settings: Settings) -> dict[str, str]:
-    """The handlers that no launch by a URL begins, since their declared timeouts are longer than its window, and what
-    to do; none where no URL starts launches."""
+    """The handlers that no launch by a URL begins, since their declared timeouts are longer than its window; and what
+    to do about each. Empty if no URL starts launches."""
     window, found = settings.web.budget - BESIDE_WINDOW, dict[str, str]()
     for each in handlers.values() if settings.web.token is not None else ():
         timeout = each.timeout
@@ -259,7 +260,7 @@ def beyond_requests(handlers: Mapping[str, Handler], settings: Settings) -> dict
 
 
 def load_commands(settings: Settings, programs: Programs) -> dict[str, Handler]:
-    """The handlers that are programs. ConfigurationError for one that cannot be run."""
+    """The handlers that are programs. ConfigurationError for a program that cannot be run."""
     from pollconsumer.runtime.children.command import Command  # few configurations have programs
 
     handlers = {}
@@ -300,9 +301,9 @@ def _handler_of(name: str, run: Command, command: CommandSettings) -> Handler:
 
 
 def running_programs(settings: Settings) -> Programs:
-    """The notes of running programs for this store and namespace, in the directory of the state; no notes are kept if
+    """The notes of running programs for this store and namespace, in the state directory. No notes are kept if
     ``state`` is ``none``."""
-    from pollconsumer.runtime.children.notes import Programs  # as above
+    from pollconsumer.runtime.children.notes import Programs  # as for Command
 
     store = str(settings.data_directory()) if settings.is_embedded else settings.shown_store
     name = sha256(f"{store}\n{settings.namespace}".encode())[:32]
@@ -312,7 +313,7 @@ def running_programs(settings: Settings) -> Programs:
 
 
 def _program(name: str, word: str, directory: Path) -> str:
-    """The absolute path of program ``word``, by PATH, or relative to the configuration's directory."""
+    """The absolute path of the program ``word``, found by PATH, or relative to the configuration's directory."""
     if "/" in word:
         path = directory / word
         problem = why_not_run(path)

@@ -55,11 +55,12 @@ if TYPE_CHECKING:
 
 MOVER = Group("mover", (), 1)
 INTAKE_BUDGET = 2.0
-"""Seconds for which the taking in of a spooled file waits for the store; the next look tries again."""
+"""Taking in a spooled file waits for the store for so many seconds. The next look tries again."""
 
 
 class ConsumerRole:
-    """What a consumer's launch prepares, and does once it has the lease; ``launch`` is then the one that has it."""
+    """What a consumer's launch prepares, and what it does under the lease. Then ``launch`` is the launch that has the
+    lease."""
 
     def __init__(
         self,
@@ -67,13 +68,13 @@ class ConsumerRole:
         programs: Programs | None,
         options_of: Callable[[tuple[str, ...], LauncherRule], ConsumerOptions],
     ) -> None:
-        """``options_of`` tells the options for the queues that are served, under the rule of the launcher."""
+        """``options_of`` returns the options, given the queues that are served and the rule of the launcher."""
         self._settings, self._programs, self._options_of = settings, programs, options_of
         self.launch: Launch | None = None
         self.handlers: Collection[str] = ()
 
     def prepare(self) -> tuple[Group, Work]:
-        # Imported lazily, since a mover needs none; and here, while the launch before still holds the lease.
+        # Imported here, while the launch before may still hold the lease, and not by a mover, which needs none of it.
         from pollconsumer.runtime.consumer import consume
         from pollconsumer.runtime.handling.executors import executor_of
 
@@ -81,7 +82,7 @@ class ConsumerRole:
         handle_signals_plainly_in_forks((*SIGNALS, CALL))
         handlers = self.handlers = load_handlers(settings, programs)
         recurrences = load_recurrences(settings, handlers)
-        if is_watched := log.isEnabledFor(INFO):  # few launches are, and it reads the file of each application
+        if is_watched := log.isEnabledFor(INFO):  # few are, and it reads the file of each application
             for other in registry.other_configs(settings):
                 log.info("%s", other_config(other, settings))
         if not handlers:
@@ -112,8 +113,8 @@ class ConsumerRole:
         return Group("consumer", tuple(sorted(queues)), settings.consumer.instances, names), work
 
     def _begin(self, launch: Launch, queues: tuple[str, ...]) -> ConsumerOptions:
-        """Tell the log and awaiting handlers of the launch, and the hooks that it begins: those of its end are called
-        before the process exits, after the lease was released. ConfigurationError if a hook fails."""
+        """Report the launch to the log and to waiting handlers, and call the hooks of its beginning. The hooks of its
+        end are called before the process exits, after the lease is released. ConfigurationError if a hook fails."""
         self.launch = launch
         chosen, flight = self._settings.consumer, launch.progress.flight
         identify(launch.id, launch.plan.run_id, flight.the_one)
@@ -136,7 +137,7 @@ def launch_consumer(
     max_messages: int | None,
     reports_completed: bool = False,
 ) -> None:
-    """Run one launch of the consumer. ``linger`` in seconds; ``reports_completed``: see `LaunchPlan`."""
+    """Run one launch of the consumer. ``linger``: in seconds. ``reports_completed``: see `LaunchPlan`."""
     programs, pinger = running_programs(settings) if settings.commands else None, None
     if settings.pings.url is not None:
         from pollconsumer.runtime.launch.pings import Pinger
@@ -155,7 +156,7 @@ def launch_consumer(
     role = ConsumerRole(settings, programs, options_of)
     listen = listener(lambda: role.handlers)
     if OUTCOME_VARIABLE in os.environ:
-        listen = optional_part("telling_outcome")(listen)  # the request that has started the launch is told, too
+        listen = optional_part("telling_outcome")(listen)  # the request that started the launch gets the outcome, too
     alarms = None
     if settings.reports_findings or settings.alarms.handlers:
         alarms = optional_part("LaunchAlarms")(settings, listen, shows_completed=reports_completed)
@@ -206,8 +207,8 @@ def _monitors(settings: Settings, launch: Launch) -> Monitors:
 def _ready(
     handlers: Mapping[str, Handler], settings: Settings, programs: Programs | None, check_lease: Callable[[], bool]
 ) -> Iterator[Mapping[str, Handler]]:
-    """Yield ``handlers``, the isolated ones with their processes. When the block ends, so do these processes, and
-    programs that are still running."""
+    """Yield ``handlers``, in which isolated ones run in their processes. At the block's end these processes end, and so
+    do programs that are still running."""
     if programs is not None:
         programs.clear()
     try:
@@ -221,7 +222,7 @@ def _ready(
 
 @contextmanager
 def taking_in(settings: Settings, launch: Launch) -> Iterator[None]:
-    """Take in what is spooled: what is there before the block, and what comes meanwhile."""
+    """Take in spooled messages: those that are there before the block, and those that come during it."""
     if settings.spool is None:
         yield
         return
@@ -229,7 +230,7 @@ def taking_in(settings: Settings, launch: Launch) -> Iterator[None]:
 
     wire = opener_of(settings, warn=lambda _: None).wire(lambda: Budget(INTAKE_BUDGET))
     producer = producer_of(settings, wire)
-    producer.most_ready = {}  # what is spooled was accepted
+    producer.most_ready = {}  # spooled messages count as accepted
     intake = Intake(spool_of(settings), producer, launch.emit)
     intake.begin()
     try:
@@ -260,10 +261,10 @@ def plan_of(settings: Settings, chosen: ConsumerSettings | MoverSettings) -> Lau
 
 
 def _location_of(settings: Settings) -> str:
-    """The path of the configuration, or the directory of a launch without one.
+    """The path of the configuration; without one, the directory of the launch.
 
-    A shell that came to the current directory through a link has the link in PWD, and so has this path: when the link
-    is set to a new version of the project, the path stays the same.
+    If the shell came to the current directory through a link, PWD has the link, and so has this path. When the link is
+    set to a new version of the project, the path stays the same.
     """
     config_path, written = settings.config or settings.directory, Path(os.environ.get("PWD", ""))
     with suppress(OSError, ValueError):  # no such directory, or the configuration is elsewhere
@@ -274,12 +275,12 @@ def _location_of(settings: Settings) -> str:
 
 
 def launcher_of(chosen: ConsumerSettings | MoverSettings) -> Found:
-    """The launcher of this process, with the rule that the settings give it."""
+    """The launcher of this process. Its rule is the one of the settings, if they give one."""
     return given_launcher(chosen.launcher, find_launcher(os.environ, ancestors()))
 
 
 def _limits(table: QueueSettings) -> Limits:
-    """The limits of a queue, periods in milliseconds."""
+    """The limits of a queue. Periods are in milliseconds."""
     quota = rate = period_ms = rate_period_ms = None
     if table.quota:
         quota, period_ms = parse_quota(table.quota)
@@ -289,7 +290,7 @@ def _limits(table: QueueSettings) -> Limits:
 
 
 def keeping_of(settings: Settings) -> dict[str, Retention]:
-    """How long messages are kept, by queue, for each queue whose settings say so."""
+    """How long messages are kept, for each queue whose settings say so."""
     keeping = {}
     for name, table in settings.queues.items():
         if table.keep_completed is not None or table.keep_dead is not None:
@@ -301,8 +302,8 @@ def keeping_of(settings: Settings) -> dict[str, Retention]:
 
 
 def served_queues(settings: Settings, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
-    """The queues that a launch with these handlers serves, in order: the settings', else ``default``, the handlers' and
-    the applications'."""
+    """The queues that a launch with these handlers serves, in order: those of the settings; else ``default`` and those
+    of handlers and applications."""
     if settings.consumer.queues:
         return tuple(dict.fromkeys(settings.consumer.queues))
     return ("default", *sorted(({handler.queue for handler in handlers.values()} | registry.queues()) - {"default"}))
@@ -348,7 +349,7 @@ def consumer_options(
 def isolating(
     handlers: Mapping[str, Handler], settings: Settings, check_lease: Callable[[], bool]
 ) -> Iterator[Mapping[str, Handler]]:
-    """Yield ``handlers``, of which the isolated ones run in processes that end with the block."""
+    """Yield ``handlers``, in which isolated ones run in processes that end with the block."""
     from pollconsumer.runtime.children.pool import Processes  # few handlers are isolated
 
     streaks = damped_by()

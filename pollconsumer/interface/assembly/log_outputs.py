@@ -20,15 +20,15 @@ from pollconsumer.interface.named_files import open_regular
 from pollconsumer.interface.settings.model import LogsSettings, Settings
 
 PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
-"""Priorities of syslog, by level: systemd reads them from the beginning of a line."""
+"""Level → priority of syslog. systemd reads it at the beginning of a line."""
 SYSLOG = "/dev/log"
 LOG_MODE = 0o644
-"""The mode of a new file; the umask may take more away."""
+"""The mode of a new file. The umask may restrict it further."""
 ABOUT_TARGET = logs.about("logs.target", kind=logs.PERSISTENT)
 
 
 def direct_log(settings: Settings) -> None:
-    """Have the log of a launch, or of the process of an isolated handler, look, and go, as the settings say.
+    """Set form and target of the log as the settings say, in a launch or in the process of an isolated handler.
     CannotCreate, PermissionDenied for a target that cannot be opened."""
     form, target = settings.logs.format, settings.logs.target
     if target == "stderr":
@@ -40,7 +40,7 @@ def direct_log(settings: Settings) -> None:
     line = _line_of(form, journal=False) or (logs.text_line if target == "syslog" else timed_line)
 
     def copy(level: str, text: str, fields: Mapping[str, Any]) -> None:
-        # Not by the factory of records, which others may replace.
+        # Without a factory of records, which others may replace.
         record = logging.LogRecord(logs.log.name, logging.INFO, "", 0, line(level, text, fields), (), None)
         record.levelname = level.upper()
         handler.handle(record)
@@ -71,7 +71,7 @@ def timed_line(level: str, text: str, fields: Mapping[str, Any]) -> str:
 
 
 def _line_of(name: str, *, journal: bool) -> logs.Line | None:
-    """What makes lines of the format ``name``; None for plain text."""
+    """A function that makes lines of the format ``name``. None for plain text."""
     if name == "json":
         return json_line
     return journal_line if journal or name == "journal" else None
@@ -91,7 +91,7 @@ def _is_journal() -> bool:
 
 
 def _opened(target: str, directory: Path, *, creates: bool = True) -> logging.Handler:
-    """A handler that writes to syslog, or appends to a file, which may be rotated meanwhile."""
+    """A handler that writes to syslog, or appends to a file. The file may be rotated meanwhile."""
     from logging.handlers import SysLogHandler, WatchedFileHandler
 
     handler: logging.Handler
