@@ -1,4 +1,4 @@
-"""Reads the command, and values of options, from a command line that may be invalid."""
+"""Finds the command and values of options in a command line that may be invalid."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 LAUNCHES = ("run", "move")
 OPTIONS_WITH_VALUE = ("--config", "--store", "--namespace")
-"""Options that may stand before the command."""
+"""Options that may precede the command."""
 
 
 def command_in(arguments: Sequence[str]) -> str | None:

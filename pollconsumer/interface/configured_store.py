@@ -1,4 +1,4 @@
-"""Opens the store of the settings, and their spool."""
+"""Opens the store that the settings name, and their spool."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ NOT_SPOOLED = "; not spooled: "
 
 
 def strict_of(settings: Settings) -> Strict | None:
-    """What an acknowledgement waits for; None if for nothing. The embedded server writes through before it answers."""
+    """What an acknowledgement waits for; None if for nothing. It waits for nothing with the embedded server, which has
+    written to disk before it answers."""
     if settings.durability != "strict" or settings.is_embedded:
         return None
     return Strict(settings.strict.replicas, settings.strict.within, settings.strict.aof)
@@ -58,19 +59,19 @@ def server_of(settings: Settings) -> EmbeddedServer:
 
 
 def server_program_of(settings: Settings) -> Path | None:
-    """The program that the settings name for the embedded server; None if they name none. ConfigurationError if others
-    may write it."""
+    """The program that the settings name for the embedded server; None if they name none. ConfigurationError if other
+    users may write it."""
     program = settings.server_program()
     if program is None or settings.trust_writable:
         return program
-    if not why_not_run(program):  # else its start says why
+    if not why_not_run(program):  # otherwise its start says why
         refuse_writable_program(program, "server's program")
     return program
 
 
 def program_to_start(settings: Settings) -> str | None:
-    """The program that a start of the embedded server would run; None if none is found, or the store is another.
-    ConfigurationError if the settings name one that cannot be it."""
+    """The program that starting the embedded server would run. None if none is found, or if the settings name another
+    store. ConfigurationError if the settings name a program that cannot be used."""
     if not settings.is_embedded:
         return None
     from pollconsumer.runtime.embedded.start import find_program  # only to show it
@@ -79,12 +80,12 @@ def program_to_start(settings: Settings) -> str | None:
     try:
         return find_program(named)
     except StoreRefused:
-        return None  # a server that another user started may run
+        return None  # a server that another user has started may be running
 
 
 def producer_of(settings: Settings, wire: Wire) -> Producer:
-    """A producer that waits for replicas, has launches started, and minds the limits of queues, if the settings say
-    so."""
+    """A producer. If the settings say so, it waits for replicas, has launches started, and respects limits of
+    queues."""
     strict = strict_of(settings)
     if strict is None:
         producer = Producer(wire, settings.namespace)
@@ -92,20 +93,20 @@ def producer_of(settings: Settings, wire: Wire) -> Producer:
         producer = StrictProducer(wire, settings.namespace, strict)
     producer.most_ready = most_ready(settings)
     if settings.consumer.on_demand is not None:
-        from pollconsumer.interface.on_demand import start_launch  # few are started by producers
+        from pollconsumer.interface.on_demand import start_launch  # producers start few launches
 
         producer.demand = LaunchDemand(producer.keys, settings.consumer.queues, partial(start_launch, settings))
     return producer
 
 
 def most_ready(settings: Settings) -> dict[str, int]:
-    """How many messages may be ready, of each queue of which that is limited."""
+    """How many messages may be ready, for each queue with such a limit."""
     return {name: each.max_ready for name, each in settings.queues.items() if each.max_ready is not None}
 
 
 def _refuse_unfit_files(store: str) -> None:
-    """Raise ConfigurationError if a file that TLS reads is no plain file: reading a pipe would wait. TLS itself refuses
-    a missing file."""
+    """Raise ConfigurationError if a file that TLS reads is no plain file, since reading a pipe would wait. TLS itself
+    refuses a missing file."""
     for option, (path, *_) in parse_qs(urlsplit(store).query).items():
         if option in TLS_FILES and option != "ssl_ca_path":
             try:
@@ -122,8 +123,8 @@ def opener_of(
     warn: Callable[[str], None] = warn_of_store,
     client: Callable[[], SuppliedClient] | None = None,
 ) -> StoreOpener:
-    """An opener of connections, which opens nothing yet. ``files`` and ``client`` take the place of what the settings
-    name; ``warn`` is told of what is doubtful about the store."""
+    """An opener of connections. It opens nothing yet. ``files`` and ``client`` replace those of the settings. ``warn``
+    is called with doubts about the store."""
     credentials: Callable[[], CredentialProvider] | None = None
     if settings.client is not None or settings.credentials is not None:
         if settings.credentials is not None:
@@ -135,7 +136,7 @@ def opener_of(
         _refuse_unfit_files(settings.store)
     server = server_of(settings) if settings.is_embedded and client is None else None
     if server is not None and settings.data is not None:
-        server.check_directory()  # its socket is connected to before anything else is looked at
+        server.check_directory()  # before a connection to its socket
     return StoreOpener(
         client or server or settings.store,
         settings.namespace,
@@ -160,9 +161,9 @@ def spool_of(settings: Settings) -> Spool:
 
 
 def spool_instead(settings: Settings, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate) -> None:
-    """Keep messages in the spool that could not be enqueued because of ``error``, or perhaps were: their ids tell.
-    Raises ``error`` where they cannot be spooled: its text ends with the reason, its ``accepted`` with the ids of those
-    that are."""
+    """Spool messages that could not be enqueued because of ``error``. Those that were enqueued after all are recognised
+    by their ids. If they cannot be spooled, ``error`` is raised. Then its text ends with the reason, and its
+    ``accepted`` ends with the ids of those that were spooled."""
     if isinstance(error, NotReplicated):
         raise error
     if any(message.key for message in messages):

@@ -1,4 +1,4 @@
-"""A store in memory, and the virtual clock that its server has, which a test advances, and blocking commands."""
+"""A store in memory, with the virtual clock of its server, which a test advances, and with blocking commands."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ SCRIPTS = Scripts(shebang=False)
 class VirtualClock:
     """The server's clock and the monotonic clock in one, in whole milliseconds.
 
-    ``tick`` does what is due now, and returns the seconds until the next due time, or None. Advancing the clock stops
-    at each due time.
+    ``tick`` does what is due now, and returns the seconds until the next due time, or None. When the clock advances, it
+    stops at each due time.
     """
 
     def __init__(self, start: datetime) -> None:
         self.start_ms = self.now_ms = ceil_epoch_ms(start)
         self.tick: Callable[[], float | None] = lambda: None
         self.patience: Callable[[int, int | None], int | None] | None = None
-        """Overrides the end of a wait, given its end and the next due time; None ends it now."""
+        """Replaces the end of a wait, given that end and the next due time. If it returns None, the wait ends now."""
 
     def __call__(self) -> float:
         """Seconds since the clock's start, like the monotonic clock."""
@@ -80,9 +80,10 @@ except ImportError as error:
 
 
 class FakeStore:
-    """fakeredis, whose keys expire, and whose scripts read the time, by ``clock``: seconds since the epoch.
+    """fakeredis with ``clock`` (seconds since the epoch): its keys expire by it, and its scripts read it.
 
-    fakeredis has no clock to set: it stamps its databases before each command, and its TIME reads the machine's clock.
+    fakeredis has no clock that could be set. It stamps its databases before each command, and its TIME reads the
+    machine's clock.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -95,12 +96,12 @@ class FakeStore:
         self._connection.get_socket().time = self._time
 
     def execute(self, command: Command) -> Any:
-        """The reply, an error reply included."""
+        """The reply; an error reply is returned, too."""
         try:
             self._connection.send_command(*command)
             return self._connection.read_response(disable_decoding=True)
         except NoScriptError as error:
-            return ErrorReply(f"NOSCRIPT {error}")  # redis-py's errors have lost their code
+            return ErrorReply(f"NOSCRIPT {error}")  # redis-py's errors lack their code
         except ResponseError as error:
             return ErrorReply(str(error))
 
@@ -110,7 +111,7 @@ class FakeStore:
 
 
 class DirectConnection:
-    """A connection to a server in memory: a command is carried out when it is sent."""
+    """A connection to a server in memory. A command is carried out when it is sent."""
 
     location = ""
 
@@ -159,7 +160,7 @@ class MemoryOpener:
 
 
 class VirtualWire(ServerWire):
-    """A connection whose blocking command lets virtual time pass until it is answered."""
+    """A connection whose blocking commands let virtual time pass until they are answered."""
 
     def __init__(
         self, clock: VirtualClock, patience: Callable[[], Patience], connect: Callable[[], Connection]

@@ -1,5 +1,5 @@
-"""Opens, checks and makes files that a user names. A pipe without a peer, a device or a link in the place of a file
-does not make us wait, and is not lost."""
+"""Opens, checks and makes files that a user names. If the name leads to a pipe without a peer, a device or a link, we
+neither wait for it nor replace it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = {
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
-    """A descriptor of a plain file, which may be named by a link. OSError for anything else: it is not waited for."""
+    """A descriptor of a plain file. The path may be a link to it. OSError at once for anything else."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
     except OSError as error:
@@ -38,13 +38,13 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int
 
 
 def open_incoming(path: str) -> int:
-    """A descriptor for reading a file, a pipe or a device, without waiting for who writes to a pipe. OSError."""
+    """A descriptor for reading a file, a pipe or a device. It does not wait for a writer of the pipe. OSError."""
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def open_stream(path: Path) -> int | None:
-    """Open a pipe that has a reader, or a device, for writing; ``path`` may be a link to it, as /dev/fd/63. None if it
-    is neither. OSError, as for a pipe that nobody reads."""
+    """Open a pipe that has a reader, or a device, for writing. ``path`` may be a link to it, such as /dev/fd/63. None
+    for anything else. OSError, as for a pipe that nobody reads."""
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
@@ -62,8 +62,8 @@ def open_stream(path: Path) -> int | None:
 
 
 def refuse_to_replace(path: Path) -> None:
-    """Raise OSError if what is at ``path`` is no plain file, so that putting another one there would lose it, or is
-    another user's, and its directory lets nobody take that away."""
+    """Raise OSError if ``path`` must not be replaced: it is no plain file, which would be lost; or it belongs to
+    another user, and its directory does not let this user remove it."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -76,13 +76,13 @@ def refuse_to_replace(path: Path) -> None:
 
 @contextmanager
 def replacement(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """A new file beside ``path``, with ``mode`` whatever the umask, which takes its place once it is written: a reader
-    finds the old content or the new. OSError."""
+    """A new file beside ``path``, with ``mode`` whatever the umask. Once it is written, it replaces ``path``, so that a
+    reader finds either the old content or the new. OSError."""
     part = path.parent / f".{path.name}.{os.urandom(8).hex()}.part"
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            if mode != 0o600:  # which it has; some file systems refuse to be asked
+            if mode != 0o600:  # it has that mode already; some file systems refuse the call
                 os.fchmod(descriptor, mode)
             yield file
             file.flush()
@@ -103,7 +103,7 @@ def refuse_unless_regular(path: Path, found: os.stat_result) -> None:
 
 
 def other_than_directory(path: Path) -> str | None:
-    """What stands at ``path`` instead of a directory; None if a directory is there or can be made, or if that cannot be
+    """What is at ``path`` instead of a directory. None if a directory is there, can be made, or if that cannot be
     known."""
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
@@ -115,7 +115,7 @@ def other_than_directory(path: Path) -> str | None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory if there is none, but not its parent: a missing parent is a misspelt one. OSError."""
+    """Make a directory if there is none, but not its parent: a missing parent is probably misspelt. OSError."""
     if not path.is_dir():
         path.parent.stat()
         path.mkdir(0o755, exist_ok=True)

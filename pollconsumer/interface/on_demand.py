@@ -1,8 +1,8 @@
-"""Starts launches on demand, as ``on_demand`` says: in a process of their own, or by the URL of an endpoint.
+"""Starts launches on demand, as ``on_demand`` says: in a process of their own, or by a request to an endpoint's URL.
 
-The signals of a launch, its watchdog's exit, its forks and its handlers' hold on the interpreter are none of the
-program's that starts it. It has no secret on its command line, which every user of a host can read: it finds its
-settings where the program has them.
+A launch must not affect the program that starts it, by its signals, its watchdog's exit, its forks, or handlers that
+hold the interpreter. Its command line has no secret, since every user of a host can read it. It finds its settings
+where the program found them.
 """
 
 from __future__ import annotations
@@ -34,19 +34,22 @@ from pollconsumer.store.queues.demand import ONE_WITHIN_MS, ServingMarker
 if TYPE_CHECKING:
     from pollconsumer.runtime.launch.launch import Launch
 
-# Neither waits for a successor, nor is the platform's: it may come at any time, while another is alive.
+# The launch does not wait for a successor, and is not the platform's. It may come at any time, while another one is
+# alive.
 RULES = ("--handoff", "deadline", "--launcher", "parallel", "--if-free", "--until-empty")
 LINGER = 10.0
-"""Seconds for which there must be nothing left before a process ends: messages often follow each other."""
+"""A process ends when there was nothing left for so many seconds, since messages often follow each other."""
 ANSWERED_WITHIN = 3.0
-"""Seconds for which the exit of a program waits for all answers to its requests, which may come when launches end."""
+"""At its exit a program waits for so many seconds for all answers to its requests, which may come only when launches
+end."""
 FOLLOWED_WITHIN = 1.0
-"""Seconds for which the exit of a launch waits until its successor's request has come through: a proxy gives up a
+"""At its exit a launch waits for so many seconds until the request for its successor has arrived, since a proxy drops a
 request whose client has gone. The answer comes when the successor ends."""
 MOST_STARTED = 4
-"""Starts of this process whose launches have not ended: of one that works, one that exits, and late ones."""
+"""Number of launches that this process has started and that have not ended: one that works, one that exits, and late
+ones."""
 _started: list[Any] = []
-"""Processes."""
+"""The processes of started launches."""
 _sending: list[Started] = []
 LEAVING_MESSAGES = (
     StopReason.EMPTY,
@@ -55,22 +58,23 @@ LEAVING_MESSAGES = (
     StopReason.MEMORY,
     StopReason.DESCRIPTORS,
 )
-"""How a launch ends that another may continue; one that is empty, where a message came after its last look. After
-another end a launch follows only if a producer has wanted one meanwhile, whose start may have met the lease."""
+"""Ends of a launch after which another one may continue. After an empty launch, too, since a message may have come
+after its last look. After any other end, a launch follows only if a producer has wanted one meanwhile, whose own start
+may have found the lease held."""
 
 
 def launch_command(*options: str) -> list[str]:
     """The command line of a launch with ``options``."""
-    named = Path(sys.executable or "none")  # in a server that has Python built in, it is that server
+    named = Path(sys.executable or "none")  # in a server with a built-in Python it is the server
     python = named if named.name.startswith("python") else Path(sys.prefix, "bin", "python3")
     return [str(python), "-m", "pollconsumer", "run", *RULES, *options]
 
 
 def launch_environment(settings: Settings, location: tuple[object, str | None]) -> dict[str, str]:
-    """The environment of a launch of the store at ``location``, where that is not the settings': this process's,
-    without what is of no use to a launch: the tokens, but the one with which it has itself followed by a URL; of CGI
-    also the request's headers, of which one has a token, and another is a proxy of the client's choice.
-    ConfigurationError for a store that no other process can open."""
+    """The environment of a launch of the store at ``location``, if that is not the settings' one. It is this process's
+    environment without what a launch does not need. That is the tokens, except the one with which the launch has a
+    successor started by a URL; and in CGI the headers of the request, one of which has a token, and another a proxy
+    that the client chose. ConfigurationError for a store that no other process can open."""
     unused, is_cgi = {variable("web.enqueue_token"), variable("web.manage_token")}, "REQUEST_METHOD" in os.environ
     if settings.consumer.on_demand in (None, PROCESS):
         unused.add(variable("web.token"))
@@ -90,17 +94,18 @@ def launch_environment(settings: Settings, location: tuple[object, str | None]) 
 
 
 def _import_path() -> list[str]:
-    """Where this process finds modules beside the interpreter's own: on many hosts its start has added directories."""
+    """The directories in which this process finds modules, besides the interpreter's own. On many hosts its start has
+    added some."""
     own = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     found = [Path(entry) for entry in sys.path if entry and Path(entry).is_dir()]
     return [str(each.absolute()) for each in found if not any(each.is_relative_to(location) for location in own)]
 
 
 def start_launch(settings: Settings, await_answer: Callable[[], float] | None = None) -> None:
-    """Start a launch. A warning says why there is none.
+    """Start a launch. If none is started, a warning says why.
 
-    ``await_answer``: in a launch that exits, how many seconds that has left; some are spent on a request. Without it
-    nothing is waited for.
+    ``await_answer``: for a launch that exits, returns how many seconds it has left. Some of them are spent on a
+    request. Without it nothing is waited for.
     """
     launch_by = settings.consumer.on_demand
     try:
@@ -115,9 +120,9 @@ def start_launch(settings: Settings, await_answer: Callable[[], float] | None = 
 
 
 def _start_process(settings: Settings) -> None:
-    import subprocess  # which a launch needs only if it leaves messages
+    import subprocess  # a launch needs it only if it leaves messages
 
-    _started[:] = [each for each in _started if each.poll() is None]  # the system keeps what nobody asks about
+    _started[:] = [each for each in _started if each.poll() is None]  # the system keeps one until asked
     _refuse_more_than_most(_started, "processes that have not ended")
     process = subprocess.Popen(
         launch_command("--linger", f"{LINGER:g}s"),
@@ -127,14 +132,14 @@ def _start_process(settings: Settings) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,  # the end of the program is not the launch's
+        start_new_session=True,  # the program's end must not end the launch
     )
     _started.append(process)
 
 
 def _send_request(url: str, settings: Settings) -> None:
     def send() -> None:
-        # Some hosts stop a launch whose request nobody waits for.
+        # Some hosts stop a launch if nobody waits for its request.
         failed = delivered(Ping(url, b"", settings.web.token or ""), settings.web.budget + ANSWERED_WITHIN)
         if failed is not None:
             log.warning("no launch on demand: its URL: %s", failed.reason)
@@ -159,18 +164,18 @@ def _await_answers() -> None:
 def present_during(
     launch: Launch, settings: Settings, queues: Sequence[str], work: Callable[[], StopReason]
 ) -> StopReason:
-    """Do the ``work`` of a launch while producers find that it serves ``queues``. Once its lease is released, another
-    is started if any message is ready, unless the platform soon starts one."""
+    """Do the ``work`` of a launch. Meanwhile producers find that it serves ``queues``. Once its lease is released,
+    another launch is started if a message is ready, unless the platform will soon start one."""
     marker = ServingMarker(launch.store.wire, launch.store.keys, queues, settings.consumer.queues)
-    marker.begin(launch.window.left(launch.clock()) + TTL)  # the heartbeat prolongs it beyond the window
+    marker.begin(launch.window.left(launch.clock()) + TTL)  # the heartbeat prolongs it after the window's end
     reason = work()
     marker.end()
 
     def follow(left: Callable[[], float]) -> None:
-        with suppress(PollConsumerError):  # the store is away: the next message, or the platform, starts one
+        with suppress(PollConsumerError):  # the store is away: the next message, or the platform, starts a launch
             has_left_any, is_wanted = marker.left()
             ahead, elapsed = launch.plan.next_launches, launch.clock() - launch.window.start
-            # Whether the schedule has a launch within the time in which a producer would start no second one.
+            # Whether the schedule has a launch soon, within the time in which producers start no second one.
             is_followed = ahead is not None and tick_from(elapsed, ahead) - elapsed < ONE_WITHIN_MS / 1000
             if has_left_any and (reason in LEAVING_MESSAGES or is_wanted) and not is_followed:
                 start_launch(settings, await_answer=left)

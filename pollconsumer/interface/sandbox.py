@@ -58,13 +58,13 @@ from pollconsumer.store.server import service_of
 
 FORESEEN = (Asleep, Fatal, RetryIn, Yield)
 ENDS_A_HANDLER = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError, Asleep)
-"""Other exceptions of a handler (Ctrl-C, pytest's outcomes) are raised in the test."""
+"""Exceptions of a handler that end the handler only. Others (Ctrl-C, pytest's outcomes) are raised in the test."""
 FOREVER = 1e12
 CONSUMER = Group("consumer", (), 1)
 
 
 class SandboxHost(ThisProcess):
-    """The test's process: its clocks are virtual, and it goes on after its launches."""
+    """The test's process. Its clocks are virtual, and it goes on after its launches."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.stop, self._clock = StopRequest(), clock
@@ -98,7 +98,8 @@ class SandboxLaunch(Launch):
         self.progress.facts = self._facts(group, 0)
         claim = self.leases.acquire(group, self.id, self.progress.description(), self.progress.entry(None, 0.0))
         assert isinstance(claim, Claim), "one launch at a time"
-        # No heartbeat renews it: however long a handler takes, its message is not handled a second time meanwhile.
+        # No heartbeat renews it, so it lasts: however long a handler takes, its message is not handled a second time
+        # meanwhile.
         self.store.wire.command("PEXPIRE", self.store.keys.control(f"lease:{claim.lease_name}"), int(FOREVER))
         self.claim, self.attendance = claim, Attendance(claim.at, clock())
         self.progress.trust_until(inf)
@@ -107,7 +108,7 @@ class SandboxLaunch(Launch):
         self._stop.signal = SIGTERM
 
     def run(self, work: Work) -> StopReason:
-        """Do the work, and finally release the lease."""
+        """Do the work, then release the lease."""
         reason = StopReason.FAILED
         try:
             reason = work(self)
@@ -119,7 +120,7 @@ class SandboxLaunch(Launch):
 
 
 class SandboxStops(Stops):
-    """Requests to stop, read from the store in memory instead of a heartbeat."""
+    """Requests to stop, which it reads from the store in memory, instead of a heartbeat."""
 
     def __init__(self, store: RedisStore) -> None:
         super().__init__(mmap(-1, self.SIZE), 0)
@@ -138,7 +139,7 @@ class SandboxStops(Stops):
 
 
 class WatchedExecutor(InlineExecutor):
-    """Handles messages, and ends the launch when a handler raises an exception for the test, which is then in
+    """Handles messages. It ends the launch when a handler raises an exception for the test, and keeps that in
     ``raised``."""
 
     def __init__(self, launch: SandboxLaunch, *, raising: bool) -> None:
@@ -171,7 +172,7 @@ class SandboxMover:
         self._mover, self._store, self._clock = Mover(moving, options), moving.store, clock
 
     def tick(self) -> float | None:
-        """Do all that is due now. Returns the seconds until there is more to do, for the mover or a launch; or None."""
+        """Do everything that is due now. Returns the seconds until the mover or a launch has more to do, or None."""
         while True:
             self._mover.look_afresh()
             more_in = [*self._more_in()]
@@ -181,9 +182,9 @@ class SandboxMover:
                 return min([*more_in, *([] if next_due is None else [next_due])], default=None)
 
     def _more_in(self) -> Iterator[float]:
-        """Seconds until there is more than due messages and recurrences: 0 for what an outbox has; until the instants
-        of batches, and until pauses end. Launches of the sandbox serve all queues: the mover leaves to them what
-        expires."""
+        """Seconds until something is due besides messages and recurrences: 0 for entries of an outbox, else the
+        instants of batches, and the ends of pauses. Launches of the sandbox serve all queues, so the mover leaves
+        expiring messages to them."""
         keys, now = self._store.keys, self._clock.now_ms
         for queue in self._mover.queues():
             outbox, pause, batches, _ = self._store.wire.all(
@@ -196,14 +197,14 @@ class SandboxMover:
             )
             yield from [0.0] * outbox
             yield from (max(0.0, float(at) - now) / 1000 for at in batches[1:] if float(at) < inf)
-            # A key outlasts its end by a millisecond.
+            # A key outlives its expiry by a millisecond.
             yield from ((int(end) + 1 - now) / 1000 for end in (pause or b"").split()[1:])
 
 
 class Launched(NamedTuple):
     """The outcome of launches: messages completed, attempts failed, messages released.
 
-    ``stop_reason`` is that of the last launch, or None.
+    ``stop_reason``: that of the last launch, or None.
     """
 
     handled: int = 0
@@ -218,11 +219,12 @@ class Launched(NamedTuple):
 
 
 class Sandbox:
-    """Applications under test, on a store in memory and in virtual time. Used in a ``with`` statement.
+    """Applications under test, on a store in memory and in virtual time. Use it in a ``with`` statement.
 
-    ``apps`` provide handlers and recurrences, by default all of the process; no application of the process reaches its
-    own store meanwhile. Time begins at ``start``, by default the present, and passes only in ``advance``, ``run_for``,
-    and waits of a launch. ``config`` names a configuration file; the environment and other files are ignored.
+    ``apps`` provide handlers and recurrences; by default all applications of the process do. Meanwhile no application
+    of the process reaches its own store. Time begins at ``start``, by default the present, and passes only in
+    ``advance``, ``run_for``, and waits of a launch. ``config`` names a configuration file. The environment and other
+    files are ignored.
     """
 
     def __init__(self, *apps: PollConsumer, start: datetime | None = None, config: str | Path | None = None) -> None:
@@ -252,7 +254,7 @@ class Sandbox:
         self._path = list(sys.path)
         self._until_left.enter_context(registry.afresh(self._apps or registry.apps, self._settings, self))
         try:
-            if self._settings.commands:  # their notes must not be among those for the real store
+            if self._settings.commands:  # their notes must not mix with those for the real store
                 notes = self._until_left.enter_context(TemporaryDirectory())
                 self._programs = Programs(Path(notes), log.warning)
             mover = SandboxMover(self._opener, self._clock, self._listen, mover_options(self._settings))
@@ -276,8 +278,8 @@ class Sandbox:
     def advance(self, span: Span) -> None:
         """Advance time by text such as ``1h30m``, seconds, or a timedelta.
 
-        Due messages and occurrences are promoted at their instants; nothing is handled. A handler may call it to take
-        time.
+        Due messages and occurrences are promoted at their instants, but nothing is handled. A handler may call this to
+        take time.
         """
         self._advance_to(self._clock.now_ms + _milliseconds(span))
 
@@ -290,9 +292,9 @@ class Sandbox:
     def run(self, *, until_empty: bool = True, max_messages: int | None = None, raising: bool = False) -> Launched:
         """Run one launch: promote what is due and handle what is ready.
 
-        Without ``until_empty`` it uses its window, idles, and handles what comes due. With ``raising``, it ends with
-        the first unexpected exception of a handler, which is raised here; the message is retried as usual. Fatal,
-        RetryIn, Yield, and the handler's ``fatal`` are expected.
+        Without ``until_empty`` the launch uses its window, idles, and handles what comes due. With ``raising``, the
+        launch ends with the first unexpected exception of a handler, which is raised here, while the message is retried
+        as usual. Fatal, RetryIn, Yield, and the handler's ``fatal`` exceptions are expected.
         """
         self._prepare()
         self._clock.next_due()
@@ -300,7 +302,7 @@ class Sandbox:
         return self._launch(timeout, until_empty=until_empty, max_messages=max_messages, raising=raising)
 
     def run_for(self, span: Span, *, every: Span = "1m", raising: bool = False) -> Launched:
-        """Advance time with a launch ``every`` so often, starting now, and a mover, as under cron.
+        """Advance time, with a mover, and with a launch ``every`` so often, the first one now, as under cron.
 
         Launches that would find nothing are skipped. Returns the sums over all launches.
         """
@@ -325,7 +327,7 @@ class Sandbox:
         return total
 
     def message(self, message: Handle[Any] | str) -> Message:
-        """The message, by handle or id. NotFound if there is none."""
+        """The message, given by its handle or id. NotFound if there is none."""
         if isinstance(message, Handle):
             return _decoded(self._inspector.message(message.id, message.queue))
         return _decoded(self._inspector.message(message))
@@ -333,8 +335,8 @@ class Sandbox:
     def messages(
         self, state: State | str | None = None, *, handler: str | None = None, queue: str | None = None
     ) -> list[Message]:
-        """Messages, all or those in ``state`` (scheduled, ready, reserved, completed, dead, cancelled, expired), for
-        ``handler`` and in ``queue``; oldest in their state first."""
+        """Messages: all, or those in ``state`` (scheduled, ready, reserved, completed, dead, cancelled, expired), for
+        ``handler`` and in ``queue``. Those that entered their state first come first."""
         wanted = None if state is None else State(state)
         if queue is not None and queue not in self._inspector.queues():
             return []
@@ -342,7 +344,7 @@ class Sandbox:
         return [_decoded(message) for message in found if handler is None or message.handler == handler]
 
     def store_of(self, app: object) -> Producer:
-        """The store that replaces an application's own, as ``PollConsumer`` asks for it."""
+        """The store that replaces an application's own. ``PollConsumer`` asks for it."""
         producer = self._producers.get(id(app))
         if producer is None:
             producer = self._producers[id(app)] = self._opener.store().producer
@@ -350,7 +352,7 @@ class Sandbox:
         return producer
 
     def pause(self, _: float) -> None:
-        """Raise TimeoutError, where ``Handle.wait`` would wait."""
+        """Raise TimeoutError where ``Handle.wait`` would wait."""
         raise TimeoutError(
             "the message has not ended, and no launch runs while a test waits: call sandbox.run() before"
         )
@@ -391,7 +393,7 @@ class Sandbox:
         options = consumer_options(
             self._settings, queues, LauncherRule.PARALLEL, until_empty=until_empty, max_messages=max_messages
         )
-        # A wait need not be cut short, since no signal can come; reports of progress are stored at once.
+        # A wait need not be cut short, since no signal can come. Reports of progress are stored at once.
         options = options._replace(memory_limit=None, longest_wait=options.idle_time, report_every=0.0)
         consumer = self._settings.consumer
         plan = LaunchPlan(timeout, consumer.grace, handler_limit=consumer.handler_limit)
@@ -403,7 +405,7 @@ class Sandbox:
             assert end is not None
             if self._clock.now_ms < end:
                 if self._anything_ready(options.queues) or self._anything_gathered(options.queues):
-                    return min(until, end)  # held back by a limit, or a bulk call waits for more, until then
+                    return min(until, end)  # until then a limit holds messages back, or a bulk call waits for more
                 if due is not None and due <= min(opens + lasts, end):
                     return max(until, min(due, opens + lasts // 2))  # one wait while nothing can happen
             launch.stop()
@@ -422,19 +424,19 @@ class Sandbox:
         return Launched(counts.handled, counts.failed, counts.released + counts.yielded, reason)
 
     def _served(self, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
-        """The queues that launches serve: the configured ones, else all."""
+        """The queues that launches serve: the configured ones; if there are none, all queues."""
         if self._configured:
             return served_queues(self._settings, handlers)
         known = {*self._store.queues(), *(handler.queue for handler in handlers.values())}
         return ("default", *sorted(known - {"default"}))
 
     def _anything_ready(self, queues: Sequence[str]) -> bool:
-        """Whether a launch would find something, or be held back by a limit."""
+        """Whether a launch would find a message, or one that a limit holds back."""
         services = service_of(self._store.wire, self._store.keys, queues).values()
         return any(service.ready and not service.paused for service in services)
 
     def _anything_gathered(self, queues: Sequence[str]) -> bool:
-        """Whether a launch that waits has messages in flight: a bulk call is to have them."""
+        """Whether a waiting launch has messages in flight, which wait for a bulk call."""
         return any(self._store.wire.all([("ZCARD", self._store.keys.queue(each, "in_flight")) for each in queues]))
 
     def _advance_to(self, instant: int) -> None:
@@ -444,7 +446,7 @@ class Sandbox:
 
 
 def _decoded(message: Message) -> Message:
-    """``message`` as its handler's application decodes it, if that has a codec."""
+    """``message``, decoded by the codec of its handler's application, if that has one."""
     known = registry.handlers().get(message.handler)
     codec = None if known is None else known.definition.codec
     payload, result = (readable_value(each, codec) for each in (message.payload, message.result))

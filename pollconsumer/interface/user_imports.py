@@ -1,4 +1,4 @@
-"""Imports of the user's code, whose failures are configuration errors in one line."""
+"""Imports the user's code. A failure is a configuration error in one line."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from pollconsumer.store.user_client import SuppliedClient
 
 MOST_CHARACTERS = 500
-"""Maximum length of an error's text that is shown: at its end Python may hint at a circular import."""
+"""Maximum length of an error's text. It is not shorter, since Python may hint at a circular import at the end of the
+text."""
 NEEDED_LATER = ("queue", "ssl")
-"""Modules that we or asyncio import after the user's, and whose names a user's file may have."""
+"""Modules that we or asyncio import after the user's modules. A file of the user's may have the same name."""
 
 
 def shadowed(settings: Settings) -> list[str]:
-    """Modules of Python's that must be imported before the configuration's directory is on sys.path, since it has files
-    of the same names."""
+    """Modules of Python's that must be imported before the configuration's directory is on sys.path, since files there
+    have the same names."""
     names = (name for name in NEEDED_LATER if name not in settings.handlers)
     return [name for name in names if (settings.directory / f"{name}.py").exists()]
 
@@ -49,8 +50,8 @@ def find_modules(settings: Settings, modules: Iterable[str]) -> None:
 
 @contextmanager
 def importing(setting: str, module: str) -> Iterator[None]:
-    """Wrap an import of ``module``, which ``setting`` names: ConfigurationError for what it raises. A process that the
-    module has forked ends here."""
+    """Wrap an import of ``module``, which the setting ``setting`` names. ConfigurationError for what the module raises.
+    A process that the module has forked ends here."""
     pid = os.getpid()
     try:
         with users_output(), _refusing(setting, module):
@@ -75,7 +76,7 @@ def _refusing(setting: str, module: str) -> Iterator[None]:
         if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             raise  # Ctrl-C; launches handle signals differently
         if isinstance(error, MemoryError):
-            raise  # a launch without memory says so in a line, without a traceback
+            raise  # a launch without memory reports that in a line, without a traceback
         if dotted != module:
             raise ConfigurationError(setting, module, f"name the module; did you mean {dotted}?") from None
         if isinstance(error, ModuleNotFoundError):
@@ -88,7 +89,7 @@ def _refusing(setting: str, module: str) -> Iterator[None]:
 
 
 def _refusal(error: BaseException, problem: str, hint: str = "") -> ConfigurationError:
-    """The ConfigurationError that says where in the user's own code ``error`` was raised, with its traceback."""
+    """The ConfigurationError that says where in the user's own code ``error`` was raised. It has the traceback."""
     frames = user_frames(error, installed=False)
     location = f"{frames[-1].tb_frame.f_code.co_filename}:{frames[-1].tb_lineno}" if frames else ""
     if isinstance(error, SyntaxError) and error.filename:
@@ -125,7 +126,7 @@ def credentials_of(settings: Settings) -> CredentialProvider:
 
 
 def _made(setting: str, name: str, function: Callable[[], Any]) -> Any:
-    """What the function ``name`` returns. ConfigurationError if it raises, or is a coroutine function."""
+    """The return value of the function ``name``. ConfigurationError if it raises, or is a coroutine function."""
     try:
         with users_output(), answering():
             made = called(function)
@@ -133,14 +134,14 @@ def _made(setting: str, name: str, function: Callable[[], Any]) -> Any:
         reason = redacted(describe(error))[:MOST_CHARACTERS]
         raise _refusal(error, f"{setting}: {name}; calling it raised {reason}") from None
     if iscoroutine(made):
-        made.close()  # else Python would warn that nobody awaited it
+        made.close()  # else Python warns that it was never awaited
         raise ConfigurationError(f"{setting}: {name}", "a coroutine function", "name a plain one")
     return made
 
 
 def _found(settings: Settings, setting: str, name: str) -> Any:
-    """The object ``name``, written ``module:object``. ConfigurationError if the module cannot be imported, or does not
-    have it."""
+    """The object ``name``, written ``module:object``. ConfigurationError if the module cannot be imported, or has no
+    such object."""
     module, _, attribute = name.partition(":")
     find_modules(settings, [module])
     with importing(setting, module):

@@ -1,4 +1,4 @@
-"""Runs a command: what every one begins and ends with."""
+"""Runs a command: everything that all commands begin and end with."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pollconsumer.runtime.system.watchdog import finish
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command that ``arguments`` name, and return its exit code. An error of the user's is one line; any other
-    exception is a bug, and raised."""
+    """Run the command that ``arguments`` name, and return its exit code. A user's error is printed as one line. Any
+    other exception is a bug, and is raised."""
     logs.configure()
     logs.damp(_streaks(arguments))
-    streams = sys.stdout, sys.stderr  # handlers' modules may put others in their place
+    streams = sys.stdout, sys.stderr  # handlers' modules may replace them
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     code, failure = 0, None
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _streaks(arguments: Sequence[str]) -> logs.LaunchStreaks | None:
-    """The streaks of a launch; None for another command, and at a terminal, where nothing is damped."""
+    """The streaks of a launch. None for another command, and at a terminal, where nothing is damped."""
     role = command_in(arguments)
     if role not in LAUNCHES or sys.stderr is None or sys.stderr.isatty():
         return None
@@ -64,7 +64,8 @@ def _streaks(arguments: Sequence[str]) -> logs.LaunchStreaks | None:
 
 
 def _reported(error: Exception) -> int | None:
-    """Print the line of an error that a command ended with. Returns its exit code; None for a bug to be raised."""
+    """Print the line of the error that ended a command. Returns its exit code; None for a bug, which is to be
+    raised."""
     shown = error if isinstance(error, PollConsumerError) else met_by(error)
     if shown is not None:
         logs.write_error(shown)
@@ -81,7 +82,7 @@ def discard(stream: TextIO) -> None:
 
 
 def _flushed(stream: TextIO | None) -> OSError | None:
-    """Why ``stream`` cannot be flushed; None if it was, or if there is no stream."""
+    """Why ``stream`` cannot be flushed. None if it was flushed, or if there is no stream."""
     try:
         if stream is not None:
             stream.flush()

@@ -77,7 +77,8 @@ FORMER = {"interventions": "audit"}
 OPTIONAL_SUBCOMMANDS = {
     "store": [f"moving.store_transfer:{name}" for name in ("export_", "import_", "reopen", "backup")]
 }
-"""Command → its subcommands that optional packages have, written as in `COMMANDS`: no core package imports those."""
+"""Command → those of its subcommands that are in optional packages, in the form of `COMMANDS`. No core package imports
+them."""
 CHANGING = frozenset(
     (
         *("enqueue", "cancel", "reschedule", "rerun", "signal", "lease break"),
@@ -87,17 +88,19 @@ CHANGING = frozenset(
         *("store adopt", "store import", "store reopen"),
     )
 )
-"""Commands that change what is stored: refused where nothing says in which store. Others warn of that, and read."""
+"""Commands that change what is stored. They are refused if nothing says in which store. Other commands warn of that,
+and read."""
 ALARM = "doctor"
-"""Refused there, too: the alarm must not call a store well that nobody named."""
+"""It is refused there, too: the alarm must not report that a store is well which nobody named."""
 UNWARNED = frozenset({*LAUNCHES, "metrics"})
-"""Commands that do not warn: launches refuse by themselves, metrics go to no person."""
+"""Commands that do not warn. Launches refuse by themselves, and nobody reads what metrics print."""
 SHORT = frozenset({"check", "doctor", "enqueue", "launches", "lease", "metrics", "status"})
-"""Commands that are limited as a whole, since cron starts them, too. An endless option of theirs lifts the limit."""
+"""Commands with a time limit as a whole, since cron starts them, too. An option that makes one endless lifts the
+limit."""
 END_WITHIN = 60.0
-"""Seconds within which a command of `SHORT` ends, once its settings are read."""
+"""A command of `SHORT` must end within so many seconds after its settings are read."""
 TAB = "_POLLCONSUMER_COMPLETE"
-"""The variable with which a shell runs the program at each TAB."""
+"""A shell sets this variable when it runs the program at each TAB."""
 EXIT_CODES = {
     "0": "success; a launch that ended as planned, even if messages failed",
     "1": "bug in pollconsumer; handler held the GIL; doctor found a problem",
@@ -119,13 +122,13 @@ OF_PROGRAM = "\n".join(
 
 SEE_ALL = "Exit codes: see 'pollconsumer --help'."
 NEEDLESS = dict.fromkeys(("--beat", "--with-scheduler"), "leave it out: each launch promotes what comes due")
-"""Options of other queues that have no counterpart, with the reason."""
+"""Options of other queues that have no counterpart here, each with the reason."""
 VERBOSITY = {"-v": "verbosity", "-q": "quiet"}
 """Flags that are allowed before and after every command."""
 
 
 class Commands(click.Group):
-    """Imports the module of a command lazily."""
+    """Imports the module of a command when the command is looked up."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         return list(COMMANDS)
@@ -156,10 +159,10 @@ def _imported(spot: str) -> click.Command:
 
 
 def _complete(command: click.Command) -> None:
-    """Add to a command, and to the commands within it, the common options, ends of what its own may be, and what the
-    help shows below the options."""
+    """Add to a command, and to its subcommands, the common options, the completion of their values, and what help shows
+    below the options."""
     if any("--config" in parameter.opts for parameter in command.params):
-        return  # a second look-up in one process
+        return  # the command was looked up before in this process
     for parameter in command.params:
         bound(parameter)
     for each in (each for each in group.params if isinstance(each, Once)):
@@ -237,12 +240,12 @@ def completion(shell: str) -> None:
 
 
 def current_settings() -> Settings:
-    """Settings of the running command, before its own flags. Errors as in ``load_settings``."""
+    """The settings of the running command, before its own flags. Raises the errors of ``load_settings``."""
     root = click.get_current_context().find_root()
     known: Settings | None = root.meta.get("pollconsumer.settings")
     if known is None:
         if not (launches := root.invoked_subcommand in LAUNCHES):
-            limit()  # its input may have been waited for
+            limit()  # reading its input may have taken long
         given = root.params
         config = None if given["config"] is None else Path(given["config"])
         known = load_settings(config, store=given["store"], namespace=given["namespace"])
@@ -259,12 +262,12 @@ def current_settings() -> Settings:
 
 
 def name_configuration(settings: Settings) -> None:
-    """Log which configuration a command has."""
+    """Log which configuration a command uses."""
     log.info("configuration: %s", settings.config or settings.nowhere or "none: the environment alone")
 
 
 def _meet_nowhere(settings: Settings) -> None:
-    """Raise ConfigurationError for a command that changes something; warn a person of a command that reads."""
+    """Raise ConfigurationError for a command that changes something. For a command that reads, warn a person."""
     context = click.get_current_context()
     name = context.command_path.partition(" ")[2]
     if name in CHANGING or name == ALARM:
@@ -274,7 +277,7 @@ def _meet_nowhere(settings: Settings) -> None:
 
 
 def limit_command() -> None:
-    """Bound the running command from now on, if it is one of `SHORT`."""
+    """From now on, limit the time of the running command, if it is one of `SHORT`."""
     name = click.get_current_context().find_root().invoked_subcommand
     if name in SHORT:
         limit(END_WITHIN, f"{name} not ended")
@@ -283,7 +286,7 @@ def limit_command() -> None:
 
 
 def wires_of_command() -> list[Wire]:
-    """Connections that the running command has opened."""
+    """The connections that the running command has opened."""
     wires: list[Wire] = click.get_current_context().find_root().meta.setdefault("pollconsumer.wires", [])
     return wires
 
@@ -303,7 +306,7 @@ def invoke(arguments: Sequence[str]) -> int:
                     name_source(error, settings, context.params["store"])
                 raise
             if unread := {queue for wire in wires_of_command() for queue in wire.unread}:
-                from pollconsumer.store.server import unreachable  # no help needs the store
+                from pollconsumer.store.server import unreachable  # help needs no store
 
                 raise unreachable(unread)
     except click.exceptions.Exit as end:
@@ -322,8 +325,8 @@ def invoke(arguments: Sequence[str]) -> int:
 
 
 def _raise_if_misread(error: Exception) -> None:
-    """Raise the error in place of one that an answer of something else than a Redis caused, whose traceback is shown
-    with ``-v``."""
+    """If an answer of a server that is no Redis caused ``error``, raise the error that says so. ``-v`` shows the
+    traceback."""
     for wire in wires_of_command():
         if (refusal := wire.misread(error)) is not None:
             refusal.traced = "".join(format_exception(error))
@@ -331,7 +334,7 @@ def _raise_if_misread(error: Exception) -> None:
 
 
 def _line(error: click.ClickException) -> str:
-    """``WHAT: VALUE; FIX`` for an error of click's."""
+    """``WHAT: VALUE; FIX`` for an error of click."""
     context = getattr(error, "ctx", None)
     see = f"see '{context.command_path} --help'" if context else "see 'pollconsumer --help'"
     text = error.message.rstrip(".")
@@ -344,7 +347,7 @@ def _line(error: click.ClickException) -> str:
     elif isinstance(error, click.MissingParameter) and error.param is not None:
         text = f"missing {error.param.param_type_name}: {_name(error.param)}"
     elif isinstance(error, click.BadParameter) and error.param is not None:
-        if "; " not in text:  # a type of click's own
+        if "; " not in text:  # from one of click's own types
             text = _from_click(text, error.param.type)
         text = f"{_name(error.param)}: {text}"
     elif found := re.match(r"No such command '(.*)'", text, re.DOTALL):
@@ -359,7 +362,7 @@ def _line(error: click.ClickException) -> str:
 
 
 def _meant(argument: str, context: click.Context | None, see: str) -> str:
-    """How to give what an unexpected argument may mean; ``see`` if nothing is known."""
+    """What to write instead of an unexpected argument. ``see`` if it is unclear what it means."""
     if context is None:
         return see
     if "--state" in _options(context) and (state := STATES.get(argument, argument)) in set(State):
@@ -399,6 +402,6 @@ def _is_argument(parameter: click.Parameter) -> bool:
 def _name(parameter: click.Parameter) -> str:
     if isinstance(parameter, click.Option):
         return max(parameter.opts, key=len)
-    if isinstance(parameter.type, WordType):  # whose metavar is a list of all its words
+    if isinstance(parameter.type, WordType):  # its metavar would list all its words
         return str(parameter.name).upper()
     return parameter.make_metavar(click.get_current_context(silent=True) or click.Context(group)).strip("[]")

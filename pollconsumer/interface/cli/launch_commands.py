@@ -69,16 +69,16 @@ def move(**flags: Any) -> None:
 def _settings_of_launch(
     settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]
 ) -> Settings:
-    """``settings`` with the flags of ``run`` or ``move``. The log shows a person who watches what happens.
+    """``settings`` with the flags of ``run`` or ``move``. If a person watches, the log shows what happens.
 
-    The configured schedule is the platform's: it bounds a launch at a terminal only if the flag gives it.
+    The configured schedule is that of the platform. It bounds a launch at a terminal only if a flag gives it.
     """
     settings, attended = with_flags(settings, section, flags), is_terminal(sys.stdin) and is_terminal(sys.stderr)
     is_verbose = log.isEnabledFor(logging.INFO)
     if attended and log.isEnabledFor(logging.WARNING):
         logs.speak()
     direct_log(settings)
-    if is_verbose:  # a person at a terminal sees what happens, not where it is configured
+    if is_verbose:  # a person at a terminal wants to see what happens, not which configuration is used
         name_configuration(settings)
     warn_of_former_names(settings)
     if attended and flags["schedule"] is None:

@@ -1,4 +1,4 @@
-"""A message as commands print it: one JSON object, or one property a line."""
+"""Prints a message, as commands do: one JSON object, or one property a line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _shown_step(step: dict[str, Any]) -> str:
 
 
 def _stop(details: dict[str, Any]) -> str:
-    """When the message was asked to stop, and what becomes of the request."""
+    """When the message was asked to stop, and what has become of the request."""
     if details["state"] != State.RESERVED:
         return f"at {details['stop_asked_at']}, without effect: the handler ended by itself"
     return f"at {details['stop_asked_at']}; the handler is interrupted 5s later, unless it blocks in a thread"
@@ -72,7 +72,7 @@ def _print_log(log: Sequence[dict[str, Any]]) -> None:
 
 
 def _head(details: dict[str, Any]) -> str | None:
-    """The message that is before this one by their order key."""
+    """The message that precedes this one in the order of their key."""
     head = details["waits_for_message"]
     return head and f"{head}, before it by order key {details['order_key']}"
 

@@ -20,14 +20,14 @@ from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.store import Store
 
 COMMAND_BUDGET = 5.0
-"""Seconds for which a command retries when the store does not answer."""
+"""If the store does not answer, a command retries for so many seconds."""
 
 
 def opened(warn: Callable[[str], None] = warn_of_store) -> Store:
     """The store and namespace of the settings, on a connection of its own.
 
-    Where a node of a cluster is lost, its queues are left out of what is read of all queues; the command then ends with
-    an error that names them.
+    If a node of a cluster is lost, reads of all queues leave its queues out. Then the command ends with an error that
+    names them.
     """
     settings = current_settings()
     click.get_current_context().find_root().with_resource(acting_as(f"{_user()}@{os.uname().nodename}"))
@@ -40,7 +40,7 @@ def opened(warn: Callable[[str], None] = warn_of_store) -> Store:
 def producer() -> Producer:
     settings = current_settings()
     found = own_store(settings)
-    # One of root's configuration, where this user is not root.
+    # The user has another store than root's configuration, and is not root.
     if found and not found.is_anothers and found.owner != found.user and is_terminal(sys.stderr):
         warn_once_of_own_store(found, settings.state_files())
     warn_of_another_store(settings)
@@ -50,7 +50,7 @@ def producer() -> Producer:
 def _user() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # as in a container that runs as any user id
+    except KeyError:  # as for a user id without a name, in a container
         return str(os.getuid())
 
 

@@ -1,7 +1,7 @@
 """Prints all output of commands: JSON for programs, escaped text for people.
 
-Output is flushed immediately, so that a closed or full one raises OSError, which `cli.main` handles. On a terminal
-tables keep within its width; elsewhere a row is one line.
+Output is flushed at once, so that a closed or full output raises OSError, which `cli.main` handles. On a terminal,
+tables stay within its width. Elsewhere each row is one line.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ GAP = "  "
 FOLDED = "    "
 """Indentation of a row's continuation lines."""
 READABLE = 20
-"""Minimum columns of a last cell, before it gets a separate line."""
+"""A last cell gets a line of its own if fewer columns than this are left for it."""
 _WORD = re.compile(r"""[(\[:=,]*(?<!\w)(['"`]).*?\1(?!\w)\S*|\S+""")
-"""What no line breaks: a word, or what is quoted, as a command."""
+"""A piece that no line break divides: a word, or quoted text such as a command."""
 
 
 def note_json(context: click.Context, option: click.Parameter, value: bool) -> None:
-    """Note whether ``--json`` was given: the callback of that option."""
+    """The callback of the option ``--json``, which records whether it was given."""
     del option
     context.meta[_WANTS_JSON] = value
 
 
 def wants_json() -> bool:
-    """Whether the running command was given ``--json``."""
+    """Whether ``--json`` was given to the running command."""
     return bool(click.get_current_context().meta.get(_WANTS_JSON))
 
 
 def printed_as_json(value: object) -> bool:
-    """Print ``value``, an object or array, on one line, if ``--json`` was given: an iterator as one array, an element a
-    line, as its values come. Returns whether ``--json`` was given."""
+    """If ``--json`` was given, print ``value``, an object or an array, on one line. An iterator is printed as an array
+    with an element a line, as its values come. Returns whether ``--json`` was given."""
     if not wants_json():
         return False
     if not isinstance(value, Iterator):
@@ -65,21 +65,21 @@ def printed_as_json(value: object) -> bool:
 
 
 def print_json(value: object) -> None:
-    """Print ``value``, an object or array, on one line; times in it are strings already."""
+    """Print ``value``, an object or an array, on one line. Times in it are strings already."""
     click.echo(_json(value))
 
 
 def write_json(output: BinaryIO, value: object) -> None:
-    """Write ``value`` on one line of a file, or of standard output's bytes."""
+    """Write ``value`` on one line of a file, or of standard output in bytes."""
     output.write(_json(value).encode() + b"\n")
 
 
 def print_table(
     headers: Sequence[object], rows: Rows, least: Sequence[str] = (), columns: Sequence[int] | None = None
 ) -> Sequence[int]:
-    """Print a table whose columns are as wide as their widest cell, and None is ``-``. A row that is a text is a line
-    of its own. ``least``: headers of columns to leave out first on a narrow terminal, where the last cell is shortened
-    then. ``columns``: what this returned for an earlier part of the table."""
+    """Print a table. Columns are as wide as their widest cell, and None is ``-``. A row that is a text is a line of its
+    own. ``least``: headers of columns to leave out first on a narrow terminal, which also shortens the last cell.
+    ``columns``: what this function returned for an earlier part of the table."""
     width, every = None, [*range(len(headers))]
     if is_terminal(sys.stdout):
         import shutil  # slow to import
@@ -95,7 +95,7 @@ def print_table(
 
 
 def given_row(name: str, value: object) -> list[tuple[str, object]]:
-    """The row of a property in a table with one property a line; no row where there is nothing to show."""
+    """The row of a property, in a table with a property a line. No row if there is nothing to show."""
     return [(name, value)] if value else []
 
 
@@ -107,8 +107,8 @@ def span(seconds: float | None) -> str | None:
 
 
 def print_lines(lines: Iterable[object]) -> None:
-    """Print each of ``lines`` on one line, as text, or as JSON if ``--json`` was given. They are written in pieces that
-    a pipe takes whole, so that Ctrl-C breaks no line."""
+    """Print each of ``lines`` on one line: as text, or as JSON if ``--json`` was given. They are written in pieces that
+    a pipe accepts whole, so that Ctrl-C breaks no line."""
     together = ""
     for line in lines:
         text = (_json(line) if wants_json() else printable(str(line))) + "\n"
@@ -124,7 +124,7 @@ def print_line(text: object = "") -> None:
 
 
 def print_quoted(text: str) -> None:
-    """Print untrusted text of several lines, such as a traceback: after an empty line, indented."""
+    """Print untrusted text of several lines, such as a traceback: indented, after an empty line."""
     click.echo("\n" + "\n".join(printable_lines(text)))
 
 
@@ -135,8 +135,8 @@ def print_notice(text: str) -> None:
 
 @contextmanager
 def telling_when_interrupted(done: Callable[[], str], *, lost: bool = False) -> Iterator[None]:
-    """Wrap work that lasts and changes the store: at Ctrl-C, SIGTERM or SIGHUP, or where input or output fails, a line
-    on standard error says what was ``done`` by then. ``lost``: where the store is lost, too, unless that is 0."""
+    """Wrap long work that changes the store. If Ctrl-C, SIGTERM or SIGHUP ends it, or input or output fails, a line on
+    standard error says what was ``done`` so far. ``lost``: also if the store is lost, unless that number is 0."""
     try:
         with raising_terminations():
             yield
@@ -147,26 +147,26 @@ def telling_when_interrupted(done: Callable[[], str], *, lost: bool = False) -> 
 
 
 def note_more(values: Iterator[object], limit: int) -> None:
-    """Where ``values`` go on after the ``limit`` of them that were printed, tell a person at a terminal."""
+    """If ``values`` go on after the ``limit`` that were printed, tell a person at the terminal."""
     if is_terminal(sys.stderr) and next(values, None) is not None:
         print_notice(f"the first {limit} are shown; --limit shows more")
 
 
 def print_help(text: str) -> None:
-    """Print the help on standard error, where no command was named."""
+    """Print the help on standard error if no command was named."""
     click.echo(text, err=True)
 
 
 def ask(question: str) -> None:
-    """Ask a person at a terminal, and abort the command unless the answer is yes; without a terminal, go on."""
+    """Ask a person at a terminal, and abort the command unless the answer is yes. Without a terminal, continue."""
     if is_terminal(sys.stdin) and is_terminal(sys.stderr):
         lift()
         click.confirm(question, abort=True, err=True)
 
 
 def progress_bar(length: int | None, *, shown: bool) -> AbstractContextManager[Any]:
-    """A progress bar on standard error, if that is a terminal; ``update(n)`` lets it grow. With an unknown ``length``
-    it counts."""
+    """A progress bar on standard error, if that is a terminal. ``update(n)`` advances it. If ``length`` is unknown, it
+    counts."""
     hidden = not (shown and is_terminal(sys.stderr))
     if length is None:
         return click.progressbar(count(), show_pos=True, file=sys.stderr, hidden=hidden)
@@ -174,7 +174,7 @@ def progress_bar(length: int | None, *, shown: bool) -> AbstractContextManager[A
 
 
 def json_text(value: object) -> str:
-    """``value`` as JSON for a person to read and copy: only invisible characters are escaped, as in JSON."""
+    """``value`` as JSON that a person can read and copy. Only invisible characters are escaped."""
     text = json.dumps(value, ensure_ascii=False)
     return text if printable(text) == text else "".join(c if printable(c) == c else _json(c)[1:-1] for c in text)
 
@@ -189,19 +189,19 @@ def _json(value: Any) -> str:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether ``stream`` is a terminal; False for one that was closed before we were started."""
+    """Whether ``stream`` is a terminal. False for a stream that was closed before this process started."""
     return stream is not None and stream.isatty()
 
 
 Rows = Sequence[Sequence[object] | str]
-"""Rows of cells, or lines of their own."""
+"""Rows of cells; or texts, each a line of its own."""
 
 
 def aligned(headers: Sequence[object], rows: Rows, width: int | None, *, shortens: bool = False) -> list[str]:
-    """The lines of a table, columns as wide as their widest cell, None as ``-``, every cell escaped.
+    """The lines of a table. Columns are as wide as their widest cell, None is ``-``, every cell is escaped.
 
-    If ``width`` is given, rows that do not fit continue in indented lines, and cells that do not fit on a separate line
-    continue below themselves; but with ``shortens`` a last cell that is all that does not fit is cut. No continuation
+    With ``width``, rows that do not fit continue in indented lines, and cells that do not fit on a line of their own
+    continue below themselves. But with ``shortens``, if only the last cell does not fit, it is cut. No continuation
     begins in the first column, where a cell could fake a row. A row that is a text is a line of its own, escaped.
     """
     cells = _cells(headers, rows)
@@ -219,8 +219,8 @@ def aligned(headers: Sequence[object], rows: Rows, width: int | None, *, shorten
 
 
 def kept_columns(headers: Sequence[object], rows: Rows, width: int, least: Sequence[str]) -> list[int]:
-    """The columns that remain where those ``least`` are left out, one after the other, until a row fits into ``width``
-    but for the end of its last cell."""
+    """The columns that remain if the ``least`` ones are left out, one after the other, until every row fits into
+    ``width``, apart from the end of its last cell."""
     widths, kept = _widths(_cells(headers, rows)), [*range(len(headers))]
     for name in least:
         if len(_parts([widths[column] for column in kept], width)) == 1:
@@ -249,7 +249,7 @@ def columns(text: str) -> int:
 
 
 def _parts(widths: list[int], width: int | None) -> list[range]:
-    """The columns of each line: as many as fit, and the last column if `READABLE` of its width fits."""
+    """The columns of each line: as many as fit. The last column counts as fitting if `READABLE` of its width does."""
     parts, first, used = [], 0, 0
     for column, wide in enumerate(widths):
         needed = min(wide, READABLE) if column == len(widths) - 1 else wide
@@ -269,7 +269,7 @@ def _row(line: list[str], widths: list[int], parts: list[range], width: int | No
             yield (text + last).rstrip()
             continue
         widest = max((columns(found[0]) for found in _WORD.finditer(last)), default=0)
-        if width - len(below) < widest <= width - len(FOLDED):  # a path, which is to be copied
+        if width - len(below) < widest <= width - len(FOLDED):  # a path, which a person will copy
             yield text.rstrip()
             text = below = FOLDED
         for piece in _pieces(last, width - len(below)):
@@ -278,7 +278,8 @@ def _row(line: list[str], widths: list[int], parts: list[range], width: int | No
 
 
 def _pieces(text: str, width: int) -> Iterator[str]:
-    """``text`` in pieces of at most ``width`` columns, broken between words; within one that is wider than that."""
+    """``text`` in pieces of at most ``width`` columns. It is broken between words, and within a word that is wider than
+    that."""
     piece, end = "", 0
     for found in _WORD.finditer(text):
         gap, end = text[end : found.start()], found.end()
@@ -299,7 +300,7 @@ def _shortened(text: str, width: int) -> str:
 
 
 def _fitting(text: str, width: int) -> int:
-    """How many characters of ``text`` fit into ``width`` columns, at least one."""
+    """How many characters of ``text`` fit into ``width`` columns. At least one."""
     used = 0
     for position, c in enumerate(text):
         used += columns(c)

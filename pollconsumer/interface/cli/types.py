@@ -1,4 +1,4 @@
-"""Types of values on the command line, which are refused as ``VALUE; RULE``, and the options that commands share."""
+"""Types of command-line values, refused as ``VALUE; RULE``; and options that several commands share."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ else:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MOST = 10**9
-"""The largest number of an option that names no other."""
+"""The largest number for an option that declares none."""
 
 
 class Once(click.Option):
-    """An option that may be given only once; click alone would silently use the last value. Its ``former`` name is
-    accepted, and shown nowhere."""
+    """An option that may be given only once, where click would silently use the last value. Its ``former`` name is
+    accepted, but shown nowhere."""
 
     def __init__(self, *given: Any, former: str = "", **more: Any) -> None:
         super().__init__(*given, **more)
@@ -48,7 +48,7 @@ class Once(click.Option):
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         shown = self.opts
-        # So that the parser takes both, and keeps all values.
+        # So the parser accepts both names, and keeps all values.
         self.opts, self.multiple = shown + self.former, True
         super().add_to_parser(parser, ctx)
         self.opts, self.multiple = shown, False
@@ -63,8 +63,8 @@ class Once(click.Option):
 
 
 class Value(_ParamType):
-    """A value that ``read`` makes of text, or refuses by a ValueError with the rule that the text breaks. A default of
-    another type stays as it is."""
+    """A value that ``read`` makes of text. If the text breaks a rule, ``read`` raises a ValueError with the rule. A
+    default of another type stays as it is."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name, self.read = name, read
@@ -79,7 +79,7 @@ class Value(_ParamType):
 
 
 class PlainText(click.types.StringParamType):
-    """Text that can be sent and printed: bytes that are no UTF-8 arrive as lone surrogates."""
+    """Text that can be sent and printed. Bytes that are not UTF-8 arrive as lone surrogates, and are refused."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = super().convert(value, param, ctx)
@@ -89,7 +89,7 @@ class PlainText(click.types.StringParamType):
 
 
 class Duration(Value):
-    """Seconds, as a float; above 0 if ``positive``, and at most ``most``."""
+    """Seconds, as a float. Above 0 if ``positive``, and at most ``most``."""
 
     def __init__(self, *, positive: bool = False, most: float = YEAR) -> None:
         super().__init__("duration", self._seconds)
@@ -111,8 +111,8 @@ class Duration(Value):
 
 
 class WordType(click.Choice[str]):
-    """One of ``words`` in any case. For an enum the value is its member, and the help shows the words, where click
-    would show the members' names."""
+    """One of ``words``, in any case. For an enum the value is its member, and help shows the words, where click would
+    show the members' names."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self._words = {str(word): word for word in words}
@@ -127,7 +127,7 @@ class WordType(click.Choice[str]):
 
 
 def bound(parameter: click.Parameter) -> None:
-    """Let a parameter of a type of click's own have no text that is none, and no number without an end."""
+    """Bound a parameter of one of click's own types: refuse text that is not UTF-8, and numbers above `MOST`."""
     kind = parameter.type
     if kind is click.STRING:
         parameter.type = PlainText()
@@ -136,7 +136,7 @@ def bound(parameter: click.Parameter) -> None:
 
 
 def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple[str, str]]) -> dict[str, str] | None:
-    """The headers by name; None without any, as for an option that is not given."""
+    """The headers by name. None without any, as for an option that is not given."""
     names = [name for name, _ in given]
     for name in names:
         if names.count(name) > 1:
@@ -145,8 +145,7 @@ def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tupl
 
 
 def option(flag: str, help_text: str, kind: Any = None, name: str = "", **more: Any) -> Callable[[Function], Function]:
-    """An option that may be given only once. ``help_text`` is its help; ``name``: its parameter, if not that of the
-    flag."""
+    """An option that may be given only once. ``name``: its parameter, if that differs from the flag."""
     return click.option(flag, *filter(None, [name]), cls=Once, type=kind, help=help_text, **more)
 
 
@@ -157,7 +156,7 @@ def header_option(help_text: str) -> Callable[[Function], Function]:
 
 
 def label_options(what: str) -> Callable[[Function], Function]:
-    """The options ``--header`` and ``--created-by``, both as ``headers``; ``what`` they select."""
+    """The options ``--header`` and ``--created-by``, both as ``headers``. ``what``: the things that they select."""
 
     def give(command: Function) -> Function:
         @wraps(command)
@@ -186,19 +185,19 @@ def message_options(function: Function) -> Function:
 
 
 def limit_option(default: int = 100, *, most: int | None = None) -> Callable[[Function], Function]:
-    """The option ``--limit``, of which ``most`` is the largest value."""
+    """The option ``--limit``. ``most``: its largest value."""
     help_text, kind = "Show at most this many.", click.IntRange(1, most)
     return option("--limit", help_text, kind, default=default, show_default=True)
 
 
 def json_option(help_text: str) -> Callable[[Function], Function]:
-    """The option ``--json``, of which `wants_json` tells whether it was given; ``help_text`` is its help."""
+    """The option ``--json``. `wants_json` returns whether it was given."""
     return click.option("--json", is_flag=True, expose_value=False, callback=note_json, help=help_text)
 
 
 def _past(text: str) -> Callable[[int], int]:
-    """What makes an instant in epoch ms of the present one: a time, or a duration ago. A time without offset is of this
-    machine's zone."""
+    """A function from the present instant, in epoch ms, to the instant that ``text`` means: a time, or a duration ago.
+    A time without offset is in this machine's zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -231,7 +230,7 @@ DUE_TIME = Value("time", read_instant)
 PAST = Value("time", _past)
 NAMED_PATH = Value("path", named_path)
 NAMED_FILE = Value("path", lambda text: text if named_path(text) else "")
-"""A path as it was written: ``./-`` is a file, ``-`` is standard input or output."""
+"""A path as written: ``./-`` is a file, ``-`` is standard input or output."""
 CRON, MEMORY_SIZE, QUEUE_NAME = Value("cron", _cron), Value("size", parse_memory), Value("name", _name)
 _OF_MESSAGES = (
     option("--concurrency-key", "Handle messages with this key one at a time."),
@@ -261,12 +260,12 @@ JSON_OBJECT, JSON_ARRAY = json_option("Print one JSON object."), json_option("Pr
 
 
 TYPES: dict[str, click.ParamType[Any]] = {CHECK_CRON: CRON, READ_MEMORY: MEMORY_SIZE, CHECK_NAME: QUEUE_NAME}
-"""Function that reads or checks a setting → the type of its values on the command line."""
+"""Function that reads or checks a setting → the type of the setting's values on the command line."""
 
 
 def settings_of_section(section: str) -> Callable[[Function], Function]:
     """A decorator that gives a command an option for each setting of a section that has a flag. An option that is not
-    given is None, or (), and leaves the setting as it is."""
+    given is None, or (), and does not change the setting."""
 
     def declare(function: Function) -> Function:
         for setting in [*declared_fields().section(section).values()][::-1]:

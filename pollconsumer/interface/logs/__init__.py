@@ -1,1 +1,1 @@
-"""The log: records, their form, the damping of repeated ones."""
+"""The log: records, their form, and the damping of repeated ones."""

@@ -109,7 +109,7 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.QueueLeftOut: ("queue left out: {queue}", "queue {queue} is skipped: {reason}"),
 }
-"""Event → the streak of its warning (see `logs.about`), and the text; its fields are filled into both."""
+"""Event → the streak of its warning (see `logs.about`), and its text. Both are filled with the event's fields."""
 NOTES: dict[type, str] = {
     events.LaunchWaits: "another launch is running ({holders}); waiting up to {left} for it to end",
     events.MessageCompleted: "{id} ({handler}) completed in {took}",
@@ -119,7 +119,7 @@ NOTES: dict[type, str] = {
     events.OccurrencesSkipped: "missed occurrences of {recurrence} skipped: {messages}",
     events.RecurrenceRemoved: "recurrence {recurrence} is no longer defined: removed",
 }
-"""Event that only -v shows → its text."""
+"""Event that is shown only with -v → its text."""
 ONCE: dict[type, str] = {
     events.MessageParked: "handler",
     events.MessageNotBegun: "handler",
@@ -131,7 +131,8 @@ ONCE: dict[type, str] = {
 
 
 def listener(handlers: Callable[[], Collection[str]] = tuple) -> Callable[[Event], None]:
-    """A listener that logs problems as warnings, and other events for -v. ``handlers`` names those that are known."""
+    """A listener that logs problems as warnings, and other events for -v. ``handlers`` returns the names of known
+    handlers."""
     announced = set[tuple[type, Any]]()
 
     def listen(event: Event) -> None:
@@ -159,7 +160,7 @@ def listener(handlers: Callable[[], Collection[str]] = tuple) -> Callable[[Event
                 _log_failure(event, fields)
             case events.QueueUnknown():
                 text = "queue %s never had a message, and no handler belongs to it; is it misspelt?"
-                log.warning(text, event.queue, extra=UNDAMPED)  # printed once: the launch makes it known
+                log.warning(text, event.queue, extra=UNDAMPED)  # printed once, since the launch registers the queue
             case events.MessageExpired() if subject in announced:
                 log.info("%s", "{id} ({handler}) of queue {queue} has expired".format_map(fields))
             case _ if subject in announced:
@@ -189,18 +190,18 @@ def _log_failure(event: events.AttemptFailed, fields: dict[str, Any]) -> None:
 
 
 def _plainly(event: Event) -> tuple[str, str]:
-    """Streak and text of an event without a text: its name and its fields. Logging must not end a launch."""
+    """Streak and text of an event that has no text here: its name and its fields. Logging must not end a launch."""
     name = type(event).__name__
     return name, ", ".join([name, *(f"{field} {{{field}}}" for field in event.fields())])
 
 
 def _clock(seconds: float) -> str:
-    """The local time in so many ``seconds``."""
+    """The local time ``seconds`` from now."""
     return time.strftime("%H:%M:%S", time.localtime(time.time() + max(-YEAR, min(YEAR, seconds))))
 
 
 def _shown(value: object) -> object:
-    """``value`` for people. All floats of events are durations."""
+    """``value`` for people. Every float in an event is a duration."""
     if isinstance(value, float):
         return format_duration(value)
     return ", ".join(value) if isinstance(value, tuple) else value

@@ -1,9 +1,10 @@
-"""Writes the log to standard error: a line ``pollconsumer: LEVEL: TEXT`` for each record, by default only for warnings
-and errors, since cron mails all output.
+"""Writes the log to standard error, a line ``pollconsumer: LEVEL: TEXT`` for each record. By default it writes only
+warnings and errors, since cron mails all output.
 
-Once ``damp`` was called, repeated warnings are damped: see ``core/events/repeats.py``. Two warnings are the same one if
-their texts are, numbers aside. ``extra=about(...)`` names a warning independently of its text; one with
-``extra=UNDAMPED`` is printed each time."""
+After a call of ``damp``, repeated warnings are damped: see ``core/events/repeats.py``. Two warnings are the same if
+their texts are, apart from numbers. ``extra=about(...)`` names a warning independently of its text. A warning with
+``extra=UNDAMPED`` is printed each time.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +36,10 @@ from pollconsumer.runtime.system import own_threads, standard_error
 from pollconsumer.runtime.system.own_files import OwnFiles, spare_directory
 
 OURS = "pollconsumer"
-"""The name of our logger. Its records name a message in their text, if they are about one."""
+"""The name of our logger. A record that is about a message names the message in its text."""
 PREFIX = "pollconsumer_"
-"""What the names of the attributes that records get begin with. Without it an attribute might have the name of one in a
-record's own ``extra``, and logging refuses to replace an attribute."""
+"""Prefix of the attributes that records get. Without it an attribute might have the same name as one in a record's own
+``extra``, and logging refuses to replace an attribute."""
 ABOUT = ("launch_id", "run_id", "message_id", "handler", "attempt")
 _identity: tuple[str | None, str | None] = (None, None)
 DIRECTORY = "streaks"
@@ -50,33 +51,33 @@ WITHOUT_WORK = (
     StopReason.WATCHDOG,
     StopReason.DIED,
 )
-"""Stop reasons after which a launch cannot know whether a warning is over."""
+"""After these stop reasons a launch cannot know whether a warning is over."""
 _VARIABLES = {"--config": "CONFIG", "--store": "STORE", "--namespace": "NAMESPACE", "--queue": "CONSUMER__QUEUES"}
 UNDAMPED: dict[str, Any] = {"streak": None}
-"""``extra`` of a record that is not damped."""
+"""The ``extra`` of a record that is not damped."""
 FAILURE, PERSISTENT, LASTING, MET = "failure", "standing", "lasting", "met"
 """Kinds of streaks: see ``core/events/repeats.py``."""
 OUR_LOGGERS = ("django.tasks", "django_tasks")
-"""Loggers of Django's tasks framework, whose records are left out: the launch reports dead letters, too."""
+"""Loggers of Django's tasks framework. Their records are left out, since the launch reports dead letters itself."""
 _NUMBER = r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])"
-"""A count, a duration, an address; not a number in a name, as in ``mail2``."""
+"""A count, a duration, or an address; but no number in a name, such as ``mail2``."""
 _streaks: LaunchStreaks | None = None
 Line = Callable[[str, str, Mapping[str, Any]], str]
-"""Makes a line of a level, a text, and fields about the record."""
+"""Makes a line out of a level, a text, and fields about the record."""
 Copy = Callable[[str, str, Mapping[str, Any]], None]
 _output: Callable[[str], object] | None = None
-"""Takes each line on standard error, with its line feed; None until `configure` is called."""
+"""Called with each line for standard error, including its line feed. None until `configure` is called."""
 _line: Line | None = None
-"""How lines on standard error look; None for text."""
+"""Makes the lines on standard error. None: plain text."""
 _line_has_traceback = False
 """Whether ``_line`` shows the field ``traceback``."""
 _copy: Copy | None = None
-"""Takes everything that is logged to where the settings have it."""
+"""Called with everything that is logged, if the settings name a target for it."""
 
 
 def identify(launch_id: str, run_id: str | None, the_one: Callable[[], InFlight | None] = lambda: None) -> None:
-    """Give each record from now on the attributes ``pollconsumer_launch_id``, …; None for what does not apply.
-    ``the_one``: the only message in flight, if it is one only."""
+    """From now on each record has the attributes ``pollconsumer_launch_id``, …; None for what does not apply.
+    ``the_one`` returns the message in flight, if it is the only one."""
     global _identity  # one for the process
     _identity = launch_id, run_id
     make = logging.getLogRecordFactory()
@@ -93,31 +94,31 @@ def identify(launch_id: str, run_id: str | None, the_one: Callable[[], InFlight 
 
 
 def identity() -> tuple[str | None, str | None]:
-    """The id of this process's launch, and the platform's name of the run."""
+    """The id of this process's launch, and the platform's id of the run."""
     return _identity
 
 
 class LaunchStreaks:
-    """The streaks of warnings and failures of one crontab line that one launch meets or ends: see
+    """The streaks of warnings and failures that one launch of a crontab line meets or ends: see
     ``core/events/repeats.py``.
 
-    They are stored in a small file of the user's, one for each configuration file, store, namespace, role and set of
-    queues, as arguments and environment name them, since the configuration may be invalid. Two concurrent launches may
-    overwrite each other's counts, and then print a line more or less. Where no file can be written, nothing is damped;
-    so that a full disk of the user's does not have that effect, a spare file is in ``/tmp``.
+    They are stored in a small file of the user's. There is one file for each configuration file, store, namespace, role
+    and set of queues, as arguments and environment name them, since the configuration may be invalid. Two concurrent
+    launches may overwrite each other's counts, and then print a line more or less. If no file can be written, nothing
+    is damped. A spare file in ``/tmp`` prevents that when the user's disk is full.
     """
 
     def __init__(
         self, name: str, files: OwnFiles, now: Callable[[], float] = time.time, launch: str | None = None
     ) -> None:
-        """``launch``: the launch to which this process belongs; by default it is one itself."""
+        """``launch``: the launch to which this process belongs. By default the process is a launch itself."""
         self.files, self.name, self.launch = files, name, launch or os.urandom(8).hex()
         self._file, self._now = f"{DIRECTORY}/{name}", now
         self.stopped: str | None = None
-        """Why the launch ends, once it got as far as the lease."""
+        """Why the launch ends, if it got as far as the lease."""
 
     def meet(self, kind: str, name: str, text: str) -> str | None:
-        """The line to print for ``text``, or None if it is damped."""
+        """The line to print for ``text``. None if it is damped."""
         streaks, now = self._read(), self._now()
         before = streaks.encode(now)
         shown = streaks.meet(name, kind, text, self.launch, now)
@@ -125,7 +126,7 @@ class LaunchStreaks:
         return text if changed and not self._write(streaks, now) else shown
 
     def close(self, code: int) -> list[str]:
-        """The launch ends with this exit code. Returns lines for streaks that are over."""
+        """End the launch with this exit code. Returns lines for streaks that are over."""
         if code or self.stopped is None or self._own_files().read(self._file) is None:
             return []
         streaks, now = self._read(), self._now()
@@ -143,14 +144,14 @@ class LaunchStreaks:
         return True
 
     def _own_files(self) -> OwnFiles:
-        """``files``, and a spare directory, unless the settings say that nothing is kept."""
+        """``files``, with a spare directory, unless the settings say that nothing is kept."""
         directories = self.files.directories
         spare = spare_directory() if directories else None
         return OwnFiles([*directories, *([spare] if spare else [])])
 
 
 def name_of(role: str, arguments: Sequence[str], variables: Mapping[str, str], prefix: str) -> str:
-    """A name for the launches with this role and the configuration that ``arguments`` and environment choose."""
+    """A name for launches that have this role and the configuration that ``arguments`` and environment choose."""
     given = {
         option: sorted(values_of(option, arguments)) or [variables.get(prefix + variable, "")]
         for option, variable in _VARIABLES.items()
@@ -161,12 +162,12 @@ def name_of(role: str, arguments: Sequence[str], variables: Mapping[str, str], p
 
 
 def about(*subject: str, kind: str = MET) -> dict[str, Any]:
-    """``extra`` of a warning: the kind and the name of its streak; ``subject`` is the same at every launch."""
+    """The ``extra`` of a warning: kind and name of its streak. ``subject`` is the same in every launch."""
     return {"streak": (kind, ": ".join(subject))}
 
 
 class _Lines(logging.Handler):
-    """Writes records from ``threshold`` up to standard error, a line each. Never raises."""
+    """Writes records from ``threshold`` up to standard error, one a line. Never raises."""
 
     def __init__(self, threshold: int) -> None:
         super().__init__(threshold)
@@ -198,14 +199,14 @@ class _Lines(logging.Handler):
 
 
 class _Keeper(logging.Handler):
-    """Keeps the records of handlers with their messages. Never raises."""
+    """Keeps what handlers log with their messages. Never raises."""
 
     def __init__(self, lines: KeptLines) -> None:
         super().__init__()
         self._lines = lines
 
     def createLock(self) -> None:  # noqa: N802  of its base
-        self.lock = None  # a thread adds to its own message
+        self.lock = None  # each thread adds to its own message
 
     def emit(self, record: logging.LogRecord) -> None:
         if IN_SLOT.get() is None or record.name in (*OUR_LOGGERS, log.name):
@@ -216,13 +217,13 @@ class _Keeper(logging.Handler):
 
 
 class _OwnLogger(logging.Logger):
-    """Prints what we log even where other code disables loggers, replaces their handlers, or adds handlers that raise.
-    After that, the logger ``pollconsumer`` of the standard library gets the record, for handlers of others."""
+    """Prints what we log, even if other code disables loggers, replaces their handlers, or adds handlers that raise.
+    Then it passes the record to the standard library's logger ``pollconsumer``, for other handlers."""
 
     def __init__(self) -> None:
         super().__init__("pollconsumer", logging.CRITICAL + 1)
         self.lines: _Lines | None = None
-        """The handler of our records; None until `configure` is called: in a producer's process only the program's own
+        """Our handler of records. None until `configure` is called: in a producer's process only the program's own
         handlers print."""
         self.others = logging.getLogger(self.name)
         self._raised = False
@@ -233,7 +234,7 @@ class _OwnLogger(logging.Logger):
     def makeRecord(self, *args: Any, **named: Any) -> logging.LogRecord:  # noqa: N802  of its base
         try:
             return called(super().makeRecord, *args, **named)
-        except Exception:  # raised by another one's factory of records
+        except Exception:  # raised by a foreign factory of records
             name, level, path, line, text, values, failure, function, extra = (*args, *[None] * 9)[:9]
             record = logging.LogRecord(name, level, path, line, text, values, failure, function)
             vars(record).update(extra or {})
@@ -245,7 +246,7 @@ class _OwnLogger(logging.Logger):
         try:
             if self.others.isEnabledFor(record.levelno):
                 called(self.others.handle, record)
-        except Exception as error:  # raised by another one's filter or handler, perhaps while we settle
+        except Exception as error:  # raised by a foreign filter or handler, perhaps during a settlement
             if not self._raised:
                 self._raised = True
                 self.warning(
@@ -257,13 +258,13 @@ log = _OwnLogger()
 
 
 def shows_completed() -> bool:
-    """Whether the log shows a line for each completed message: with -v, and where a person watches."""
+    """Whether the log shows a line for each completed message: with -v, and if a person watches."""
     return log.lines is not None and log.lines.threshold <= logging.INFO
 
 
 def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
-    """Print warnings and errors; also INFO for a ``verbosity`` of 1 and DEBUG from 2; errors only when ``quiet``.
-    Handlers' modules log in the same form, from warnings up. Calling it again replaces what was set up before."""
+    """Print warnings and errors; with a ``verbosity`` of 1 also INFO, from 2 on also DEBUG; with ``quiet`` only errors.
+    Handlers' modules log in the same form, from warnings up. A second call replaces the first."""
     global _output  # one for the process, like the level
     _output = _output_of(sys.stderr)
     level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)]
@@ -279,8 +280,8 @@ def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
 
 
 def keep_lines(most: int) -> None:
-    """Keep, from now on, ``most`` bytes of what each message in flight logs, from INFO up unless users' code says
-    otherwise, and prints; 0 for none. Streams are those of `standard_error.outlast_readers`."""
+    """From now on keep ``most`` bytes of what each message in flight logs and prints; 0 for none. Records count from
+    INFO up, unless users' code says otherwise. Streams are those of `standard_error.outlast_readers`."""
     lines = KeptLines(most) if most else None
     keep_lines_here(lines)
     standard_error.HandlersStream.printed = None if lines is None else lines.add_printed
@@ -291,7 +292,7 @@ def keep_lines(most: int) -> None:
 
 
 def speak() -> None:
-    """Print our INFO records, too, and every warning, since a person watches. Other modules log as configured."""
+    """Print our INFO records, too, and every warning, because a person watches. Other modules log as configured."""
     damp(None)
     log.setLevel(min(log.level, logging.INFO))
     if log.lines is not None:
@@ -299,8 +300,8 @@ def speak() -> None:
 
 
 def direct(line: Line | None, copy: Copy | None, *, has_traceback: bool = False) -> None:
-    """Print, from now on, lines that look like ``line``, which has the field ``traceback`` in it if ``has_traceback``;
-    give all records from INFO up to ``copy``, too, of which only warnings and errors of ours are printed then."""
+    """From now on print lines that ``line`` makes. ``has_traceback``: it includes the field ``traceback``. ``copy`` is
+    called with all records from INFO up. Then only our warnings and errors are printed."""
     global _line, _line_has_traceback, _copy  # one for the process, like the level
     _line, _line_has_traceback, _copy = line, has_traceback, copy
     if copy is None:
@@ -323,15 +324,15 @@ def _origin(record: logging.LogRecord) -> dict[str, Any]:
     """The fields of a record that only formats for programs show."""
     origin = {"logger": record.name}
     if record.exc_info and record.exc_info[1] is not None:
-        with suppress(Exception):  # raised by the user's class of the exception
+        with suppress(Exception):  # raised by the user's exception class
             origin["traceback"] = "".join(called(format_exception, record.exc_info[1]))
     return origin
 
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Wrap code that may configure logging, as Django's setup does: our lines are printed once, even if that code
-    replaces the handlers of the root logger; and what messages log is kept all the same."""
+    """Wrap code that may configure logging, such as Django's setup. Afterwards our lines are printed once, even if that
+    code replaces the root logger's handlers. Lines of messages are kept, too."""
     root = logging.getLogger()
     ours = [handler for handler in root.handlers if isinstance(handler, _Lines)]
     keeping = [handler for handler in root.handlers if isinstance(handler, _Keeper)]
@@ -343,12 +344,12 @@ def kept() -> Iterator[None]:
 
 
 def warn_of_store(text: str) -> None:
-    """Log a warning that every connection repeats."""
+    """Log a warning that every connection would repeat."""
     log.warning("%s", text, extra=about(_without_numbers(text), kind=PERSISTENT))
 
 
 def warn_of_users_code(text: str, traced: str) -> None:
-    """Log a warning about code of the user's that raised. ``traced``: its traceback, empty for none."""
+    """Log a warning about the user's code, which raised. ``traced``: its traceback; empty for none."""
     log.warning("%s", text, extra={"fields": {"traceback": traced} if traced else {}})
 
 
@@ -358,9 +359,9 @@ def log_of_store(text: str) -> None:
 
 
 def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
-    """Log a warning for each stream of which handlers' output was lost, given with the first reason.
+    """Log a warning for each stream that lost output of handlers. Each is given with the first reason.
 
-    Call it once no handler runs: one may have printed from within a handler of ``logging``.
+    Call it when no handler runs, since a handler may have printed from within a handler of ``logging``.
     """
     for stream, problem in problems:
         text = "%s: %s; what handlers print there is lost: redirect it to a file, or into a program that reads it"
@@ -368,7 +369,7 @@ def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
 
 
 def damp(streaks: LaunchStreaks | None) -> None:
-    """Damp warnings from now on by ``streaks``; None disables that."""
+    """From now on damp warnings by ``streaks``. None ends the damping."""
     global _streaks  # one for the process, like the level
     _streaks = streaks
 
@@ -378,13 +379,13 @@ def damped_by() -> LaunchStreaks | None:
 
 
 def launch_stopped(reason: str) -> None:
-    """The launch got as far as the lease, so that some streaks may be over."""
+    """The launch got as far as the lease, so some streaks may be over."""
     if _streaks is not None:
         _streaks.stopped = reason
 
 
 def close_streaks(code: int) -> None:
-    """Report the streaks that are over, at the end of a launch with this exit code."""
+    """At the end of a launch with this exit code, report the streaks that are over."""
     lines = [] if _streaks is None else _streaks.close(code)
     for line in lines if log.level <= logging.WARNING else ():
         write_line("info", line)
@@ -404,12 +405,12 @@ def write_error(error: PollConsumerError) -> None:
 
 
 def prints_traceback_of(error: Exception) -> bool:
-    """Whether the traceback of a bug of ours is to be printed, and not damped."""
+    """Whether to print the traceback of our bug. False if it is damped."""
     return _damped(_streak_of(error), f"unexpected {type(error).__name__}") is not None
 
 
 def write_traceback(error: BaseException) -> None:
-    """Print the traceback of a bug of ours, escaped and indented."""
+    """Print the traceback of our bug, escaped and indented."""
     text = f"unexpected {type(error).__name__}; please report it, with what follows"
     traced = "".join(format_exception(error))
     if _copy is not None:
@@ -418,7 +419,7 @@ def write_traceback(error: BaseException) -> None:
 
 
 def write_line(level: str, text: str, fields: Mapping[str, Any] = MappingProxyType({}), traced: str = "") -> None:
-    """Print the line of a record. The lines of ``traced``, a traceback, follow, escaped and indented."""
+    """Print a record's line. The lines of the traceback ``traced`` follow, escaped and indented."""
     following = printable_lines(traced) if traced and not _line_has_traceback else []
     _write("\n".join([(_line or text_line)(level, text, fields), *following]))
 
@@ -435,8 +436,8 @@ def _damped(streak: tuple[str, str] | None, text: str) -> str | None:
 
 
 def _streak_of(error: Exception) -> tuple[str, str] | None:
-    """Kind and name of an error's streak: all errors of the store are one streak, others differ by their text. None for
-    wrong usage, which is never damped, because its author is present."""
+    """Kind and name of an error's streak. All errors of the store are one streak. Others are distinguished by their
+    texts. None for wrong usage, which is never damped, because its author is present."""
     if isinstance(error, UsageError):
         return None
     if isinstance(error, LeaseLost):
@@ -453,8 +454,8 @@ def _without_numbers(text: str) -> str:
 
 
 def _write(text: str) -> None:
-    """Write to standard error; nothing, if it is closed or full, or if nobody reads it."""
-    with suppress(Exception):  # raised by the system, or by a user's object in the place of standard error
+    """Write to standard error. Nothing is written if it is closed or full, or if nobody reads it."""
+    with suppress(Exception):  # raised by the system, or by an object of the user's in place of standard error
         try:
             (_output or _output_of(sys.stderr))(f"{text}\n")
         except ValueError:  # it was closed, as by the end of a test
@@ -462,9 +463,9 @@ def _write(text: str) -> None:
 
 
 def _output_of(stream: TextIO | None) -> Callable[[str], object]:
-    """The function that writes to standard error. ``stream`` is ``sys.stderr`` when a command begins: a test, or a
-    program that calls the command, may have replaced it by then, and is written to. What handlers put there later is
-    not."""
+    """The function that writes to standard error. ``stream`` is ``sys.stderr`` when a command begins. A test, or a
+    program that calls the command, may have replaced it by then, and its replacement is used. A later replacement by
+    handlers is not."""
     if stream is None:
         return lambda _: None
     if stream is sys.__stderr__:
@@ -483,7 +484,7 @@ def _output_of(stream: TextIO | None) -> Callable[[str], object]:
 
 
 def logged_once(log_text: Callable[[str], None]) -> Callable[[str], None]:
-    """``log_text``, but only for a text that was not said before: every connection repeats it."""
+    """``log_text``, but only for texts that were not logged before, since every connection repeats them."""
     logged = set[str]()
 
     def log_new(text: str) -> None:

@@ -1,12 +1,13 @@
-"""The settings, each declared once: type, default, range, meaning. Everything else about them is made of these fields.
+"""The settings, each declared once: type, default, range, meaning. Everything else about settings is made from these
+fields.
 
-No launch imports this: pydantic is slow to import. Commands have the fields from ``fields.json``, which a test compares
-with these, and their settings are plain objects (``model.py``), which type checkers take for instances of these
-classes. ``check --schema`` prints the JSON Schema of the model.
+No launch imports this module, since pydantic is slow to import. Commands read the fields from ``fields.json``, which a
+test compares with this module. Their settings are plain objects (``model.py``), which type checkers take for instances
+of these classes. ``check --schema`` prints the JSON Schema of the model.
 
-Every key of ``[consumer]`` is a flag of ``run``, every key of ``[mover]`` one of ``move``, unless ``flag_only_in``
-names the other section. A ``former`` name is accepted, and shown nowhere. A field that is not shown (``repr=False``)
-may hold a secret. Validators are functions of ``values.py``, where a launch finds them.
+Every key of ``[consumer]`` is a flag of ``run``, and every key of ``[mover]`` a flag of ``move``, unless
+``flag_only_in`` names the other section. A ``former`` name is accepted, but shown nowhere. A field that is not shown
+(``repr=False``) may hold a secret. Validators are functions of ``values.py``, where a launch finds them.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS
 
 
 def checked(check: Callable[[Any], object]) -> AfterValidator:
-    """A validator that refuses what ``check`` raises a ValueError for."""
+    """A validator that refuses a value for which ``check`` raises a ValueError."""
 
     @wraps(check)
     def keep(value: Any) -> Any:
@@ -49,11 +50,11 @@ Number = Annotated[float, Strict()]
 Duration = Annotated[float, BeforeValidator(values.read_duration, json_schema_input_type=float | str)]
 """Seconds, written as a number or with units."""
 Period = Annotated[str, _READ_PERIOD]
-"""A period as text; it may be written as a number of seconds, too."""
+"""A period as text. It may also be written as a number of seconds."""
 Memory = Annotated[int, BeforeValidator(values.read_memory, json_schema_input_type=int | str)]
 """Bytes, written as a number or with a unit."""
 KeptSize = Annotated[int, BeforeValidator(values.read_kept_size, json_schema_input_type=int | str)]
-"""Bytes that are kept of something, 0 for none; written as a number or with a unit."""
+"""Number of bytes to keep, 0 for none. Written as a number, or with a unit."""
 Name = Annotated[str, checked(values.check_name)]
 Cron = Annotated[str, checked(values.check_cron)]
 Rate = Annotated[str, checked(parse_rate)]
@@ -63,7 +64,7 @@ Token = Annotated[str, checked(values.check_token)]
 MonitorUrl = Annotated[str, checked(check_address)]
 MailAddress = Annotated[str, checked(values.check_mail)]
 Linger = Annotated[str, _READ_PERIOD, checked(values.check_linger)]
-"""A period as text, or the word for all the time that there is."""
+"""A period as text, or the word that stands for all the time there is."""
 OnDemand = Annotated[str, checked(values.check_on_demand)]
 LogTarget = Annotated[str, checked(values.check_log_target)]
 Quota = Annotated[str, checked(parse_quota)]
@@ -80,7 +81,7 @@ ExitCodes = Annotated[tuple[int, ...], BeforeValidator(values.read_exit_codes)]
 
 
 def _in_one_line(schema: Any) -> None:
-    """Have each meaning in a JSON Schema in one line: docstrings have several."""
+    """Put each meaning in a JSON Schema on one line, since docstrings have several."""
     for field in schema["properties"].values():
         if "description" in field:
             field["description"] = " ".join(field["description"].split())

@@ -1,4 +1,4 @@
-"""Finds and loads settings: of flags, of the environment, of the file, in this precedence."""
+"""Finds and loads settings: from flags, from the environment, and from the file, in this precedence."""
 
 from __future__ import annotations
 
@@ -27,31 +27,33 @@ NAME = "config.toml"
 MOST_BYTES = 1 << 20
 NAMED_BY = "--config names one, 'pollconsumer init project' begins one"
 MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
-"""Set for a program that handles a message, with the variables below: no settings, where it calls pollconsumer."""
+"""A program that handles a message gets this variable and those below. They are no settings if the program calls
+pollconsumer."""
 HEADER_PREFIX = f"{PREFIX}HEADER_"
 ABOUT_MESSAGE = frozenset(
     PREFIX + name
     for name in ("HANDLER", "QUEUE", "ATTEMPT", "GENERATION", "FENCE", "IDEMPOTENCY_KEY", "DEADLINE", "SECONDS_LEFT")
 )
 TRUST_VARIABLE, TRUSTED = f"{PREFIX}TRUST_WRITABLE", "true"
-"""Read from the environment alone: a file that others may write cannot vouch for itself."""
+"""Read only from the environment, since a file that others may write cannot vouch for itself."""
 DJANGO_VARIABLE = "DJANGO_SETTINGS_MODULE"
 NO_HANDLERS = "no handlers: messages are kept, not handled; name the modules as handlers in the configuration"
 SAYING_WHERE = tuple(map(variable, ("store", "namespace", "data", "client")))
-"""Variables that say where messages go, without a configuration."""
+"""Variables that say where messages go, even without a configuration file."""
 
 
 class Beside(NamedTuple):
-    """Where the search of an application begins. ``owner``: the user id of the module there, whose code runs anyway."""
+    """Where the search for an application's configuration begins. ``owner``: the user id of the module there, whose
+    code runs anyway."""
 
     directories: tuple[Path, ...]
     owner: int
 
 
 def beside_module(file: str | None) -> Beside | None:
-    """The place of a module's file, and, if a link leads to it, that of the link first. An installed module stands in
-    no project: for it the search goes on in the current directory. None where there is no such file: in a notebook, or
-    an archive."""
+    """The directory of a module's file; if a link leads to it, first the directory of the link. None for an installed
+    module, which belongs to no project, so that the search goes on in the current directory. None, too, if there is no
+    such file: in a notebook, or an archive."""
     if file is None:
         return None
     module = Path(file)
@@ -65,8 +67,8 @@ def beside_module(file: str | None) -> Beside | None:
 
 
 def name_file(error: Exception, config: Path | None, given: object = None) -> None:
-    """Begin the text of an error about a setting with the file that has it. Leave other errors, and one about what a
-    variable or a flag has set. ``given``: the flag ``--store``, if it is."""
+    """Put the name of the file in front of an error about a setting in the file. Errors about a variable or a flag, and
+    other errors, stay as they are. ``given``: the flag ``--store``, if it is given."""
     table = declared_fields()
     keys = "|".join(filter(None, (*table.section(""), *table.sections, *table.tables)))
     if config is None or type(error) is not ConfigurationError:
@@ -82,8 +84,7 @@ def name_file(error: Exception, config: Path | None, given: object = None) -> No
 
 
 def name_source(error: Exception, settings: Settings, given: object = None) -> None:
-    """`name_file`; and end the text of an error about a server that was never reached, and that names no fix, with
-    what names that server."""
+    """`name_file`. And if a server was never reached, and the error names no fix, append what named that server."""
     name_file(error, settings.config, given)
     if type(error) is not StoreUnreachable or error.sent or settings.is_embedded:
         return
@@ -109,8 +110,8 @@ def candidates(directory: Path) -> Iterator[Path]:
 
 
 def found_above(directory: Path) -> Path | None:
-    """The nearest ``config.toml`` above ``directory`` that has a key of ours. None if none is found up to the root, or
-    below the first directory that others may write: anybody could put a file there."""
+    """The nearest ``config.toml`` above ``directory`` that has a key of ours. The search ends at the root, and below
+    the first directory that others may write, since anybody could put a file there. None if none is found."""
     for parent in directory.parents:
         try:
             # GUARD no file is found in a directory that others may write, nor above it
@@ -118,7 +119,7 @@ def found_above(directory: Path) -> Path | None:
                 return None
             if (path := parent / NAME).is_file() and _is_ours(path):
                 return path
-        except OSError:  # not ours to read
+        except OSError:  # this user may not read it
             continue
     return None
 
@@ -126,8 +127,8 @@ def found_above(directory: Path) -> Path | None:
 def _is_ours(path: Path) -> bool:
     """Whether a file has one of our keys at its top level. OSError if it cannot be read.
 
-    The name is common: Hugo and others have a ``config.toml``, too. A file with an error in it is recognised as well,
-    so that the error is reported.
+    The name is common: Hugo and others have a ``config.toml``, too. A file with an error in it is also recognised, so
+    that the error is reported.
     """
     with os.fdopen(open_regular(path), "rb") as file:
         text = file.read(MOST_BYTES).decode("utf-8-sig", "replace")
@@ -140,15 +141,15 @@ def _is_ours(path: Path) -> bool:
 
 
 def refuse_nowhere(settings: Settings) -> None:
-    """Raise ConfigurationError if no configuration was found, and nothing else says which store is meant: what is sent
-    there, nobody would look for."""
+    """Raise ConfigurationError if no configuration was found, and nothing else says which store is meant: nobody would
+    look for what is sent there."""
     # GUARD nothing is changed in a store that nobody named
     if settings.nowhere is not None:
         raise ConfigurationError(settings.nowhere, fix=NAMED_BY)
 
 
 def other_config(other: Path, settings: Settings) -> str:
-    """The line about an application that has another configuration outside of a command with these settings."""
+    """The line about an application whose configuration differs from that of the command with these settings."""
     here = settings.config or "the environment"
     return (
         f"the application beside {other} reads that file where it enqueues; this command reads {here}: name one of both"
@@ -159,10 +160,10 @@ def load_settings(
     config: Path | None = None, *, store: str | None = None, namespace: str | None = None, beside: Beside | None = None
 ) -> Settings:
     """Settings from flags (the arguments), environment, file and defaults, in this precedence. ``beside``: where the
-    search for a file begins that nobody names; by default in the current directory.
+    search for a file begins, if none is named; by default in the current directory.
 
-    ConfigurationError (78) for an invalid file, variable, key, value or ``store``; UsageError (2) for an invalid
-    ``namespace``; PermissionDenied (77) for a file that may not be read.
+    ConfigurationError (78) for an invalid file, variable, key, value or ``store``. UsageError (2) for an invalid
+    ``namespace``. PermissionDenied (77) for a file that may not be read.
     """
     variables = _variables()
     for name in (name for name, value in variables.items() if not value):
@@ -182,7 +183,7 @@ def _checked(settings: Settings, store: str | None, namespace: str | None) -> Se
     given = {name: value for name, value in (("store", store), ("namespace", namespace)) if value is not None}
     if given:
         settings = changed(settings, **given)
-        if store is not None:  # what the file says of another one does not hold
+        if store is not None:  # the file's settings for another store do not count
             settings = changed(settings, client=None)
         if store == EMBEDDED:
             settings = changed(settings, credentials=None)
@@ -193,7 +194,7 @@ def _checked(settings: Settings, store: str | None, namespace: str | None) -> Se
 
 
 def _load(file: _ConfigFile, variables: Mapping[str, str]) -> Settings:
-    """The settings of file and environment, before those that depend on the store are compared."""
+    """The settings of file and environment. Settings that depend on the store are not compared yet."""
     settings = settings_of(read(file.path, file.content, variables), file.directory, file.path)
     check_together(settings)
     return settings
@@ -205,7 +206,8 @@ def django_site() -> str | None:
 
 
 def environment_in_force() -> dict[str, str]:
-    """The variables that a launch by a platform needs, too: settings, but not the file's name, and the Django site."""
+    """The variables that a platform's launch needs, too: those of settings and of the Django site, but not the name of
+    the file."""
     ours = {name: value for name, value in _variables().items() if value and name != CONFIG_VARIABLE}
     site = django_site()
     return ours if site is None else ours | {DJANGO_VARIABLE: site}
@@ -220,15 +222,15 @@ def _variables() -> dict[str, str]:
 
 
 def read_settings(config: Path) -> Settings:
-    """Settings of the file and defaults, without environment. ConfigurationError as by `load_settings`."""
+    """Settings of the file and defaults, without environment. ConfigurationError as in `load_settings`."""
     settings = _load(_find(config, {}), {})
     check_strict(settings)
     return settings
 
 
 def with_flags(settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]) -> Settings:
-    """``settings`` overridden by ``flags`` (setting → value); None and () stand for a flag that is not given. Errors as
-    of `check_given`."""
+    """``settings`` overridden by ``flags`` (setting → value). None and () mean that a flag is not given. Raises the
+    errors of `check_given`."""
     given: dict[str, Any] = {name: value for name, value in flags.items() if value not in (None, ())}
     if not given:
         return settings
@@ -239,8 +241,8 @@ def with_flags(settings: Settings, section: Literal["consumer", "mover"], flags:
 
 
 class _ConfigFile(NamedTuple):
-    """The configuration file, absolute, and its bytes; None and empty if there is none. ``directory``: of the file,
-    else the one where the search began."""
+    """The configuration file, absolute, and its bytes. None and empty if there is none. ``directory``: that of the
+    file, or the one in which the search began."""
 
     path: Path | None
     content: bytes
@@ -248,7 +250,7 @@ class _ConfigFile(NamedTuple):
 
 
 def _find(config: Path | None, variables: Mapping[str, str], beside: Beside | None = None) -> _ConfigFile:
-    """The file that is named, else the one that is found from ``beside`` on, by default the current directory."""
+    """The named file, or the one that is found from ``beside`` on; by default from the current directory on."""
     trusted = variables.get(TRUST_VARIABLE, "").lower() == TRUSTED
     if named := config or variables.get(CONFIG_VARIABLE):
         path = absolute(Path(named))
@@ -267,7 +269,7 @@ def _find(config: Path | None, variables: Mapping[str, str], beside: Beside | No
 
 
 def find_config(config: Path | None, beside: Beside | None) -> Path | None:
-    """The configuration file that `load_settings` would read; None if there is none, or it would be refused."""
+    """The configuration file that `load_settings` would read. None if there is none, or if it would be refused."""
     try:
         return _find(config, _variables(), beside).path
     except PollConsumerError:
@@ -275,8 +277,8 @@ def find_config(config: Path | None, beside: Beside | None) -> Path | None:
 
 
 def _content(path: Path, trusted: bool) -> bytes:
-    """The bytes of a configuration file. FileNotFoundError or NotADirectoryError if nothing is there; errors as of
-    `load_settings` for one that must not be read."""
+    """The bytes of a configuration file. FileNotFoundError or NotADirectoryError if nothing is there. For a file that
+    must not be read, the errors of `load_settings`."""
     try:
         content = _bytes_of(path)
         if not trusted:
@@ -301,7 +303,7 @@ def absolute(path: Path) -> Path:
 
 
 def _bytes_of(path: Path) -> bytes:
-    """The bytes of a plain file; none of ``/dev/null``. OSError for anything else."""
+    """The bytes of a plain file; empty for ``/dev/null``. OSError for anything else."""
     try:
         descriptor = open_regular(path)
     except OSError:
@@ -313,7 +315,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def warn_of_former_names(settings: Settings) -> None:
-    """Warn of each former name that this command was given; damped across launches, as any warning that repeats."""
+    """Warn of each former name that this command was given. Like any repeated warning it is damped across launches."""
     for former, name in former_names(settings.config, os.environ, sys.argv[1:]):
         text = "%s is a former name, and goes with a later version: use %s"
         log.warning(text, former, name, extra=about("former name", former, kind=PERSISTENT))
@@ -322,7 +324,7 @@ def warn_of_former_names(settings: Settings) -> None:
 def former_names(
     config: Path | None, variables: Mapping[str, str], arguments: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the former names that a file, variables and a command line have, each with its present one."""
+    """Yield the former names in a file, in variables and in a command line, each with its present name."""
     for section, keys in declared_fields().sections.items():
         for setting in keys.values():
             if not setting.former:
@@ -339,7 +341,7 @@ def former_names(
 
 
 def _is_in(config: Path | None, section: str, key: str) -> bool:
-    """Whether the file has the key; False for one that is gone meanwhile."""
+    """Whether the file has the key. False if the file is gone by now."""
     try:
         content = b"" if config is None else config.read_bytes()
         if key.encode() not in content:

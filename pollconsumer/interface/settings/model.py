@@ -1,7 +1,9 @@
-"""Settings as plain objects, made without pydantic of the declared fields, a table that is made of the declaration.
+"""Settings as plain objects. They are made without pydantic, from a table of fields that is generated from the
+declaration.
 
-Each class of settings stands for the class of its name in ``declared.py``, where its keys are declared; type checkers
-take it for that one. ``python -m tests.interface.references`` writes ``fields.json`` again after a change there.
+Each class of settings stands for the class with the same name in ``declared.py``, where its keys are declared. Type
+checkers take it for that class. After a change there ``python -m tests.interface.references`` writes ``fields.json``
+again.
 """
 
 import json
@@ -27,15 +29,15 @@ EXPECTED: dict[str, tuple[str, type | tuple[type, ...]]] = {
     "tuple": ("expected a list", (list, tuple)),
     "dict": ("expected a table", dict),
 }
-"""Kind of a field → the rule that another value breaks, and the types of its values."""
+"""Kind of a field → the rule that a wrong value breaks, and the types of its values."""
 TABLE = Path(__file__).with_name("fields.json")
 S = TypeVar("S")
 FOUND_AT = ("directory", "config", "nowhere")
-"""Attributes of Settings that are no keys of the file: where it was found."""
+"""Attributes of Settings that are no keys of the file: where the file was found."""
 
 
 class InvalidValue(ValueError):
-    """The rule that a value breaks; ``value``: as it is shown, of a list the invalid one."""
+    """The rule that a value breaks. ``value``: the value as it is shown; for a list the invalid item."""
 
     def __init__(self, rule: str, value: object) -> None:
         super().__init__(rule)
@@ -43,8 +45,8 @@ class InvalidValue(ValueError):
 
 
 class DeclaredField(NamedTuple):
-    """A declared field, whose own fields are JSON. Functions are named ``module:function``: the one in ``reads`` makes
-    the value of what is written, those in ``checks`` raise a ValueError for an invalid value."""
+    """A declared field. Its own fields are JSON. Functions are named ``module:function``. The one in ``reads`` turns
+    what is written into the value. Those in ``checks`` raise a ValueError for an invalid value."""
 
     key: str
     kind: str
@@ -53,10 +55,10 @@ class DeclaredField(NamedTuple):
     reads: str = ""
     checks: tuple[str, ...] = ()
     items: "DeclaredField | None" = None
-    """What each value of a list is."""
+    """The kind of the items, for a list."""
     words: tuple[str, ...] = ()
     enum: str = ""
-    """The enum of ``core/choices.py`` whose members the words are."""
+    """The enum of ``core/choices.py`` that the words belong to."""
     over: float | None = None
     least: float | None = None
     most: float | None = None
@@ -64,7 +66,7 @@ class DeclaredField(NamedTuple):
     help: str = ""
     secret: bool = False
     former: str = ""
-    """The key by which it was known before."""
+    """An earlier name of the key."""
 
     @property
     def range(self) -> str:
@@ -79,9 +81,9 @@ class DeclaredField(NamedTuple):
         return f"between {shown(self.least)} and {shown(self.most)}"
 
     def decoded(self, text: str) -> Any:
-        """The TOML value for the ``text`` of a variable; ``text`` itself if it is invalid, which is refused later.
+        """The TOML value for the ``text`` of a variable. Invalid text is returned as it is, and refused later.
 
-        A list is written ``a,b`` or ``["a", "b"]``, a command in the second form only; a table as a JSON object.
+        A list is written ``a,b`` or ``["a", "b"]``; a command only in the second form; a table as a JSON object.
         """
         try:
             if self.items is not None and self.reads != READ_ARGV and not text.startswith("["):
@@ -97,8 +99,8 @@ class DeclaredField(NamedTuple):
         return text
 
     def accepted(self, written: Any) -> Any:
-        """The setting's value for one as it is written, or for a value that was read before. InvalidValue for one that
-        breaks a rule."""
+        """The setting's value for a written value, or for one that was read before. InvalidValue if it breaks a
+        rule."""
         if written is None and self.may_be_none:
             return None
         value = _called(self.reads, written) if self.reads else written
@@ -118,7 +120,7 @@ class DeclaredField(NamedTuple):
         return self.restored(float(value) if self.kind == "float" else value)
 
     def _is_in_range(self, value: Any) -> bool:
-        """Whether ``value`` is in the range, if there is one; not-a-number never is."""
+        """Whether ``value`` is in the range, if there is one. NaN never is."""
         return (
             (self.over is None or value > self.over)
             and (self.least is None or value >= self.least)
@@ -126,7 +128,7 @@ class DeclaredField(NamedTuple):
         )
 
     def restored(self, value: Any) -> Any:
-        """A valid value from JSON, which has neither tuples nor enums. ValueError for a word that is none."""
+        """A valid value, restored from JSON, which has neither tuples nor enums. ValueError for an unknown word."""
         if self.enum:
             return getattr(choices, self.enum)(value)
         return tuple(value) if self.kind == "tuple" else dict(value) if self.kind == "dict" else value
@@ -145,8 +147,8 @@ def _duration(seconds: float) -> str:
 
 
 class FieldTable(NamedTuple):
-    """All declared fields by key: of each section, with the keys at the top of the file under the empty name; and of an
-    entry of each table, whose entries the user names."""
+    """All declared fields by key: those of each section, with keys at the top of the file under an empty section name;
+    and those of an entry of each table whose entries the user names."""
 
     sections: Mapping[str, Mapping[str, DeclaredField]]
     tables: Mapping[str, Mapping[str, DeclaredField]]
@@ -155,8 +157,8 @@ class FieldTable(NamedTuple):
         return self.sections[name] if name in self.sections else self.tables[name]
 
     def path_of(self, key: str) -> str:
-        """The path of the first setting with this key, ``consumer.on_demand`` or ``queues.NAME.quota``; empty if none
-        has it."""
+        """The path of the first setting with this key, such as ``consumer.on_demand`` or ``queues.NAME.quota``. Empty
+        if there is none."""
         prefixes = [
             *((name, keys) for name, keys in self.sections.items()),
             *((f"{name}.NAME", keys) for name, keys in self.tables.items()),
@@ -188,7 +190,7 @@ def _field(given: Any) -> DeclaredField:
 
 
 class Values:
-    """The values of a section, as attributes. Two are equal if all their values are."""
+    """The values of a section, as attributes. Two sections are equal if all their values are."""
 
     section = ""
 
@@ -223,7 +225,7 @@ class AllValues(Values, Placed):
             vars(self)[name] = value if value is not None else SECTIONS[name]() if name in SECTIONS else {}
         self.directory, self.config = Path.cwd() if directory is None else directory, config
         self.nowhere = nowhere
-        """The text that says that no file was found, where nothing else names a store or a namespace; else None."""
+        """If no file was found, and nothing else names a store or a namespace: a text that says so. Otherwise None."""
 
 
 def _class(section: str, name: str) -> Any:
@@ -235,7 +237,7 @@ SECTIONS = {
     for name in ("consumer", "mover", "strict", "web", "dashboard", "doctor", "alarms", "pings", "logs")
 }
 TABLES = {name: _class(name, name.removesuffix("s")) for name in ("queues", "recurrences", "commands")}
-"""Sections whose keys are chosen by the user."""
+"""Sections whose keys the user chooses."""
 
 if TYPE_CHECKING:
     from pollconsumer.interface.settings import declared
@@ -261,10 +263,10 @@ def changed(values: S, **changes: Any) -> S:
 
 
 def settings_of(values: Any, directory: Path, config: Path | None, *, lenient: bool = False) -> Settings:
-    """Settings of given ``values``, as `as_values` makes them, or with lists for tuples, as JSON has them.
+    """Settings of given ``values``, as `as_values` makes them. As in JSON, lists may stand for tuples.
 
-    AttributeError, KeyError, TypeError or ValueError for values that are invalid. ``lenient``: unknown keys are left
-    out. While another version is being installed, its launch starts a process of this version.
+    AttributeError, KeyError, TypeError or ValueError for invalid values. ``lenient``: leave out unknown keys. While
+    another version is being installed, its launch may start a process of this version.
     """
 
     def restored(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,7 +283,7 @@ def settings_of(values: Any, directory: Path, config: Path | None, *, lenient: b
 
 
 def as_values(settings: Settings) -> dict[str, Any]:
-    """All values of ``settings`` but their place; JSON, if its lists may be tuples."""
+    """All values of ``settings`` except their place. They are JSON, if tuples count as lists."""
     found = {name: value for name, value in vars(settings).items() if name not in FOUND_AT}
     sections = {name: dict(vars(found[name])) for name in SECTIONS}
     tables = {name: {entry: dict(vars(keys)) for entry, keys in found[name].items()} for name in TABLES}

@@ -1,7 +1,7 @@
-"""The owners of the files that settings come from and that name the code to run, and the owner of the store.
+"""The owners of the files that settings come from, of the files that name the code to run, and of the store.
 
 A file or directory that determines which code we run is refused if others may write it. Root also refuses files of
-other users. Other users may run what a deploying user owns; ``check`` shows the owner. A file that its group may write
+other users. Other users may run files of a user who deploys; ``check`` shows the owner. A file that its group may write
 is accepted, since a umask of 002 makes such files; ``check`` names it.
 """
 
@@ -27,8 +27,8 @@ REMEDY = "set data= or store= to share one (documentation: embedded-server.md)"
 
 
 def refuse_writable_file(path: Path) -> None:
-    """Raise ConfigurationError for a configuration that others may write or replace. In a sticky directory like /tmp,
-    they cannot replace files of ours or root's."""
+    """Raise ConfigurationError for a configuration that others may write or replace. In a sticky directory such as /tmp
+    they cannot replace files that belong to us or root."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         return  # /dev/null, or a pipe of a shell
@@ -39,9 +39,9 @@ def refuse_writable_file(path: Path) -> None:
 
 
 def refuse_found_of_others(path: Path, beside: int | None = None) -> None:
-    """Raise ConfigurationError for a configuration of another user's that nobody named: it was found because this
-    process was started there, and names the code to run. ``beside``: the owner of the module beside which the search
-    began. That module runs anyway."""
+    """Raise ConfigurationError for a configuration of another user that nobody named: it was found because this process
+    was started there, and names code to run. ``beside``: the owner of the module beside which the search began, whose
+    code runs anyway."""
     found = path.stat()
     # GUARD no found configuration of another user's is read, but that of the owner of the module beside it
     if stat.S_ISREG(found.st_mode) and found.st_uid not in (0, os.geteuid(), beside) and not modes_mean_nothing(path):
@@ -50,9 +50,9 @@ def refuse_found_of_others(path: Path, beside: int | None = None) -> None:
 
 
 def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> None:
-    """Raise ConfigurationError for a directory of modules, or of PYTHONPATH, into which others may put a module, sticky
-    or not, since it is found first. And for importable files there, and in the packages of ``modules``, that others may
-    write, or replace through a link."""
+    """Raise ConfigurationError for a directory of modules, or of PYTHONPATH, into which others may put a module. That
+    module would be found first, so a sticky directory is refused, too. Also raise it for importable files there, and in
+    the packages of ``modules``, that others may write, or replace through a link."""
     if loose := directory if _others_may_write(directory) else _directory_to_replace_it_in(directory):
         raise ConfigurationError("handlers' directory is writable by others", loose, _remedy(loose))
     for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
@@ -70,14 +70,14 @@ def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> Non
 
 
 def refuse_writable_program(path: Path, what: str = "command's program") -> None:
-    """Raise ConfigurationError for a program that others may write or replace. ``what`` it is, for the error."""
+    """Raise ConfigurationError for a program that others may write or replace. ``what``: what the error calls it."""
     if loose := _others_may_decide(path) or _directory_to_replace_it_in(path):
         raise ConfigurationError(f"{what} is writable by others", loose, _remedy(loose))
 
 
 def _loose_in(level: Path | str) -> Path | None:
-    """Importable files in the directory ``level``, compiled or not, that others may write or replace."""
-    # If there is none, or it is not ours to read, nothing is imported from it.
+    """An importable file in the directory ``level``, compiled or not, that others may write or replace."""
+    # If there is none, or this user may not read it, nothing is imported from it.
     with suppress(OSError, ValueError), os.scandir(level) as entries:
         for entry in entries:
             if (entry.name == COMPILED or entry.name.endswith(IMPORTED)) and (loose := _loose(entry)):
@@ -92,14 +92,15 @@ def _loose(entry: os.DirEntry[str]) -> Path | None:
 
 
 def _others_may_decide(path: Path) -> Path | None:
-    """``path``, if others may write it; for a link, the directory in which they may replace its target."""
+    """``path`` if others may write it. For a link, the directory in which they may replace its target."""
     if _others_may_write(path):
         return path
     return _directory_to_replace_it_in(path) if path.is_symlink() and path.exists() else None
 
 
 def _directory_to_replace_it_in(path: Path) -> Path | None:
-    """The nearest directory in which others may replace ``path``, or a directory above it, along links, too."""
+    """The nearest directory in which others may replace ``path``, or one of the directories above it. Links are
+    followed, too."""
     for entry in (path.absolute(), path.resolve()):
         for directory in entry.parents:
             found = directory.stat()
@@ -111,7 +112,7 @@ def _directory_to_replace_it_in(path: Path) -> Path | None:
 
 
 def _others_may_write(path: Path) -> bool:
-    """Whether others may write what is at ``path``; False if nothing is."""
+    """Whether others may write the file at ``path``. False if there is none."""
     try:
         return _is_loose(path.stat()) and not modes_mean_nothing(path)
     except (OSError, ValueError):
@@ -119,7 +120,7 @@ def _others_may_write(path: Path) -> bool:
 
 
 def _is_loose(found: os.stat_result) -> bool:
-    """Whether others may write it. For root its owner is another, too."""
+    """Whether others may write it. For root, its owner counts as another, unless that is root."""
     return bool(found.st_mode & stat.S_IWOTH) or (os.geteuid() == 0 and found.st_uid != 0)
 
 
@@ -137,7 +138,7 @@ def group_writable(*paths: Path | None) -> list[Path]:
 
 
 class OwnStore(NamedTuple):
-    """Whose embedded store this is, where the configuration leads each of its users to one of their own."""
+    """The embedded store of one user, if each user of the configuration has a store of their own."""
 
     config: Path
     owner: str
@@ -167,7 +168,7 @@ def user_named(user: int) -> str:
 
 
 def is_others(path: Path) -> bool:
-    """Whether the path belongs to neither this user nor root. False where it is missing, or there are no users."""
+    """Whether the path belongs to neither this user nor root. False if it is missing, or if there are no users."""
     try:
         return path.stat().st_uid not in (0, os.geteuid()) and not modes_mean_nothing(path)
     except OSError:
@@ -182,8 +183,8 @@ def others_among(paths: Iterable[Path | None]) -> Iterator[tuple[Path, str]]:
 
 
 def own_store(settings: Settings) -> OwnStore | None:
-    """This user's own store, where others who read the configuration have theirs; None for any other configuration,
-    such as that of a project of one user."""
+    """This user's own store, if others who read the configuration have their own. None for any other configuration,
+    such as that of one user's project."""
     config = settings.config
     if not settings.is_embedded or settings.data is not None or config is None:
         return None
@@ -198,7 +199,8 @@ def own_store(settings: Settings) -> OwnStore | None:
 
 
 def _others_may_read(config: Path) -> bool:
-    """Whether users beside its owner can read the file. What is below the user's home is a project of that user."""
+    """Whether users other than its owner can read the file. A file below the user's home belongs to a project of that
+    user."""
     found, home = config.stat(), Path(os.environ.get("HOME") or "/nonexistent")
     if config.is_relative_to(home):
         return False
@@ -210,10 +212,10 @@ def _others_may_read(config: Path) -> bool:
 
 
 def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> None:
-    """Warn of an `own_store` beside that of the configuration's owner; damped across launches, and across processes
-    that enqueue."""
+    """Warn if this user has an `own_store` besides that of the configuration's owner. The warning is damped across
+    launches, and across processes that enqueue."""
     if settings.config is None or not is_others(settings.config):
-        return  # most launches: no names are looked up for them
+        return  # most launches end here, without looking up names
     found = own_store(settings)
     if found is None:
         return
@@ -228,7 +230,7 @@ def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> 
 
 
 def warn_once_of_own_store(found: OwnStore, files: OwnFiles) -> None:
-    """Warn of an `own_store` beside root's configuration, once for each configuration file."""
+    """Warn of an `own_store` besides that of root's configuration, once for each configuration file."""
     name = f"own-store-{sha256(os.fsencode(found.config))[:32]}"
     if files.read(name) is None:
         files.write(name, b"")

@@ -1,6 +1,6 @@
-"""Reads the values of settings in the file and in environment variables, and compares them with one another.
+"""Reads the values of settings from the file and from environment variables, and compares them with one another.
 
-Every key has a variable, also in tables whose entries have names.
+Every key has a variable, even in tables whose entries have names.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 RETRY = ("first", "factor", "most", "jitter")
 SERVICE_LINK = PREFIX + r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
-"""Variables that are no settings: Kubernetes sets them in every container if there is a Service named pollconsumer."""
+"""Variables that are no settings. Kubernetes sets them in every container if there is a Service named pollconsumer."""
 ELSEWHERE = "no setting has it; docs/reference/settings.md lists each one's variable"
 OF_HANDLERS = frozenset({"delivery", "fatal", "isolation", "max_attempts", "result_ttl", "retry", "timeout"})
-"""Options of handlers that people look for among settings."""
+"""Options of handlers, which people also look for among settings."""
 _OF_MESSAGES = OccurrenceOptions.__annotations__.keys()
 RULES = {"crontab": "cron", "interval": "every", "schedule": "cron"}
 """Words of other queues → the key of a recurrence."""
@@ -55,8 +55,8 @@ RULES = {"crontab": "cron", "interval": "every", "schedule": "cron"}
 def check_given(settings: Settings, given: Collection[str], flags: Collection[str] = ()) -> None:
     """Check the values at the paths ``given``, such as ``consumer.timeout``, and all values together.
 
-    ConfigurationError (78) names the key or the environment variable; UsageError (2), for a value that one of ``flags``
-    has set, the flag. ``flags`` are paths, too. An invalid store is always a ConfigurationError.
+    ConfigurationError (78) names the key or the environment variable. If one of ``flags``, which are paths, too, has
+    set the value, UsageError (2) names the flag. An invalid store is always a ConfigurationError.
     """
     for path in given:
         if (setting := declared_fields().find(path)) is not None:
@@ -68,8 +68,8 @@ def check_given(settings: Settings, given: Collection[str], flags: Collection[st
 
 
 def check_together(settings: Settings, flags: Collection[str] = (), *, with_tables: bool = True) -> None:
-    """Check values that depend on each other. ``with_tables``: those of queues, recurrences and programs, too. Errors
-    as of `check_given`."""
+    """Check values that depend on each other. ``with_tables``: including those of queues, recurrences and programs.
+    Raises the errors of `check_given`."""
     for section in ("consumer", "mover"):
         _check_margin(settings, section, flags)
     try:
@@ -113,7 +113,8 @@ def _check_recurrence(name: str, recurrence: Any) -> None:
 
 
 def _check_command(name: str, command: CommandSettings) -> None:
-    """Raise ConfigurationError for an invalid program. Its files are not looked at: a producer may not have them."""
+    """Raise ConfigurationError for an invalid program. Whether its files exist is not checked, since a producer may not
+    have them."""
     try:
         check_handler(name)
     except BadData as error:
@@ -138,7 +139,8 @@ def check_strict(settings: Settings) -> None:
 
 
 def check_connection(settings: Settings) -> None:
-    """Raise ConfigurationError for two stores, and for two logins. Not part of `check_together`, as `check_strict`."""
+    """Raise ConfigurationError for two stores, or two logins. Not part of `check_together`, for the same reason as
+    `check_strict`."""
     if settings.client is not None and settings.store != EMBEDDED:
         raise refusal("client", settings.client, "store names another: keep one of them")
     if settings.credentials is None:
@@ -154,7 +156,7 @@ def check_connection(settings: Settings) -> None:
 
 
 def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) -> PollConsumerError:
-    """An error for the setting at ``path``, under the name by which the user set it."""
+    """An error for the setting at ``path``, under the name by which the user has set it."""
     text = f"{value:.15g}" if isinstance(value, float) else str(value)
     if path.endswith("token"):
         text = HIDDEN
@@ -194,7 +196,7 @@ def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
 
 
 def check_rule(recurrence: RecurrenceSettings) -> None:
-    """Raise ValueError for an invalid field of a recurrence. The name is not checked."""
+    """Raise ValueError for an invalid field of a recurrence, but do not check its name."""
     if not recurrence.handler:
         raise ValueError("handler: missing; name the handler of its messages")
     try:
@@ -217,7 +219,7 @@ def check_rule(recurrence: RecurrenceSettings) -> None:
 
 
 def _message_of(rule: RecurrenceSettings, recurrence: str) -> NewMessage:
-    """A message with the options of the recurrence's. ValueError for an invalid one."""
+    """A message with the options of the recurrence. ValueError for an invalid option."""
     given: Any = {name: value for name in _OF_MESSAGES if (value := getattr(rule, name)) is not None}
     if rule.overlap.in_order:
         given.setdefault("order_key", f"recurrence:{recurrence}")
@@ -225,8 +227,8 @@ def _message_of(rule: RecurrenceSettings, recurrence: str) -> NewMessage:
 
 
 def recurrence_by(rule: RecurrenceSettings, name: str, namespace: str, defaults: Defaults, **fields: Any) -> Recurrence:
-    """The recurrence of checked settings. ``defaults``: those of its occurrences; ``fields``: those that the settings
-    do not have."""
+    """The recurrence that checked settings describe. ``defaults``: the default options of its occurrences. ``fields``:
+    further fields, which the settings do not have."""
     from pollconsumer.core.notation.cron_expression import five_fields, spread
     from pollconsumer.core.recurrence import OF_MESSAGES, Recurrence, offset_of
 
@@ -280,7 +282,7 @@ def _check_period(text: str, *, is_jitter: bool = False) -> None:
 
 
 def _check_payload(payload: object) -> None:
-    """Raise ValueError, with its place, for a value that is not JSON, such as a TOML date."""
+    """Raise ValueError for a value that is not JSON, such as a TOML date. It says where the value is."""
     if not isinstance(payload, dict):
         raise ValueError(f"payload: {shown(repr(payload))}; must be a table")
     for path, value in _leaves(payload, "payload"):
@@ -301,9 +303,9 @@ def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
 
 
 def read(path: Path | None, content: bytes, variables: Mapping[str, str]) -> dict[str, Any]:
-    """The given values by name, sections as dicts, each value checked alone.
+    """The given values by name, with sections as dicts. Each value is checked by itself.
 
-    ``content`` is that of the file at ``path``; ``variables`` are the environment's that begin with POLLCONSUMER_.
+    ``content``: that of the file at ``path``. ``variables``: those of the environment that begin with POLLCONSUMER_.
     ConfigurationError names the first invalid key or variable.
     """
     table = declared_fields()
@@ -339,7 +341,7 @@ def _section(path: str, given: object, known: Mapping[str, DeclaredField]) -> di
 def _accepted(
     position: str, given: Mapping[str, Any], known: Mapping[str, DeclaredField]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The values of the known keys, in the order of their declaration, and the unknown keys."""
+    """The values of known keys, in the order of their declaration, and the unknown keys."""
     values = {}
     for key, setting in known.items():
         if key in given:
@@ -362,7 +364,7 @@ def _unknown(path: str, known: Collection[str]) -> ConfigurationError:
 
 
 def _parsed(path: Path | None, content: bytes) -> dict[str, Any]:
-    """The values of a file, which may begin with a byte order mark, as some editors write it."""
+    """The values of a file. It may begin with a byte order mark, as some editors write it."""
     try:
         return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -386,12 +388,12 @@ def _parsed(path: Path | None, content: bytes) -> dict[str, Any]:
 def _overrides(
     file: Mapping[str, Any], variables: Mapping[str, str], table: FieldTable
 ) -> Iterator[tuple[tuple[str, ...], DeclaredField | None, str]]:
-    """Yield for each variable its path in ``file``, its setting (None for a key within a setting that is a table), and
-    its text. The caller puts each value into ``file`` before it takes the next. An empty
-    variable counts as unset. ConfigurationError for an unknown variable."""
+    """Yield for each variable: its path in ``file``; its setting, None for a key within a setting that is a table; and
+    its text. The caller puts each value into ``file`` before it takes the next one. An empty variable counts as unset.
+    ConfigurationError for an unknown variable."""
     paths = dict(_paths(table))
     order = {name: position for position, name in enumerate(paths)}
-    # Lists and whole tables come before what is in them, and former names before the present ones.
+    # Lists and whole tables come before their items, and former names before present ones.
     for name in sorted(variables, key=lambda name: (name.count("__"), order.get(name, 0))):
         found = paths.get(name) or _path_in_table(name, file, table)
         if found is not None and variables[name]:
@@ -411,7 +413,7 @@ def _overrides(
 
 
 def _rename(section: Any, settings: Iterable[DeclaredField]) -> None:
-    """Give keys their present names. Where a section has both names, the former one stays, and is refused."""
+    """Rename former keys to their present names. If a section has both, the former one stays, and is refused later."""
     for setting in settings:
         if setting.former and setting.former in section and setting.key not in section:
             section[setting.key] = section.pop(setting.former)
@@ -422,12 +424,12 @@ def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
     for step in path[:-1]:
         values = values.setdefault(step, {})
         if not isinstance(values, dict):
-            return  # the file has something else than a table there, which is refused later
+            return  # the file has no table there, which is refused later
     values[path[-1]] = value
 
 
 def _paths(table: FieldTable) -> Iterator[tuple[str, tuple[tuple[str, ...], DeclaredField]]]:
-    """Variable → path, such as ``consumer``, ``timeout``, and setting; of all but the tables."""
+    """Variable → path, such as ``consumer``, ``timeout``, and setting; for all settings outside of tables."""
     for name, section in table.sections.items():
         for key, setting in section.items():
             path = (name, key) if name else (key,)
@@ -438,8 +440,8 @@ def _paths(table: FieldTable) -> Iterator[tuple[str, tuple[tuple[str, ...], Decl
 def _path_in_table(
     name: str, file: Mapping[str, Any], table: FieldTable
 ) -> tuple[tuple[str, ...], DeclaredField | None] | None:
-    """Path and setting of the variable ``TABLE__NAME__KEY``. If that key is a table, and the variable goes on with
-    ``__KEY``, the path within it and None. None for any other variable."""
+    """Path and setting of a variable ``TABLE__NAME__KEY``. If that key is a table, and the variable goes on with
+    ``__KEY``: the path within the table, and None. None for any other variable."""
     begin, *rest = name.removeprefix(PREFIX).split("__")
     position = {name.upper(): name for name in table.tables}.get(begin)
     if position is None or len(rest) not in (2, 3) or not all(rest):
@@ -454,7 +456,7 @@ def _path_in_table(
 
 
 def _names(file: Mapping[str, Any], table: str) -> list[str]:
-    """The names in a table of the file; for queues, also those in ``consumer.queues``."""
+    """The names in a table of the file. For queues, also those in ``consumer.queues``."""
     names = list(_at(file, table))
     served = _at(file, "consumer").get("queues") if table == "queues" else None
     if isinstance(served, list | tuple):
@@ -463,14 +465,14 @@ def _names(file: Mapping[str, Any], table: str) -> list[str]:
 
 
 def _at(values: Any, *path: str) -> Mapping[str, Any]:
-    """The table at ``path``, or an empty one."""
+    """The table at ``path``; an empty one if there is none."""
     for step in path:
         values = values.get(step) if isinstance(values, dict) else None
     return values if isinstance(values, dict) else {}
 
 
 def _spelled(name: str, written: str, known: Iterable[str]) -> str:
-    """The name of ``known`` that equals ``written`` in any case; else ``written`` in lower case."""
+    """The name among ``known`` that equals ``written`` in any case; else ``written`` in lower case."""
     alike = [each for each in known if each.lower() == written.lower()]
     if len(alike) > 1 and written not in alike:
         raise ConfigurationError("ambiguous variable", name, f"{' and '.join(alike)} differ in case only: use the file")

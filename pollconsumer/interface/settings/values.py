@@ -1,6 +1,7 @@
-"""Validates single values; and what follows from values: places of the store, and of files that outlive a launch.
+"""Validates single values. Also computes what follows from values: the locations of the store, and of files that
+outlive a launch.
 
-Each check raises a ValueError with the broken rule.
+Each check raises a ValueError with the rule that the value breaks.
 """
 
 from __future__ import annotations
@@ -42,28 +43,28 @@ CRON_FIELDS = (
 )
 LONGEST_LABEL = 63
 PROCESS = "process"
-"""The way of ``on_demand`` that needs no endpoint."""
+"""The value of ``on_demand`` that needs no endpoint."""
 BUDGET = "budget"
-"""All the time that a request has left, as ``linger``."""
+"""The value of ``linger`` that means all the time that a request has left."""
 BESIDE_WINDOW = 4.0
-"""Seconds of a request's budget beside the launch's window: for the launch's end, and for the answer."""
+"""Seconds of a request's budget besides the launch's window: for the launch's end, and for the answer."""
 DURATION_ALARMS = ("slower_than", "faster_than")
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven")
 _MEMORY = r"(?i)(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)"
 
 
 def read_duration(value: object) -> float:
-    """Seconds in ``value``. ValueError also for what is neither a number nor text."""
+    """Seconds in ``value``. ValueError, too, for what is neither a number nor text."""
     return _read_scalar(parse_duration, value)
 
 
 def read_memory(value: object) -> int:
-    """Bytes in ``value``. ValueError also for what is neither a number nor text."""
+    """Bytes in ``value``. ValueError, too, for what is neither a number nor text."""
     return _read_scalar(parse_memory, value)
 
 
 def read_kept_size(value: object) -> int:
-    """Bytes in ``value``, as of `read_memory`: 0, or 1 KiB to 64 KiB."""
+    """Bytes in ``value``, read like `read_memory`: 0, or 1 KiB to 64 KiB."""
     size = _read_scalar(parse_size, value)
     if size and not KIBIBYTE <= size <= 64 * KIBIBYTE:
         raise ValueError("0, or 1KiB to 64KiB; was a unit meant, as in 8KiB?")
@@ -71,7 +72,7 @@ def read_kept_size(value: object) -> int:
 
 
 def read_period(value: object) -> object:
-    """The text of a period that is given in seconds or as a timedelta; any other ``value`` as it is."""
+    """A period as text, if it is given in seconds or as a timedelta. Any other ``value`` stays as it is."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -87,7 +88,8 @@ def _read_scalar(parse: Callable[[Any], R], value: object) -> R:
 
 
 def parse_memory(value: str | int) -> int:
-    """`parse_size` of the memory of a process. ValueError, too, for less than 1 MiB, probably by a forgotten unit."""
+    """`parse_size` for the memory of a process. ValueError, too, for less than 1 MiB, since a unit was probably
+    forgotten."""
     size = parse_size(value)
     if size < MEBIBYTE:
         raise ValueError("too little for any process; was a unit meant, as in 256MB?")
@@ -113,7 +115,7 @@ def parse_timeout(value: Span) -> float:
 
 
 def parse_word(kind: type[W], key: str, value: str) -> W:
-    """The member of ``kind`` that ``value`` names. ValueError, named after ``key``, if there is none."""
+    """The member of ``kind`` that ``value`` names. If there is none, a ValueError that names ``key``."""
     try:
         return kind(value)
     except ValueError:
@@ -122,7 +124,7 @@ def parse_word(kind: type[W], key: str, value: str) -> W:
 
 
 def read_argv(value: object) -> object:
-    """``value``, if it is a list; ValueError for a command line, which would need a shell."""
+    """``value`` if it is a list. ValueError for a command line, which would need a shell."""
     if not isinstance(value, list | tuple):
         raise ValueError('expected a list, as in ["/usr/local/bin/backup", "--incremental"]; there is no shell')
     return value
@@ -146,11 +148,11 @@ def check_shared_directory(data: str) -> None:
 
 
 def check_directory(directory: str) -> None:
-    """Raise ValueError for what cannot be a directory, such as that of an unknown user."""
+    """Raise ValueError for what cannot be a directory, such as the home of an unknown user."""
     try:
         if directory and "\0" not in directory and Path(directory).expanduser():
             return
-    except RuntimeError:  # no home to expand ~ with
+    except RuntimeError:  # there is no home that ~ could stand for
         pass
     raise ValueError("name a directory")
 
@@ -170,7 +172,7 @@ def check_state(state: str) -> None:
 
 
 def check_token(token: str) -> None:
-    """Raise ValueError for a token that is short, or that no header of HTTP carries."""
+    """Raise ValueError for a token that is short, or that no HTTP header can carry."""
     if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
         raise ValueError(f"must be {LEAST_TOKEN} or more printable ASCII characters without spaces")
 
@@ -197,13 +199,14 @@ def check_log_target(target: str) -> None:
 
 
 def check_mail(address: str) -> None:
-    """Raise ValueError for what no header of a mail has as one address; one without a host is of a local user."""
+    """Raise ValueError unless ``address`` can stand in a header of a mail as one address. An address without a host
+    belongs to a local user."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+@-]*", address):
         raise ValueError("write one address, as in ops@example.org")
 
 
 def duration_alarms(handlers: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """The table ``alarms.handlers``: limits in seconds, by handler and key. ValueError names the invalid key."""
+    """The table ``alarms.handlers``: limits in seconds, by handler and key. A ValueError names the invalid key."""
     found = dict[str, dict[str, float]]()
     for name, given in handlers.items():
         check_handler(name)
@@ -241,7 +244,7 @@ def check_variable(name: str) -> None:
 
 
 def check_store(url: str) -> None:
-    """Raise ValueError for an invalid store, without any part of ``url``."""
+    """Raise ValueError for an invalid store. Its text has no part of ``url``."""
     if url == "embedded":
         return
     scheme, separator, _ = url.partition("://")
@@ -289,10 +292,10 @@ def _check_databases(given: Iterable[str]) -> None:
 
 
 def is_host(name: str) -> bool:
-    """Whether the codec of internationalised names takes ``name``. The codec is imported slowly, so that names in ASCII
-    are checked here."""
+    """Whether the codec of internationalised names accepts ``name``. Importing the codec is slow, so names in ASCII are
+    checked here."""
     if name.isascii():
-        *parts, last = name.split(".")  # nothing after a dot at the end
+        *parts, last = name.split(".")  # nothing may follow a dot at the end
         return all(0 < len(part) <= LONGEST_LABEL for part in parts) and len(last) <= LONGEST_LABEL
     try:
         name.encode("idna")
@@ -302,8 +305,8 @@ def is_host(name: str) -> bool:
 
 
 def check_cron(expression: str, *, recurs: bool = False) -> None:
-    """Raise ValueError, naming the invalid field, unless ``expression`` is a cron expression of five fields, or a
-    nickname of one. Where it ``recurs``, its fields may have an ``H``."""
+    """Raise ValueError unless ``expression`` is a cron expression of five fields, or a nickname of one. It names the
+    invalid field. ``recurs``: the fields of a recurrence may have an ``H``."""
     if recurs or expression.lstrip().startswith("@"):
         from pollconsumer.core.notation.cron_expression import five_fields, spread
 
@@ -321,14 +324,14 @@ def check_cron(expression: str, *, recurs: bool = False) -> None:
 
 
 def _is_field(part: str, index: int) -> bool:
-    """Whether ``part`` is valid as the field at ``index``, if all other fields are ``*``."""
+    """Whether ``part`` is valid as the field at ``index`` if all other fields are ``*``."""
     parts = ["*"] * len(CRON_FIELDS)
     parts[index] = part
     return _is_cron(parts)
 
 
 def _is_cron(parts: list[str]) -> bool:
-    """Whether an expression of these fields is valid, and has an instant in this century."""
+    """Whether an expression with these fields is valid, and has an instant in this century."""
     from pollconsumer.core.notation.cron_expression import Cron
 
     try:
@@ -350,8 +353,8 @@ def _cron_reason(part: str, name: str, values: str, index: int) -> str:
 
 
 def parse_keep(keep: str) -> tuple[int | None, int | None]:
-    """The number and the milliseconds in ``keep``, written ``10000``, ``1d`` or ``1d/10000``, None for one that is not
-    given. ValueError for another text."""
+    """The number and the milliseconds in ``keep``, written ``10000``, ``1d`` or ``1d/10000``. None for a part that is
+    missing. ValueError for another text."""
     number = ms = None
     for part in map(str.strip, keep.split("/")):
         if re.fullmatch(r"[0-9]{1,9}", part) and number is None:
@@ -385,8 +388,8 @@ def _zone_rule(name: str) -> str:
 
 
 class Placed:
-    """What follows from all settings. ``directory`` is where the configuration file ``config`` is, else the current
-    directory."""
+    """What follows from all settings together. ``directory``: that of the configuration file ``config``, or else the
+    current directory."""
 
     def defaults_of(self: Any, handler: str) -> Defaults:
         """The defaults of a handler's messages, for a producer that does not have the handler's code."""
@@ -400,17 +403,17 @@ class Placed:
 
     @property
     def reports_findings(self: Any) -> bool:
-        """Whether `doctor` and launches tell people of findings."""
+        """Whether `doctor` and launches report findings to people."""
         return self.doctor.url is not None or self.doctor.mail is not None
 
     @property
     def shown_store(self: Any) -> str:
-        """The store for people, without a secret."""
+        """The store as it is shown to people, without secrets."""
         return redacted(self.store) if self.client is None else f"client {self.client}"
 
     def data_directory(self: Any) -> Path:
-        """The embedded server's directory: ``data``, which users share, or one of this user's. CannotCreate without a
-        home."""
+        """The embedded server's directory: ``data``, which users may share, or one of this user's. CannotCreate if the
+        user has no home."""
         return data_directory() if self.data is None else Path(self.directory) / self.data
 
     def spool_directory(self: Any) -> Path | None:
@@ -418,12 +421,12 @@ class Placed:
         return None if self.spool is None else Path(self.directory) / Path(self.spool).expanduser()
 
     def server_program(self: Any) -> Path | None:
-        """The program that ``server`` names; None if it names none. Whether one is there is not looked at."""
+        """The program that ``server`` names; None if it names none. Whether the program exists is not checked."""
         return None if self.server is None else Path(self.directory) / Path(self.server).expanduser()
 
     def state_files(self: Any) -> OwnFiles:
-        """Files that outlive a launch: below ``state``, else in the user's directories; none, if it is ``none``.
-        ConfigurationError if ``state`` is something else than a directory."""
+        """Files that outlive a launch, below ``state`` or else in the user's directories. There are none if it is
+        ``none``. ConfigurationError if ``state`` is no directory."""
         if self.state is None or self.state == NO_STATE:
             return OwnFiles([] if self.state else state_directories())
         directory = self.directory / Path(self.state).expanduser()

@@ -73,7 +73,7 @@ RULES = {
 
 
 class OnlyRead(OwnFiles):
-    """The files of a launch, of which ``check`` writes none."""
+    """The files of a launch for ``check``, which writes none of them."""
 
     def write(self, name: str, content: bytes) -> bool:  # noqa: ARG002  its signature
         return False
@@ -88,7 +88,7 @@ class OnlyRead(OwnFiles):
 def check(compat: bool, schema: bool) -> int:
     """Validate configuration and handlers, connect to the store, and show when the next launches start and end."""
     if schema:
-        from pollconsumer.interface.settings import declared  # pydantic, which no other command needs
+        from pollconsumer.interface.settings import declared  # pydantic, which only this option needs
 
         print_json(declared.Settings.model_json_schema())
         return 0
@@ -145,15 +145,15 @@ def check(compat: bool, schema: bool) -> int:
 
 
 def _ledger_of(store: Store | None) -> list[dict[str, Any]]:
-    """The last launches, newest first."""
+    """The last launches, newest first; none if the ledger cannot be read."""
     if store is not None:
-        with suppress(PermissionDenied):  # a producer may not read the ledger
+        with suppress(PermissionDenied):  # a producer has no right to read the ledger
             return store.inspector.launches(LAUNCHES_LEARNED_FROM)
     return []
 
 
 def _by_role(past: Sequence[dict[str, Any]], queues: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
-    """The launches that tell of the next consumer, which serves ``queues``, and of the next mover."""
+    """By role, the launches that are like the next consumer, which serves ``queues``, and like the next mover."""
     return {
         "consumer": [each for each in past if each["queues"] == sorted(queues)],
         "mover": [each for each in past if each["role"] == "mover"],
@@ -163,7 +163,8 @@ def _by_role(past: Sequence[dict[str, Any]], queues: Iterable[str]) -> dict[str,
 def _next_windows(
     settings: Settings, now: datetime, launches: Mapping[str, list[dict[str, Any]]], longest: float
 ) -> dict[str, dict[str, Any]]:
-    """The next window of each role. ``launches``: its earlier ones. ``longest``: a consumer's, as of `next_window`."""
+    """The next window of each role. ``launches``: earlier launches of the role. ``longest``: see `next_window`, for the
+    consumer."""
     schedules: dict[str, str | None] = {role: getattr(settings, role).schedule for role in launches}
     if schedules["consumer"] is None and settings.config is not None:  # this user's crontab may give one
         schedules["consumer"] = optional_part("installed_schedule")(settings.config)
@@ -175,15 +176,16 @@ def _next_windows(
 
 
 def _unserved_time(launches: list[dict[str, Any]], window: Mapping[str, Any], handoff: HandOff) -> str | None:
-    """A line about the time between launches that goes unserved; None if it is little."""
+    """A line about the unserved time between launches. None if it is little."""
     instants = [datetime.fromisoformat(each) for each in window["next_launches"][:2]]
     period = (instants[1] - instants[0]).total_seconds() if instants else None
     return unserved_time(launches, window["window_seconds"], window["launcher"], handoff, period)
 
 
 def _reached(settings: Settings, files: OwnFiles) -> Store | None:
-    """The store, on a connection that has answered; None for an embedded server that does not run, since a check starts
-    none. Raises what the server's start would, as far as that can be seen without it."""
+    """The store, on a connection that has answered. None for an embedded server that is not running, since a check
+    starts none. Then it raises the errors that starting it would raise, as far as they can be found without starting
+    it."""
     opener = opener_of(settings, files)
     if settings.is_embedded and (server := server_of(settings)).status() is None:
         server.check_start()
@@ -199,7 +201,8 @@ def _unserved(
     handlers: Mapping[str, Handler],
     recurrences: Iterable[Recurrence],
 ) -> dict[str, QueueService]:
-    """Queues of handlers and recurrences that a launch of this configuration does not serve, and whether others do."""
+    """Queues of handlers and recurrences that launches of this configuration do not serve; and whether other launches
+    do."""
     wanted = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences if each.enabled}
     others = sorted(wanted - set(queues))
     return dict.fromkeys(others, NO_SERVICE) if store is None else service_of(store.wire, store.keys, others)
@@ -213,8 +216,8 @@ def _long_work(
     windows: Mapping[str, Any],
     store: Store | None,
 ) -> list[LongHandler]:
-    """The handlers that may outlast the window of this configuration's launches, by timeouts and earlier launches.
-    Not those whose queue has a launch of its own in this user's crontab."""
+    """The handlers that may outlast the window of this configuration's launches, judging by their timeouts and by their
+    durations in earlier launches. Handlers whose queue has its own launches in this user's crontab are left out."""
     measured: dict[str, float] = {}
     if store is not None and past:
         with suppress(PermissionDenied):
@@ -224,13 +227,13 @@ def _long_work(
     served = [queue for queue in queues if queue in own]
     window, slots = windows["consumer"]["window_seconds"], settings.consumer.concurrency
     found = [*long_handlers(handlers, served, window, measured, settings.commands, slots)]
-    # The crontab is read only for handlers that are to be named.
+    # The crontab is read only if there are handlers to name.
     installed = optional_part("installed_queues")(settings.config) if found and settings.config else []
     return [each for each in found if [each.queue] not in installed]
 
 
 def _locations_of(settings: Settings, store: Store | None, state: Path | None) -> dict[str, Any]:
-    """Where the configuration, the store and the state are, and whose they are."""
+    """Where configuration, store and state are, and who owns them."""
     data, program = (settings.data_directory(), settings.server_program()) if settings.is_embedded else (None, None)
     if settings.spool is not None:
         spool_of(settings).check()
@@ -255,8 +258,8 @@ def _locations_of(settings: Settings, store: Store | None, state: Path | None) -
 
 
 def _import_in_time(settings: Settings) -> dict[str, Handler]:
-    """Import the handlers. ConfigurationError shows its traceback; if the import lasts too long, the process ends. The
-    time zone, which a Django site sets, is restored: a launch reads its schedule before the import."""
+    """Import the handlers. A ConfigurationError shows its traceback. If the import takes too long, the process ends.
+    The time zone, which a Django site sets, is restored, since a launch reads its schedule before the import."""
     names = ", ".join([*filter(None, [django_site()]), *settings.handlers])
     until = time.monotonic() + IMPORT_WITHIN
     watch(lambda: until, lambda: f"handlers: {shown(names)}: import took longer than {IMPORT_WITHIN:g}s")
@@ -276,8 +279,9 @@ def _import_in_time(settings: Settings) -> dict[str, Handler]:
 
 
 def _warn_of_dropped_ticks(role: str, window: Mapping[str, Any], launches: Sequence[Mapping[str, Any]]) -> None:
-    """Log a warning where the launcher drops ticks and no schedule is known. ``launches`` of ``role``, newest first."""
-    # A crontab's line may give the schedule to the launch alone, as those of `init cron` do.
+    """Log a warning if the launcher drops ticks and no schedule is known. ``launches``: those of ``role``, newest
+    first."""
+    # A line of the crontab may give the schedule to its launch alone, as the lines of `init cron` do.
     known = window["schedule"] is not None or any(each.get("next_tick_seconds") for each in launches[:1])
     if window["launcher"] is LauncherRule.DROP and not known:
         log.warning(
@@ -310,7 +314,7 @@ def _warn_of_recurrences_nobody_serves(recurrences: Iterable[Recurrence], unserv
 
 
 def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Handler]) -> None:
-    """Raise ConfigurationError for a recurrence without a handler here, or with arguments that do not fit."""
+    """Raise ConfigurationError for a recurrence whose handler is missing here, or whose arguments do not fit."""
     functions = registry.handlers()
     for each in recurrences:
         if each.handler not in handlers:
@@ -337,8 +341,8 @@ def _not_served(queue: str, service: QueueService, handlers: Mapping[str, Handle
 
 
 def _next_occurrences(recurrences: Iterable[Recurrence], now: datetime) -> dict[str, dict[str, Any]]:
-    """When each recurrence is due next, by its rule alone: None while it is switched off, and for a period that counts
-    from ends."""
+    """When each recurrence is due next, judging by its rule alone. None while it is switched off, and for a period that
+    counts from ends."""
     found = {}
     for each in sorted(recurrences, key=lambda each: each.name):
         known = each.enabled and each.after is After.DUE
@@ -358,8 +362,8 @@ def _described_next(of: Mapping[str, Any]) -> str:
 
 
 def _unchecked_arguments() -> dict[str, str]:
-    """Unchecked parameters, as HANDLER.PARAMETER, with the reasons. ConfigurationError for a handler that no message
-    can call."""
+    """Unchecked parameters, as HANDLER.PARAMETER, each with the reason. ConfigurationError for a handler that no
+    message can call."""
     unchecked: dict[str, str] = {}
     for registered in registry.handlers().values():
         name, (impossible, unreadable) = registered.definition.name, registered.arguments.problems()
@@ -380,8 +384,8 @@ def _print(
     *,
     runs: bool,
 ) -> None:
-    """Print the report as a table. ``runs``: whether the embedded server does; ``roles``: whose windows are shown, and
-    their usual margins."""
+    """Print the report as a table. ``runs``: whether the embedded server is running. ``roles``: the roles whose windows
+    are shown, each with its usual margin."""
     server = "its server runs" if runs else "its server does not run yet: a launch or enqueue starts it"
     no_state = "none" if settings.state == NO_STATE else "not writable, set state to a directory"
     rows: list[tuple[str, object]] = [
@@ -424,8 +428,8 @@ def _print(
 def _described_commands(
     settings: Settings, handlers: Mapping[str, Handler], own: Collection[str]
 ) -> dict[str, dict[str, object]]:
-    """Handlers that are programs. ``fits``: whether a program of the queues ``own`` has a timeout, which a launch then
-    waits for; None of other queues."""
+    """Handlers that are programs. ``fits``: for a program of the queues ``own``, whether it has a timeout, for which a
+    launch then waits; None for other queues."""
     found: dict[str, dict[str, object]] = {}
     for name, command in settings.commands.items():
         run, timeout = handlers[name].run, command.timeout
@@ -436,9 +440,9 @@ def _described_commands(
 
 
 def own_queues(queues: Collection[str], past: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The ``queues`` that this configuration's launches serve: not one that a launch with other ``--queue`` options
-    served last, whose window is not known here. A launch of `default` that lacks only queues which no launch has served
-    is taken for one from before these were new."""
+    """The ``queues`` that launches of this configuration serve. A queue that a launch with other ``--queue`` options
+    served last is left out, since the window of that launch is unknown here. If a launch served `default`, and only
+    queues were missing that no launch has served, those queues are taken to be newer than the launch."""
     last = {queue: each["queues"] for each in reversed(past) for queue in each["queues"]}
     known = sorted(queue for queue in queues if queue in last)
     together = known if "default" in known else sorted(queues)
@@ -446,15 +450,15 @@ def own_queues(queues: Collection[str], past: Sequence[Mapping[str, Any]]) -> se
 
 
 def _longest_limit(settings: Settings, handlers: Mapping[str, Handler], queues: Collection[str]) -> float:
-    """The seconds that a message of ``queues`` may be handled at most: a declared timeout, else the default limit."""
+    """How many seconds a message of ``queues`` may be handled at most: a declared timeout, else the default limit."""
     default = settings.consumer.handler_limit
     served = (each.timeout for each in handlers.values() if each.queue in queues)
     return max((default if timeout is None else timeout for timeout in served), default=0.0)
 
 
 def _rates_of(settings: Settings, handlers: Mapping[str, Handler]) -> dict[str, dict[str, Any]]:
-    """The rates of ``queues``, for messages with a rate key; and of ``handlers``, with the argument that gives the
-    key."""
+    """The rates of ``queues`` for messages with a rate key. And the rates of ``handlers``, each with the argument that
+    gives the key."""
     rated = {name: each for name, each in sorted(handlers.items()) if each.rate or each.rate_key}
     return {
         "queues": {name: queue.rate for name, queue in settings.queues.items() if queue.rate},
@@ -463,7 +467,7 @@ def _rates_of(settings: Settings, handlers: Mapping[str, Handler]) -> dict[str, 
 
 
 def _described_rates(rates: dict[str, dict[str, Any]]) -> list[tuple[str, object]]:
-    """What `_rates_of` returns, as names and texts."""
+    """The result of `_rates_of` as names and texts."""
     rows: list[tuple[str, object]] = [
         (f"rate of queue {name}", f"{rate} for each rate key") for name, rate in rates["queues"].items()
     ]
@@ -492,9 +496,10 @@ def next_window(
     longest: float,
     schedule: str | None,
 ) -> dict[str, Any]:
-    """The window of the launch that the platform starts next, or now without a schedule. ``past``: earlier launches,
-    newest first. They show what the launcher is: ``check`` itself is started by a person. ``longest``: the seconds
-    that a message which begins at the end of the window may be handled. ``schedule``: that of the launches."""
+    """The window of the launch that the platform starts next; without a schedule, of one that starts now. ``past``:
+    earlier launches, newest first. They show which launcher there is, since a person starts ``check`` itself.
+    ``longest``: how many seconds a message may be handled that begins at the end of the window. ``schedule``: that of
+    the launches."""
     launches, at = list[str](), now
     while schedule and len(launches) < LAUNCHES_SHOWN:
         at += timedelta(seconds=next_launches(schedule, at)[0])
@@ -527,7 +532,8 @@ def next_window(
 
 
 def _launcher_of(role: ConsumerSettings | MoverSettings, past: list[dict[str, Any]]) -> tuple[Found, Observed]:
-    """What launches the role: found here, else by an earlier launch; where neither knows, as it was observed to act."""
+    """The launcher of the role: the one found here, else the one that an earlier launch found. If neither is known, the
+    rule by which it was observed to act."""
     found = launcher_of(role)
     if not found.platform:
         known = (
@@ -543,8 +549,8 @@ def _launcher_of(role: ConsumerSettings | MoverSettings, past: list[dict[str, An
 
 
 def described_window(window: dict[str, Any], chosen: HandOff, margin: float | None) -> list[tuple[str, str]]:
-    """The rows for people of what `next_window` returned. ``chosen``: the hand-off of the settings. ``margin``: the
-    usual one of earlier launches; None if unknown: then the least."""
+    """The result of `next_window` as rows for people. ``chosen``: the hand-off of the settings. ``margin``: the usual
+    margin of earlier launches; None if unknown: then the least margin."""
     before = window["margin_seconds"] if margin is None else margin
     if window["launcher"].handoff(chosen).on_call:
         before = 0.0  # a launch works on until the next one calls
@@ -573,5 +579,5 @@ def _iso(moment: datetime) -> str:
 
 
 def _local(moment: str) -> str:
-    """An instant of the report by the clock of this machine."""
+    """An instant of the report, by the clock of this machine."""
     return datetime.fromisoformat(moment).astimezone().isoformat(timespec="seconds")

@@ -1,4 +1,5 @@
-"""What is there and what was done: ``pollconsumer status``, ``launches``, ``lease`` and ``audit``."""
+"""The commands that show what is there and what was done: ``pollconsumer status``, ``launches``, ``lease`` and
+``audit``."""
 
 from __future__ import annotations
 
@@ -39,20 +40,20 @@ from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCount
 from pollconsumer.store.reading.messages import Message
 
 LEAST = ("late", "waited", "skipped", "expired", "cancelled", "started", "per minute", "duration", "parked")
-"""Columns that a narrow terminal does without, in this order."""
+"""Columns to leave out on a narrow terminal, in this order."""
 LAUNCHES_SHOWN = 5
 LOOK_EVERY = 0.5
-"""Seconds after which ``--watch`` reads a message again."""
+"""``--watch`` reads a message again after so many seconds."""
 OVERVIEW_EVERY = 2.0
-"""Seconds after which ``--watch`` reads the overview again."""
+"""``--watch`` reads the overview again after so many seconds."""
 MOVER_MISSING_AFTER = 5.0
-"""Seconds that a message may be overdue before a missing mover is reported."""
+"""A missing mover is reported once a message is overdue for so many seconds."""
 USUAL = 20
-"""Launches that are shown by default."""
+"""Number of launches that are shown by default."""
 BEFORE = 50
-"""Launches before those that are shown: what they were like tells the ticks of these."""
+"""Number of launches before the shown ones that are read, too: they show at which ticks launches were due."""
 LEAST_OF_LAUNCHES = ("released", "exit", "offset", "average", "margin", "waited", "role")
-"""Columns that a narrow terminal does without, in this order."""
+"""Columns to leave out on a narrow terminal, in this order."""
 LAUNCH_FIELDS = (
     *("launch_id", "role", "running_seconds", "stop_reason", "exit_code", "handled", "failed", "released", "yielded"),
     *("longer_than_window", "average_seconds", "margin_seconds", "gap_seconds", "waited_seconds", "missed_ticks"),
@@ -60,7 +61,7 @@ LAUNCH_FIELDS = (
 )
 LEASE_FIELDS = ("role", "slot", "queues", "holder", "host", "pid", "fence")
 SHOWN = 3
-"""Names in a row of the table."""
+"""Number of names in a row of the table."""
 
 
 @click.command(epilog="pollconsumer status\npollconsumer status ID --watch")
@@ -107,7 +108,7 @@ def status(message_id: str | None, queue: str | None, watch: bool) -> None:
 
 
 def _show_overview(reading: Inspector, *, again: bool = False) -> None:
-    """Print the overview; ``again``: in place of the one before."""
+    """Print the overview. ``again``: replace the one before."""
     overview, launches = reading.overview(), reading.launches(LAUNCHES_SHOWN)
     printed = {
         "queues": [as_object(queue) for queue in overview.queues],
@@ -145,11 +146,12 @@ def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
         leases_table(shown, ("lease", "slot", "queues", "holder", "fence"), overview.now)
     if launches:
         print_line()
-        launches_table([each | {"working_on": []} for each in launches], overview.now)  # the leases say it
+        launches_table([each | {"working_on": []} for each in launches], overview.now)  # the leases show it
 
 
 def _changes(inspector: Inspector, message_id: str, queue: str | None) -> Iterator[tuple[Message, Any, Recorded]]:
-    """The message with its checkpoint and its steps, and again whenever they have changed, until it has ended."""
+    """The message with its checkpoint and its steps. It is yielded again whenever they have changed, until the message
+    has ended."""
     before = None
     while True:
         message = inspector.message(message_id, queue)
@@ -274,10 +276,10 @@ def _hole_line(hole: Hole, now: int, utc: bool) -> str:
 def launches_table(
     entries: list[dict[str, Any]], now: int, holes: Sequence[Hole] = (), *, ago: bool = False, utc: bool = False
 ) -> None:
-    """Print launches, with their host if there are several hosts, with their queues if these differ, a line about what
-    each works on beyond its window, and one for each of ``holes``, which are newest first, too. ``now``: epoch ms of
-    the server's clock, as in the entries. ``ago``: in the form of the article's log, ``1 minute ago (55 seconds running
-    time)``; otherwise with the time, local or ``utc``."""
+    """Print launches, with their hosts if there are several, and their queues if these differ. A line says what a
+    launch works on beyond its window, and a line each describes ``holes``, which are sorted newest first like the
+    launches. ``now``: epoch ms of the server's clock, as in the entries. ``ago``: in the form of the article's log, ``1
+    minute ago (55 seconds running time)``; otherwise with the time, local or in ``utc``."""
     if not entries and not holes:
         print_line("no launches yet; cron starts one each minute once `pollconsumer init cron --install` was called")
         return
@@ -318,7 +320,7 @@ def _row(entry: dict[str, Any], now: int, *, ago: bool, utc: bool) -> dict[str, 
         "average": span(entry["average_seconds"] or None),
         "margin": span(entry["margin_seconds"]) if consumer else None,
         "gap": span(entry["gap_seconds"]),
-        "offset": span(entry["launch_offset_seconds"]),  # negative for a launch that came a little before its tick
+        "offset": span(entry["launch_offset_seconds"]),  # negative for a launch that came a little early
         "exit": span(entry["exit_seconds"]),
     }
 
@@ -382,8 +384,7 @@ def leases_as_json(leases: Sequence[dict[str, Any]], names: Sequence[str]) -> li
 
 
 def leases_table(leases: Sequence[dict[str, Any]], names: Sequence[str], now: int) -> None:
-    """Print leases, each with a line about what its launch works on beyond its window. ``now``: epoch ms of the
-    server's clock."""
+    """Print leases. A line says what a launch works on beyond its window. ``now``: epoch ms of the server's clock."""
     rows: list[Sequence[object] | str] = []
     for lease in leases:
         shown = lease | {"queues": ",".join(lease["queues"]) or None}

@@ -1,4 +1,4 @@
-"""What a person does to messages that wait, and to queues and handlers: ``pollconsumer cancel``, ``reschedule``,
+"""What a person does to waiting messages, to queues and to handlers: ``pollconsumer cancel``, ``reschedule``,
 ``rerun``, ``signal``, ``queue`` and ``handler``."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from pollconsumer.store.reading.messages import by_queue
 from pollconsumer.store.server import known_queues
 
 MANY = 1000
-"""A progress bar is shown for more messages than this."""
+"""For more messages than this a progress bar is shown."""
 SELECTING = "--handler, --key, --recurrence, --header or --created-by"
 WHY_LEFT = "already taken by a launch, or ended"
 QUEUE_OR_ALL = click.argument("name", type=QUEUE_NAME, required=False)
@@ -52,8 +52,8 @@ ALL_QUEUES = click.option("--all", "every", is_flag=True, help="All queues.")
 
 
 def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str], EachPage], list[str]]]) -> list[str]:
-    """Call each act with the ids of each queue, with a progress bar if they are many. Returns the ids that were acted
-    on. ``what`` names the outcome, as in ``cancelled``."""
+    """Carry out each act on the ids of each queue, with a progress bar if they are many. Returns the ids that were
+    acted on. ``what``: the outcome, such as ``cancelled``."""
     done: list[str] = []
     count = sum(len(chosen) for chosen, _ in acts)
     with (
@@ -74,19 +74,19 @@ def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str], EachPag
 
 
 def report(what: str, done: Sequence[str], asked: Chosen, why_left: str) -> None:
-    """Print how many messages were acted on, and which were left."""
+    """Print how many messages were acted on, and which were not."""
     report_counts(what, len(done), sorted({message_id for _, message_id in asked} - set(done)), why_left)
 
 
 def report_counts(what: str, count: int, left: Sequence[str], why_left: str) -> None:
-    """`report`, where it is known how many messages were acted on, and which ids were left."""
+    """`report`, given the number of messages that were acted on, and the ids that were not."""
     printed: dict[str, Any] = {what: count, "left": left}
     if not printed_as_json(printed):
         print_line(f"{count} {what}" + (f", {len(left)} left: {why_left}" if left else ""))
 
 
 def would(what: str, count: int, unit: str = "message") -> None:
-    """Print how many messages, or others of this ``unit``, would be acted on with ``--yes``."""
+    """Print how many messages, or other ``unit``, ``--yes`` would act on."""
     if not printed_as_json({f"would_be_{what}": count}):
         print_line(f"{counted(count, unit)} would be {what}; give --yes")
 
@@ -140,14 +140,14 @@ def cancel(
 
 
 def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> None:
-    """Cancel each message that can be, as `_act_on_each`."""
+    """Cancel each message, as far as possible, like `_act_on_each`."""
     store = opened()
     act = store.actions.stop if running else store.actions.cancel
     _act_on_each(ids, lambda message_id: act(store.inspector.message(message_id, queue).queue, message_id))
 
 
 def _act_on_each(ids: tuple[str, ...], act: Callable[[str], None]) -> None:
-    """Do ``act`` to each message for which it is possible. The last error is raised; earlier ones are printed."""
+    """Carry out ``act`` on each message, as far as possible. The last error is raised, earlier ones are printed."""
     refused: PollConsumerError | None = None
     asked = 0
     with telling_when_interrupted(lambda: f"{asked} of {len(ids)} done, and perhaps the next one"):
@@ -266,7 +266,7 @@ def list_queues() -> None:
 
 
 def _pause(name: str | None, *, every: bool, paused: bool, lasts_ms: int = 0) -> list[str]:
-    """Pause or resume a queue, or all that there are. Returns these."""
+    """Pause or resume a queue, or all existing queues. Returns their names."""
     if (name is None) != every:
         raise UsageError("queues", name, "give the name of one, or --all")
     store = opened()
@@ -339,7 +339,7 @@ def pause_handler(name: str) -> None:
     except BadData as error:
         log.warning("handler %s is paused, and may be misspelt: %s", name, error)
     except ConfigurationError:
-        pass  # that it cannot be imported may be why it is paused
+        pass  # that it cannot be imported may be the reason for the pause
 
 
 @handler.command(name="resume", epilog="pollconsumer handler resume mail.send")

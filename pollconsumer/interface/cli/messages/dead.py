@@ -1,4 +1,4 @@
-"""Lists of messages, dead letters, and what no launch could read: ``pollconsumer list`` and ``dead``."""
+"""Lists messages, dead letters, and entries that no launch could read: ``pollconsumer list`` and ``dead``."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from pollconsumer.store.rights import OPERATOR, demand
 from pollconsumer.store.store import Store
 
 PAGE = 500
-"""Messages in memory at a time."""
+"""Number of messages that are in memory at a time."""
 LEAST = ("attempts", "queue", "started", "created by", "at")
-"""Columns that a narrow terminal does without, in this order."""
+"""Columns to leave out on a narrow terminal, in this order."""
 WHY_LEFT = "no dead letter any more, record lost, or another message has the unique key"
 UNREADABLE = click.option(
     "--unreadable",
@@ -48,7 +48,7 @@ UNREADABLE = click.option(
     help="Instead of dead letters: unreadable messages in outboxes (sent from queue to queue) and this host's spool.",
 )
 SHOWN = 160
-"""Characters of a content."""
+"""Maximum length of an entry's content, in characters."""
 
 
 @click.command(name="list", epilog="pollconsumer list --state ready --queue mail")
@@ -77,7 +77,7 @@ def list_(
 
 
 def print_messages(messages: Iterator[Message]) -> None:
-    """Print a line for each message, in pages whose columns have widths of their own; or one JSON array, as they are
+    """Print a line for each message, in pages, each with its own column widths; or one JSON array, while messages are
     read."""
     if printed_as_json(map(describe, messages)):
         return
@@ -94,7 +94,7 @@ def print_messages(messages: Iterator[Message]) -> None:
 
 
 def _started(message: Message) -> str | None:
-    """When a handler began with a message that is reserved; None for any other message."""
+    """When the handler of a reserved message began. None for any other message."""
     at = message.row.timestamps.started_at
     return iso(at) if at is not None and message.state is State.RESERVED else None
 
@@ -104,7 +104,7 @@ COLUMNS: dict[str, Callable[[Message], object]] = {
     "progress": lambda message: message.progress,
     "created by": lambda message: message.created_by,
 }
-"""Columns that are shown if any message of the first page has a value there."""
+"""Columns that are shown if a message of the first page has a value there."""
 
 
 def _row(message: Message, filled_columns: list[object]) -> list[object]:
@@ -117,7 +117,7 @@ def _row(message: Message, filled_columns: list[object]) -> list[object]:
 
 
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that select dead letters, and call it with queue and id of each as ``letters``."""
+    """Give a command the options that select dead letters. It is called with their queues and ids as ``letters``."""
 
     @wraps(command)
     def call(
@@ -223,7 +223,7 @@ def purge(letters: Chosen, unreadable: bool, yes: bool) -> None:
 
 
 def _chosen(ids: tuple[str, ...], every: bool, selection: Selection) -> Chosen:
-    """Queue and id of each selected dead letter, before anything changes."""
+    """Queue and id of each selected dead letter. All are read before anything changes."""
     queue, narrowed = selection.queue, bool(selection.handler or selection.headers)
     if bool(ids) == (every or narrowed) and (ids or not queue):
         if ids:
@@ -243,7 +243,7 @@ def _chosen(ids: tuple[str, ...], every: bool, selection: Selection) -> Chosen:
 
 
 class Quarantined(NamedTuple):
-    """``place``: the key, or the file."""
+    """``place``: the key, or the file, where the entry is."""
 
     place: str
     reason: str
@@ -263,7 +263,7 @@ class Quarantine:
                 yield Quarantined(key, reason, id_text(stored[:SHOWN]))
 
     def remove(self) -> int:
-        """Forget all entries. Returns how many these were."""
+        """Forget all entries. Returns their number."""
         removed = 0
         for key in self._keys:
             demand(self._wire, OPERATOR, key)

@@ -1,4 +1,4 @@
-"""``pollconsumer enqueue``: one message, one a line, or lines as the members of a batch."""
+"""``pollconsumer enqueue``: one message; a message for each line; or lines as the members of a batch."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from pollconsumer.store.queues.producer import Enqueued, Producer
 
 CALLBACK = "HANDLER[=PAYLOAD]"
 BULK = 1000
-"""Lines per page."""
+"""Number of lines in a page."""
 CALLBACKS = ("then", "failed", "ended")
 NAMES = (
     *("handler", "payload"),
@@ -73,11 +73,11 @@ NAMES = (
 """Keys of a line of --ndjson."""
 NO_CALLBACKS = "a line has no callbacks: a batch of lines has, as --then HANDLER; a message in Python, using(then=…)"
 LONGEST_EXAMPLE = 400
-"""Characters of a text whose correction is shown."""
+"""Maximum length of a text for which a correction is shown, in characters."""
 WORDS = re.compile(
     r"""(?P<json>"(?:[^"\\]|\\.)*")|'(?P<quoted>[^'"\\]*)'|[^\s"'{}\[\],:](?:[^"'{}\[\],:]*[^\s"'{}\[\],:])?"""
 )
-"""The names and values of an object in JSON, or in what resembles it."""
+"""Names and values of an object, in JSON or a similar form."""
 PYTHONS = {"True": "true", "False": "false", "None": "null"}
 GO_ON = "repeat the command with all lines within an hour: lines that are members already are not added twice"
 
@@ -181,7 +181,7 @@ def enqueue(
 def _refuse_without_batch(
     ndjson: str | None, skip: int, batch: str | None, callbacks: Mapping[str, str | None]
 ) -> None:
-    """Raise UsageError for options of a batch that say nothing without another one, and for lines to pass over."""
+    """Raise UsageError for options that mean nothing without ``--batch`` or ``--ndjson``, and for lines to skip."""
     given = next((name for name, callback in callbacks.items() if callback is not None), None)
     if batch is None and given is not None:
         raise UsageError(f"--{given}", callbacks[given], "it is the callback of a batch: give --batch ID, too")
@@ -194,7 +194,7 @@ def _refuse_without_batch(
 
 
 def payload_of(text: str | None) -> dict[str, Any]:
-    """The payload that an argument gives, ``-`` for standard input; empty for None. BadData if it is no JSON object."""
+    """The payload of an argument; ``-`` reads standard input. Empty for None. BadData if it is no JSON object."""
     if text is None:
         return {}
     if text == "-":
@@ -210,7 +210,7 @@ def payload_of(text: str | None) -> dict[str, Any]:
 
 
 def checked_payload(handler: str, text: str) -> bytes:
-    """What the store has of the payload in ``text``. BadData if the configuration's handler would refuse it."""
+    """The payload in ``text``, as the store gets it. BadData if the configuration's handler would refuse it."""
     payload = payload_of(text)
     own_defaults = OwnDefaults(current_settings())
     own_defaults.function(handler, BY_CONFIGURATION)
@@ -220,8 +220,8 @@ def checked_payload(handler: str, text: str) -> bytes:
 
 
 def _enqueue_lines(source: str, skip: int, report: Report) -> None:
-    """Enqueue the lines of ``source``. An error for a refused line says how many before it were accepted, and how to
-    continue."""
+    """Enqueue the lines of ``source``. The error for a refused line says how many lines before it were accepted, and
+    how to continue."""
     store, own_defaults = producer(), OwnDefaults(current_settings())
     lift()
     with opened_lines(source) as file, progress_bar(size := size_of(file), shown=report.shows_progress) as bar:
@@ -265,7 +265,7 @@ def _enqueue_page(store: Producer, messages: list[NewMessage], lines: list[int],
 
 
 def _spool(messages: list[NewMessage], error: StoreUnreachable | CannotCreate, report: Report) -> None:
-    """Spool messages because of ``error``, which is raised if they cannot be, and told once."""
+    """Spool messages because of ``error``. If they cannot be spooled, it is raised. It is reported once."""
     settings = current_settings()
     if settings.spool is None:
         raise error
@@ -286,7 +286,7 @@ def _refused(error: BadData, line: int, accepted: int) -> BadData:
 
 
 def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreUnreachable:
-    """The error for ``lines`` that were not accepted since the store could not be reached. If the outcome is unknown,
+    """The error for ``lines`` that were not accepted, since the store could not be reached. If the outcome is unknown,
     it names the lines that were sent."""
     if isinstance(error, OutcomeUnknown):
         _, spool, refusal = str(error).partition(NOT_SPOOLED)
@@ -297,22 +297,22 @@ def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreU
 
 
 class Report:
-    """Prints the ids of enqueued messages; with ``counting`` only their number, for a person at a terminal. A progress
-    bar is shown on a terminal that does not show the ids."""
+    """Prints the ids of enqueued messages. With ``counting``, for a person at a terminal, it prints only their number.
+    On a terminal that does not show the ids it shows a progress bar."""
 
     def __init__(self, *, counting: bool = False, line: int = 0) -> None:
-        """``line``: the last line that is passed over."""
+        """``line``: the number of the last line that is skipped."""
         self._counting = counting and not wants_json()
         self.shows_progress = self._counting or not is_terminal(sys.stdout)
         self._duplicates = 0
         self.accepted, self._line = 0, line
         self.spools: StoreUnreachable | CannotCreate | None = None
-        """Why messages are spooled: the store is not tried again for each page."""
+        """Why messages are spooled. Then the store is not tried again for each page."""
         self.unanswered: list[int] = []
-        """Lines that are being enqueued, and not known to be accepted yet."""
+        """Lines that are being enqueued, and may not be accepted yet."""
 
     def so_far(self) -> str:
-        """How many were accepted, and how to go on."""
+        """How many messages were accepted, and how to continue."""
         text = f"{self.accepted} accepted, up to line {self._line}"
         if not self.unanswered:
             return f"{text}: go on with --skip {self._line}"
@@ -320,7 +320,7 @@ class Report:
         return f"{text}, and {perhaps}: those with an id may be repeated, with --skip {self._line}"
 
     def show(self, enqueued: Sequence[tuple[str, bool | None]]) -> None:
-        """Show the ids, and whether each is a duplicate: None for what is spooled."""
+        """Show ids. The second value is whether the message is a duplicate; None for a spooled message."""
         self.accepted += len(enqueued)
         if self.unanswered:
             self._line = self.unanswered[len(enqueued) - 1]
@@ -339,16 +339,16 @@ class Report:
         try:
             print_lines(lines)
         except BrokenPipeError:
-            # The reader of the ids has closed the pipe; continue to enqueue.
+            # The reader of the ids has closed the pipe. Continue to enqueue.
             discard(sys.stdout)
 
 
 def own_message(
     handler: str, payload: dict[str, Any], options: dict[str, Any], own_defaults: OwnDefaults
 ) -> NewMessage:
-    """A message with the queue and rate of its handler, after its hooks, encoded by its application's codec. If
-    ``options`` give a queue, no module is imported: then, and if the payload is encoded already, it has neither the
-    handler's rate nor its hooks, and goes as it is."""
+    """A message with the queue and rate of its handler, changed by its hooks, and encoded by its application's codec.
+    If ``options`` give a queue, no module is imported. Then the message, and one whose payload is encoded already, gets
+    neither the handler's rate nor its hooks, and is sent as it is."""
     if options.get("queue") is not None:
         return new_message(handler, payload, **options)._replace(encoded=is_encoded(payload))
     own_defaults.warn_without_handlers()
@@ -381,7 +381,7 @@ def line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
         if options.get("at") is not None:
             options["at"] = given_instant(options["at"])
         if options.get("in_") is not None:
-            milliseconds("in", options["in_"])  # so that the error has the name of the line's key
+            milliseconds("in", options["in_"])  # so that an error has the name of the line's key
         return own_message(handler, payload, options, own_defaults)
     except BadData:
         raise
@@ -390,7 +390,7 @@ def line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
 
 
 def parse_object(what: str, text: str) -> dict[str, Any]:
-    """The JSON object in ``text``. BadData writes what `_meant` finds, or names line and column."""
+    """The JSON object in ``text``. The BadData shows what `_meant` finds, or names line and column."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -408,7 +408,7 @@ def parse_object(what: str, text: str) -> dict[str, Any]:
 
 
 def _meant(text: str) -> dict[str, Any] | None:
-    """The object that ``to=a`` means, or one with single quotes or none, as in Python or YAML; None if unclear."""
+    """The object that ``to=a`` means, or text with single quotes or none, as in Python or YAML. None if unclear."""
     if len(text) > LONGEST_EXAMPLE:
         return None
     name, given, pair = text.partition("=")
@@ -437,7 +437,7 @@ def opened_lines(source: str) -> BinaryIO:
 
 
 def size_of(file: BinaryIO) -> int | None:
-    """The size in bytes; None for a pipe."""
+    """The size of a file in bytes. None for a pipe."""
     found = os.fstat(file.fileno())
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
@@ -448,7 +448,7 @@ def refuse_closed_input() -> None:
 
 
 class _Prepared(NamedTuple):
-    """A message that is made already, as a member or a callback."""
+    """A message that is already made, for use as a member or a callback."""
 
     message: NewMessage
 
@@ -458,8 +458,8 @@ class _Prepared(NamedTuple):
 
 def enqueue_batch(source: str, batch_id: str, callbacks: Mapping[str, str | None]) -> Enqueued:
     """Enqueue the lines of ``source`` as the members of a batch, and close it. ``callbacks``: ``HANDLER`` or
-    ``HANDLER=PAYLOAD`` by ``then``, ``failed`` and ``ended``. The batch is a duplicate if it is closed already. After
-    an error it is open: the error says which line is refused, and how to go on."""
+    ``HANDLER=PAYLOAD``, by ``then``, ``failed`` and ``ended``. The batch is a duplicate if it was closed before. After
+    an error it stays open. The error says which line is refused, and how to continue."""
     own_defaults = OwnDefaults(current_settings())
     given = {
         name: None if text is None else _Prepared(_callback(name, text, own_defaults))
@@ -467,7 +467,7 @@ def enqueue_batch(source: str, batch_id: str, callbacks: Mapping[str, str | None
     }
     asked = click.get_current_context().find_root().params
     calls = StoreCalls(asked["config"], asked["store"], asked["namespace"], COMMAND_BUDGET)
-    calls.beside = lambda: None  # the configuration is that of the current directory; hooks are called for each line
+    calls.beside = lambda: None  # use the configuration of the current directory; hooks are called for each line
     batch = OpenBatch(calls, new_batch(batch_id, given["then"], given["failed"], given["ended"], None))
     lift()
     with opened_lines(source) as file, telling_when_interrupted(lambda: f"batch {batch_id} is open: {GO_ON}"):
@@ -491,7 +491,7 @@ def _callback(name: str, text: str, own_defaults: OwnDefaults) -> NewMessage:
 
 
 def _members(file: BinaryIO, batch_id: str, own_defaults: OwnDefaults) -> Iterator[NewMessage]:
-    """The messages of the lines, with a progress bar. BadData for a line that is refused."""
+    """The messages of the lines, with a progress bar. BadData for a refused line."""
     with progress_bar(size := size_of(file), shown=True) as bar:
         lines = enumerate(file, 1)
         while part := [*islice(lines, BULK)]:

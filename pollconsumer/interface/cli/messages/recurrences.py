@@ -57,7 +57,7 @@ Act = Callable[[Recurrences, RecurrenceStatus], None]
 AS_JSON = json_option("Print JSON.")
 LAST_RESULT = "result of last completed"
 LEAST = ("missed", "overlap", "skipped", "enqueued", LAST_RESULT, "queue", "timezone", "last", "handler")
-"""Columns that a narrow terminal does without, in this order."""
+"""Columns to leave out on a narrow terminal, in this order."""
 NAMED_STARTS = ("now", "next")
 RESULT_CHARACTERS = 40
 """Maximum length of a result in a table."""
@@ -131,8 +131,8 @@ def next_(name: str, count: int, start: date | int | None, dst: bool) -> None:
 
 
 def selecting(what: str) -> Callable[[Act], Callable[..., None]]:
-    """Make a command of an act on a recurrence: it acts on the one of a name, or on those that options select.
-    ``what`` names the outcome, as in ``paused``."""
+    """Make a command of an act on a recurrence. It acts on the named recurrence, or on those that options select.
+    ``what``: the outcome, such as ``paused``."""
 
     def command_of(act: Act) -> Callable[..., None]:
         @wraps(act)
@@ -143,7 +143,7 @@ def selecting(what: str) -> Callable[[Act], Callable[..., None]]:
             if name is not None:
                 act(store, store.find(name))
                 return
-            status = store.statuses(listener(), prefix, created_by)  # one may come twice
+            status = store.statuses(listener(), prefix, created_by)  # a recurrence may come twice
             found = list({(each.queue, each.name): each for each in status}.values())
             if yes:
                 _act_on_each(what, found, lambda status: act(store, status))
@@ -242,7 +242,7 @@ def history(name: str, limit: int) -> None:
 
 
 def _found(name: str) -> tuple[Recurrences, RecurrenceStatus]:
-    """The recurrence as it stands in the store, else as the configuration has it for the next launch."""
+    """The recurrence as stored, else as the configuration defines it for the next launch."""
     store = opened().recurrences
     try:
         return store, store.find(name)
@@ -254,7 +254,8 @@ def _found(name: str) -> tuple[Recurrences, RecurrenceStatus]:
 
 
 def _all(prefix: str, created_by: str | None) -> Iterator[RecurrenceStatus]:
-    """The recurrences in the store that are asked for; then the configuration's that no launch has stored yet."""
+    """The stored recurrences that are asked for, followed by those of the configuration that no launch has stored
+    yet."""
     try:
         defined = configured_recurrences(current_settings())
     except ConfigurationError as error:
@@ -289,7 +290,7 @@ def _shortened(result: object) -> str | None:
 
 
 def _beginning(rule: Recurrence, status: RecurrenceStatus, start: date | int | None, now: int) -> int:
-    """The instant after which a preview begins."""
+    """The instant at which a preview begins."""
     if isinstance(start, int):
         return start - 1
     if start is not None:
@@ -298,7 +299,7 @@ def _beginning(rule: Recurrence, status: RecurrenceStatus, start: date | int | N
 
 
 def _ahead_of(rule: Recurrence, status: RecurrenceStatus, after: int) -> Iterator[int]:
-    """The recurrence's instants later than ``after``, until it ends."""
+    """The recurrence's instants later than ``after``, up to its end."""
     if status.ended:
         return iter(())
     left = None if rule.times is None else max(0, rule.times - status.enqueued)
@@ -307,7 +308,7 @@ def _ahead_of(rule: Recurrence, status: RecurrenceStatus, after: int) -> Iterato
 
 
 def _clock_change_days(rule: Recurrence, now: int) -> list[int]:
-    """Instants on the days of the next year whose offset from UTC changes."""
+    """Instants on those days of the next year on which the offset from UTC changes."""
     zone = zone_of(rule.timezone)
     today = datetime_of(now).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     shifted = []
