@@ -1,5 +1,5 @@
-"""Web pages about an installation: served by `dashboard`, within a site, or written as files. Imported only where they
-are wanted."""
+"""Web pages about an installation: served by `dashboard`, served within a site, or written as files. Imported only
+where they are used."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Who may look, and act.
+"""Access to the pages: who may look, and who may act.
 
-At a server of our own it is whoever knows the token, where there is one. It comes once, in the address that the command
-prints, and goes on as a cookie that no other site's page can send (SameSite=Strict). What changes something is a POST,
-whose form has a second secret, made from the first: no page of somebody else's can read it.
+At our own server, whoever knows the token may look, if there is a token. The token comes once, in the address that the
+command prints. From then on a cookie carries it, which no other site's page can send (SameSite=Strict). A change is a
+POST whose form has a second secret, derived from the first. No foreign page can read it.
 
-In a site, the site's own login says who it is.
+In a site, the site's own login says who the visitor is.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ HEADERS = {
 LIVE = HEADERS | {
     "content-security-policy": f"{HEADERS['content-security-policy']}; script-src 'self'; connect-src 'self'"
 }
-"""The same for the one page that has a script, a file of ours that reads the page again."""
+"""`HEADERS` for the one page that has a script, a file of ours that reads the page again."""
 BY_TOKEN = "dashboard"
-"""Who acts at a server of our own: whoever has the token."""
+"""The name of everybody who acts at our own server: whoever has the token."""
 
 
 class PageAnswer(NamedTuple):
-    """An answer with the content ``body``, of the type ``kind``. ``live``: it has the script."""
+    """An answer with the content ``body`` of the media type ``kind``. ``live``: the page has the script."""
 
     status: int
     body: bytes
     kind: str = "text/html; charset=utf-8"
     further: tuple[tuple[str, str], ...] = ()
-    """Headers beside those of every answer."""
+    """Further headers, besides those of every answer."""
     live: bool = False
 
     def headers(self) -> list[tuple[str, str]]:
@@ -70,17 +70,16 @@ def redirect(address: str, *further: tuple[str, str]) -> PageAnswer:
 
 
 class Visitor(NamedTuple):
-    """A person who looks at the pages. ``acts``: whether they may cancel, redrive, pause and so on, too."""
+    """A person who looks at the pages. ``acts``: whether they may also cancel, redrive, pause and so on."""
 
     name: str
     acts: bool = False
 
 
 class TokenAccess:
-    """The rule of a server of our own. ``form``: what a form must send. ``refusal``: what somebody who may not look is
-    told. ``token``: None where everybody who can connect may look. ``acts``: whether one
-    may act from the pages. ``port`` is part of the cookie's name, since cookies of a host are sent to all of its
-    ports."""
+    """Access at our own server. ``form``: the secret that a form must send. ``refusal``: the text for a visitor who may
+    not look. ``token``: None if everybody who can connect may look. ``acts``: whether visitors may act. ``port`` is
+    part of the cookie's name, since browsers send the cookies of a host to all of its ports."""
 
     refusal = "open the address that the command printed: it has a token"
 
@@ -90,14 +89,14 @@ class TokenAccess:
         self.form = "" if token is None else _made(token, "form")
 
     def welcome(self, token: str) -> PageAnswer | None:
-        """Give the browser a cookie, and lead it to an address without the token; None for another token."""
+        """Give the browser a cookie, and redirect it to an address without the token. None for a wrong token."""
         if self._token is None or not equal_secrets(token, self._token):
             return None
         cookie = f"{self._cookie}={_made(self._token, 'cookie')}; HttpOnly; Path=/; SameSite=strict"
         return redirect("./", ("set-cookie", cookie))
 
     def visitor(self, request: WebRequest) -> Visitor | None:
-        """The sender of the request; None if they may not look."""
+        """The visitor who sent the request. None if they may not look."""
         if self._token is None:
             return self._visitor
         cookies = (each.strip().partition("=") for each in request.headers.get("cookie", "").split(";"))
@@ -105,13 +104,13 @@ class TokenAccess:
         return self._visitor if given is not None and equal_secrets(given, _made(self._token, "cookie")) else None
 
     def may_act(self, form: str, headers: Mapping[str, str]) -> bool:
-        """Whether the form of a visitor who acts is from a page of ours."""
+        """Whether a submitted form comes from one of our own pages (protection against cross-site requests)."""
         return equal_secrets(form, self.form) and _is_same_site(headers) is not False
 
 
 class SiteAccess:
-    """The rule of a site. ``visitor`` is asked with what the site's server gave. That a form is of a page of ours, the
-    browser says."""
+    """Access in a site. ``visitor`` is called with what the site's server gave. Whether a form comes from one of our
+    own pages is read from the browser's headers."""
 
     refusal = "your login does not allow it"
     form = "site"
@@ -124,7 +123,8 @@ class SiteAccess:
         del token
 
     def visitor(self, request: WebRequest) -> Visitor | None:
-        """Return what the site says. What is no visitor may not look, and the log says why."""
+        """Return the site's `Visitor`. If ``visitor`` returns anything else, the sender may not look, and the log says
+        why."""
         with answering():
             found: object = called(self._visitor, request.source)
         if found is None or (isinstance(found, Visitor) and isinstance(found.name, str) and found.name):
@@ -140,17 +140,17 @@ class SiteAccess:
 
 
 Access = TokenAccess | SiteAccess
-"""The rule of who may look, and act."""
+"""The rule for who may look, and who may act."""
 
 
 def _is_same_site(headers: Mapping[str, str]) -> bool | None:
-    """Whether a form is from a page of the same origin; None if the browser says nothing about it."""
+    """Whether a form comes from a page of the same origin. None if the browser's headers do not say."""
     if (site := headers.get("sec-fetch-site")) is not None:
-        return site in ("same-origin", "none")  # where a proxy changes Host or Referrer-Policy, Origin says less
+        return site in ("same-origin", "none")  # if a proxy changes Host or Referrer-Policy, Origin says less
     origin = headers.get("origin")
     if origin is None:
         return None
-    host = origin.partition("://")[2]  # none of `null`
+    host = origin.partition("://")[2]  # empty for `null`
     return bool(host) and host == headers.get("host")
 
 
@@ -159,10 +159,10 @@ def _made(token: str, purpose: str) -> str:
 
 
 class DashboardEndpoint:
-    """A WSGI application: the pages of ``app``'s store, below the path that the site gives it.
+    """A WSGI application with the pages of ``app``'s store, below the path that the site gives it.
 
-    ``visitor`` says who asks, from WSGI's environ or ASGI's scope: a `Visitor`, or None for somebody who may not look.
-    ``asgi`` is the same as an ASGI application.
+    ``visitor``: given WSGI's environ or ASGI's scope, returns a `Visitor`, or None for somebody who may not look.
+    ``asgi``: the same as an ASGI application.
     """
 
     asgi: AsgiApplication
@@ -183,10 +183,10 @@ class DashboardEndpoint:
         return serve_wsgi(self.answer, environ, start_response)
 
     def answer(self, request: WebRequest) -> PageAnswer:
-        """The answer to a request, for a server of another kind. ``visitor`` is asked with its ``source``."""
+        """The answer to a request, for another kind of server. ``visitor`` is called with the request's ``source``."""
         try:
             pages = self._pages()
         except PollConsumerError as error:
-            log.warning("dashboard: %s", error)  # it may name a host or a path, which are not told
+            log.warning("dashboard: %s", error)  # its text may name a host or a path, which visitors must not see
             return text_answer("refused by the configuration; see the log", 500)
         return pages.answer(request)

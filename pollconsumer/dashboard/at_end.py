@@ -1,4 +1,5 @@
-"""The pages as files at a launch's end, after its lease was released: in bounded time, and never a failure of it."""
+"""Writes the pages as files at a launch's end, after its lease was released. Its time is bounded, and its failure is no
+failure of the launch."""
 
 from __future__ import annotations
 
@@ -15,12 +16,12 @@ from pollconsumer.runtime.system.watchdog import LateAct
 from pollconsumer.store.client.patience import Budget
 
 PAGES_WITHIN = 1.0
-"""Seconds; what is not written by then is left to the next launch."""
+"""Seconds. Pages that are not written by then are left to the next launch."""
 
 
 def write_at_end(settings: Settings, static: str) -> LateAct:
-    """Begin to write the pages to the directory ``static``, relative to that of the settings. Returns what waits for
-    their end, and logs a warning if they could not be written."""
+    """Begin to write the pages to the directory ``static``, relative to the directory of the settings. Returns a
+    function that waits for the end, and logs a warning if they could not be written."""
     until = time.monotonic() + PAGES_WITHIN
     problems: list[str] = []
     writer = None

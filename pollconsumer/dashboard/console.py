@@ -1,4 +1,5 @@
-"""What the forms of the pages make: checked as a call in Python is, by the handlers that this process has."""
+"""Acts on the forms of the pages that make messages and recurrences. They are checked like calls in Python, against the
+handlers that this process has."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from pollconsumer.store.recurrences import RecurrenceStatus
 from pollconsumer.store.store import Store
 
 ARGUMENT = "arg."
-"""How the names of a form's inputs begin that are arguments of a handler."""
+"""Prefix of the names of inputs that are arguments of a handler."""
 OF_MESSAGE = ("queue", "in_", "priority", "key", "order_key", "expires", "timeout", "max_attempts", "retry")
 OF_RECURRENCE: dict[str, tuple[str, ...]] = {
     "every": (),
@@ -49,7 +50,7 @@ OF_RECURRENCE: dict[str, tuple[str, ...]] = {
     "until": (),
     "enabled": ("true", "false"),
 }
-"""What a form asks for of a recurrence, beside name, handler and payload, and the words that there are for it."""
+"""The fields of a form for a recurrence, besides name, handler and payload; each with its possible words."""
 EDITED = (
     "handler",
     "every",
@@ -63,29 +64,30 @@ EDITED = (
     "after",
     "enabled",
 )
-"""What an edited recurrence has of its form, with `LIMITS`; it keeps all else, as its headers."""
+"""The fields of a recurrence that an edit changes, besides `LIMITS`. Other fields, such as its headers, stay."""
 LIMITS = ("times", "until", "occurrence_wanted")
 WHOLE = frozenset({"priority", "max_attempts", "times"})
-"""Options that are whole numbers; the others are text."""
+"""Options that are whole numbers. Other options are text."""
 ELSEWHERE = "if another program has it, name its queue"
 
 
 class Console:
-    """``app_of``: the application that makes a handler's messages."""
+    """``app_of``: returns the application that makes a handler's messages."""
 
     def __init__(self, app_of: Callable[[str], AppCalls]) -> None:
         self._app_of = app_of
 
     def handlers(self) -> list[str]:
-        """The handlers, programs among them, that this process has for its store."""
+        """The handlers, including programs, that this process has for its store."""
         app = self._app_of("")
         names = {name for each in registry.apps if each.location == app.location for name in each.handlers}
         return sorted({*names, *app.handlers, *app.settings().commands})
 
     def enqueue_form(self, store: Store, given: Mapping[str, str]) -> Page:
-        """The form of a new message for a handler; without one it asks for that, one of ``handlers`` or another.
-        ``known``: this process has it, with these ``fields``; ``takes_others``: and with arguments of any other names,
-        too. ``options``: of the message. ``given``: what was filled in, and refused with an ``error``."""
+        """The form of a new message for a handler. Without a handler, it asks for one, with ``handlers`` as
+        suggestions. ``known``: this process has the handler, with these ``fields``. ``takes_others``: the handler also
+        takes arguments of any other names. ``options``: those of the message. ``given``: what was filled in, and
+        refused with an ``error``."""
         handler, handlers = given.get("handler", ""), self.handlers()
         known = self._known(check_handler(handler)) if handler else None
         return Page(
@@ -100,9 +102,8 @@ class Console:
         )
 
     def enqueue(self, store: Store, form: Mapping[str, str], who: str) -> Handle[Any]:
-        """Enqueue the message of a form, in the name of ``who``, which the audit log has, too. Raises as
-        ``PollConsumer.enqueue``; BadData for an unknown handler whose queue is not named, and for arguments that do not
-        fit."""
+        """Enqueue the message of a form in the name of ``who``. The audit log has the name, too. Raises the errors of
+        ``PollConsumer.enqueue``. BadData for an unknown handler without a queue, and for arguments that do not fit."""
         handler, options = given_value(form, "handler"), _options(form, OF_MESSAGE)
         app, known = self._app_of(handler), self._known(handler)
         payload = _object(form.get("payload", "")) | _arguments(known, form)
@@ -122,8 +123,8 @@ class Console:
         return handle
 
     def put_form(self, store: Store, given: Mapping[str, str]) -> Page:
-        """The form of the recurrence that is ``edited``, or of a new one; of one that is named alone, as it stands.
-        ``asked``: what it asks for, and the words that there are for it."""
+        """The form of the recurrence that is ``edited``, or of a new one. If only its name is given, the form has its
+        stored values. ``asked``: the fields of the form, each with its possible words."""
         edited = given.get("edited", "")
         if "what" not in given and given.get("name"):
             edited = given["name"]
@@ -132,8 +133,9 @@ class Console:
         return Page(now=store.inspector.now(), edited=edited, handlers=handlers, asked=OF_RECURRENCE, given=given)
 
     def put(self, store: Store, form: Mapping[str, str], who: str) -> str:
-        """Put the recurrence of a form, as `AppRecurrences.put`, in the name of ``who``. Returns its name. One that is
-        edited keeps what the form does not ask for. BadData if there is another of a new one's name."""
+        """Put the recurrence of a form, like `AppRecurrences.put`, in the name of ``who``. Returns its name. An edited
+        recurrence keeps everything that the form does not ask for. BadData if a new one has the name of an existing
+        one."""
         name, handler, edited = given_value(form, "name"), given_value(form, "handler"), form.get("edited")
         rule = _found(store, name) if edited != name else store.recurrences.find(name).recurrence
         if rule is not None and edited != name:
@@ -169,7 +171,7 @@ def site_console(app: AppCalls) -> Console:
 
 def command_console(settings: Settings, *, imports: bool) -> Console:
     """The console of ``pollconsumer dashboard``. The application that has a handler makes its messages. ``imports``:
-    the modules of the configuration are imported; if that fails, a warning says that arguments are not checked."""
+    import the modules of the configuration. If that fails, a warning says that arguments are not checked."""
     try:
         if imports:
             import_handlers(settings)
@@ -181,14 +183,14 @@ def command_console(settings: Settings, *, imports: bool) -> Console:
 
 
 def given_value(form: Mapping[str, str], name: str) -> str:
-    """The value of a form's input. BadData if it is empty, or not there."""
+    """The value of a form's input. BadData if it is empty or missing."""
     if not form.get(name, ""):
         raise BadData(name, None, "give one")
     return form[name]
 
 
 def _options(form: Mapping[str, str], names: Iterable[str]) -> Any:
-    """The options that are filled in."""
+    """The options that were filled in."""
     return {name: _whole(name, form[name]) if name in WHOLE else form[name] for name in names if form.get(name)}
 
 
@@ -200,7 +202,7 @@ def _whole(name: str, text: str) -> int:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """The JSON object in ``text``; empty if that is."""
+    """The JSON object in ``text``. Empty for empty text."""
     try:
         value = json_values.parse(text.encode() if text.strip() else b"{}")
     except ValueError:
@@ -216,7 +218,7 @@ def _arguments(known: RegisteredHandler | None, form: Mapping[str, str]) -> dict
 
 
 def _argument(field: FormField, text: str) -> Any:
-    """What was filled in: JSON, or else text; of a parameter that takes text alone, that text."""
+    """The value that was filled in: JSON, or else text. For a parameter that takes only text, that text."""
     if field.kinds is None or not {*field.kinds} <= {str, type(None)}:
         with suppress(ValueError):
             return json_values.parse(text.encode())
@@ -230,7 +232,7 @@ def _found(store: Store, name: str) -> Recurrence | None:
 
 
 def _with_types(options: dict[str, Any]) -> None:
-    """Give the options of a recurrence, which are text, their types."""
+    """Convert the options of a recurrence, which are text, to their types."""
     for key, words in (("first", ("now", "next")), ("until", ())):
         if (text := options.get(key)) is not None and text not in words:
             try:
@@ -242,7 +244,7 @@ def _with_types(options: dict[str, Any]) -> None:
 
 
 def _as_it_stands(standing: RecurrenceStatus) -> dict[str, str]:
-    """The values of a form that changes nothing."""
+    """The values of a form that would change nothing."""
     rule = standing.recurrence
     if rule is None:
         return {"name": standing.name, "queue": standing.queue}
@@ -257,6 +259,6 @@ def _as_it_stands(standing: RecurrenceStatus) -> dict[str, str]:
 
 
 def _written(payload: dict[str, Any]) -> str:
-    """JSON for an input; escaped, if it has characters that are not to be seen."""
+    """JSON for an input. It is escaped if it has invisible characters."""
     text = json.dumps(payload, ensure_ascii=False, indent=1)
     return text if all(each.isprintable() for each in text.split("\n")) else json.dumps(payload, indent=1)

@@ -1,9 +1,9 @@
-"""Pictures of pages, as inline SVG. They are stretched to the page's width, so they have shapes only: text stands
+"""Pictures for the pages, as inline SVG. They are stretched to the page's width, so they have shapes only. Text stands
 beside them.
 
-Launches are the log of the article drawn to scale: each is a column where it stands in the hour, from its tick up:
-waiting for the lease, work, idling, and the margin up to the window's end. What stands above that line overran it; what
-is blank below the line is the gap, during which nobody held the lease.
+Launches are drawn like the log of the article, but to scale. Each is a column at its place in the hour. From its tick
+upwards it shows waiting for the lease, work, idling, and the margin up to the window's end. What is above that line
+overran it. What is blank below the line is the gap, in which nobody held the lease.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from pollconsumer.dashboard.excerpts import Completions
 from pollconsumer.dashboard.page_reader import Page, PastSpan
 
 BARS = 60
-"""Bars of a chart, one for each minute."""
+"""Number of bars in a chart, one for each minute."""
 MINUTE = 60_000
 SHORTEST = 0.001
-"""Seconds at the lower edge of a picture of spans, whose scale is logarithmic."""
+"""The lower edge of a picture of durations, in seconds. Its scale is logarithmic."""
 HOUR = 3600.0
-"""Seconds that are drawn."""
+"""The time that is drawn, in seconds."""
 ABNORMAL = (
     StopReason.DIED, StopReason.WATCHDOG, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE, StopReason.FAILED,
 )  # fmt: skip
 AT_WINDOWS_END = (StopReason.NO_TIME_TO_HANDLE, StopReason.NO_TIME_TO_IDLE)
-"""Reasons that end a launch where its margin begins."""
+"""Stop reasons of launches that ended when their margin began."""
 MOST_GROUPS = 8
 FEWEST = 5
-"""Times between launches from which on they may be regular."""
+"""From this number of times between launches on, the launches may count as regular."""
 PUNCTUAL = 0.1
-"""Share of a period by which half of the launches may be early or late, for the others to be missing."""
+"""If half of the launches are early or late by at most this share of a period, further launches count as missing."""
 PARTS_OF_PAST = {PastSpan.DAY: (96, "the quarter of an hour"), PastSpan.WEEK: (84, "two hours")}
-"""How many bars a chart has, and the time that each stands for."""
+"""The number of bars in a chart, and the time for which each stands."""
 AXIS_LABELS = {PastSpan.DAY: 4, PastSpan.WEEK: 7}
-"""Distances between the instants that stand below."""
+"""Number of bars from one label below a chart to the next."""
 
 
 class Box(NamedTuple):
-    """A rectangle in the units of what is drawn, ``bottom`` upwards. ``kind``: a class of the stylesheet."""
+    """A rectangle in the units of the picture. ``bottom`` is measured upwards. ``kind``: a class of the stylesheet."""
 
     kind: str
     left: float
@@ -58,21 +58,21 @@ class Box(NamedTuple):
 
 
 def group(boxes: Iterable[Box], title: str) -> Markup:
-    """Boxes that belong together, with the ``title`` that a browser shows over them."""
+    """Boxes that belong together. A browser shows the ``title`` when the pointer is over them."""
     inner = Markup("").join(_rectangle(box) for box in boxes if box.width > 0 and box.height > 0)
     return Markup("<g><title>{}</title>{}</g>").format(printable(title), inner)
 
 
 def line(kind: str, bottom: float, width: float) -> Markup:
-    """A line from the picture's left edge to its right one."""
+    """A horizontal line across the whole picture."""
     return Markup('<line class="{}" x1="0" x2="{}" y1="{}" y2="{}"/>').format(
         kind, _decimal(width), *[_decimal(-bottom)] * 2
     )
 
 
 def picture(kind: str, width: float, height: float, parts: Iterable[Markup], label: str) -> Markup:
-    """An image of ``width`` times ``height`` units, which the stylesheet sizes by ``kind``; ``label`` for who cannot
-    see it."""
+    """An image of ``width`` times ``height`` units. The stylesheet sizes it by ``kind``. ``label``: for people who
+    cannot see it."""
     return Markup(
         '<svg class="{}" viewBox="0 {} {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
     ).format(kind, _decimal(-height), _decimal(width), _decimal(height), printable(label), Markup("").join(parts))
@@ -88,7 +88,7 @@ def _decimal(value: float) -> str:
 
 
 class Chart(NamedTuple):
-    """A picture with its title. ``scale``: what heights stand for, at equal distances, the upper edge first."""
+    """A picture with its title. ``scale``: the values at equal distances, from the upper edge down."""
 
     title: str
     image: Markup
@@ -103,8 +103,8 @@ class _Minute(NamedTuple):
 
 
 def completion_charts(completions: Sequence[Completions], now: int) -> list[Chart]:
-    """Charts of all queues together: completed messages by the minute, how long they waited, and how late they were.
-    None if nothing was completed. ``now`` in epoch ms."""
+    """Charts for all queues together: completed messages by the minute, how long they waited, and how late they were.
+    No charts if nothing was completed. ``now``: in epoch ms."""
     minutes = [_minute(completions, now - (BARS - number) * MINUTE) for number in range(BARS)]
     if not any(minute.completed for minute in minutes):
         return []
@@ -115,8 +115,8 @@ def completion_charts(completions: Sequence[Completions], now: int) -> list[Char
 
 
 def durations_drawn(histogram: Histogram) -> Page:
-    """How many messages took how long. ``top``: the messages that the upper edge of the ``image`` stands for;
-    ``shortest`` and ``longest``: the durations at its left and right edge."""
+    """A histogram of durations. ``top``: the number of messages at the upper edge of the ``image``. ``shortest`` and
+    ``longest``: the durations at its left and right edge."""
     first, last = min(histogram.counts), max(histogram.counts)
     most = max(histogram.counts.values())
     boxes = [
@@ -151,7 +151,7 @@ def _throughput(minutes: Sequence[_Minute]) -> Chart:
 
 
 def _spans(title: str, minutes: Sequence[_Minute], spans: Sequence[Sequence[float]]) -> Chart:
-    """A chart of ``spans``: for each minute a bar from the shortest to the longest, with the median."""
+    """A chart of durations: a bar for each minute, from the shortest to the longest, with the median."""
     top = max(0.01, *(max(each, default=0.0) for each in spans))
     height = _scale(top)
     parts = []
@@ -174,14 +174,14 @@ def _scale(seconds: float) -> float:
 
 
 def clock(at: float) -> str:
-    """Hour and minute of an instant in epoch ms, in UTC."""
+    """Hours and minutes of an instant in epoch ms, in UTC."""
     return datetime_of(int(at)).strftime("%H:%M")
 
 
 class DrawnLaunch(NamedTuple):
-    """A launch. ``at``: seconds from the beginning of the hour to its tick; all other times are seconds from that tick.
-    ``window``: its end, None if that is unknown; ``died``: it did not end by itself; ``long_work``: it handled a
-    message that took longer than its window."""
+    """A launch. ``at``: seconds from the beginning of the hour to its tick. All other times are seconds from that tick.
+    ``window``: its end; None if unknown. ``died``: it did not end by itself. ``long_work``: it handled a message that
+    took longer than its window."""
 
     at: float
     started: float
@@ -199,10 +199,10 @@ class DrawnLaunch(NamedTuple):
 
 
 def drawn(launches: Sequence[Mapping[str, Any]], now: int) -> list[Page]:
-    """The pictures, one for each group of launches of one role and set of queues, consumers first. ``now`` in epoch
-    ms. ``top``: seconds at the picture's upper edge; ``covered``: share of the time since the first one for which one
-    of them held the lease; ``longest_gap``: most seconds for which none did; ``missing``: launches that did not come,
-    where they come regularly."""
+    """The pictures, one for each group of launches with the same role and queues, consumers first. ``now``: in epoch
+    ms. ``top``: seconds at the picture's upper edge. ``covered``: the share of time, from the first launch on, in which
+    a launch held the lease. ``longest_gap``: the longest time in seconds in which none did. ``missing``: if launches
+    come regularly, the number that did not come."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for entry in reversed(launches):
         if "started_ms" in entry:
@@ -296,7 +296,7 @@ def _overran(each: DrawnLaunch) -> float:
 
 
 def _missing(gaps: Sequence[float]) -> int:
-    """Ticks without a launch. ``gaps``: seconds between launches, and last those since the latest one."""
+    """The number of ticks without a launch. ``gaps``: seconds between launches, and finally since the latest one."""
     *between, since = gaps
     if len(between) < FEWEST:
         return 0
@@ -307,7 +307,8 @@ def _missing(gaps: Sequence[float]) -> int:
 
 
 def _held(found: Sequence[DrawnLaunch]) -> tuple[float, float]:
-    """The share of the time since the first one for which the lease was held, and the longest time it was not."""
+    """The share of time, from the first launch on, in which the lease was held; and the longest time in which it was
+    not."""
     spans = sorted((each.at + each.acquired, each.at + each.ended) for each in found)
     begin = until = max(0.0, spans[0][0])
     held = longest_gap = 0.0
@@ -334,7 +335,7 @@ def _launch_lines(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def history_charts(page: Page) -> list[Chart]:
-    """Charts of messages and of launches; none if there was no launch."""
+    """Charts of messages and of launches. No charts if there was no launch."""
     if not page.launches:
         return []
     died = [launch["stop_reason"] == StopReason.DIED for launch in page.launches]
@@ -346,7 +347,7 @@ def history_charts(page: Page) -> list[Chart]:
 
 
 def axis_labels(page: Page) -> list[str]:
-    """The instants below a chart, at equal distances."""
+    """The labels below a chart, at equal distances."""
     count = AXIS_LABELS[page.span]
     step = page.span.milliseconds // count
     instants = [page.now - step * (count - number) for number in range(count + 1)]
@@ -354,8 +355,8 @@ def axis_labels(page: Page) -> list[str]:
 
 
 def _chart(page: Page, title: str, words: tuple[str, str], counts: Sequence[tuple[int, int]]) -> Chart:
-    """Bars of what the first of ``words`` says, with what the second says upon it in red. ``counts``: how many each
-    launch had of both."""
+    """A chart whose bars count what the first of ``words`` names; a red part counts what the second one names.
+    ``counts``: both numbers for each launch."""
     bars, each_time = PARTS_OF_PAST[page.span]
     width, begin = page.span.milliseconds / bars, page.now - page.span.milliseconds
     sums = [(0, 0)] * bars

@@ -1,4 +1,4 @@
-"""Bounded reads for the dashboard: some messages of a state, a sample of those completed, and dead letters by their
+"""Bounded reads for the dashboard: some messages of a state, a sample of the completed ones, and dead letters by their
 errors. Nothing here writes, and no payload of a dead letter is read."""
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pollconsumer.store.server import instant_of, now_ms, readable_queues
 from pollconsumer.store.store import Store
 
 SAMPLE = 120
-"""Messages that stand for all that a queue completed in a time."""
+"""Number of messages that represent everything that a queue completed in a time."""
 AT_ONCE = 100
-"""Dead letters that one step looks at."""
+"""Number of dead letters that one step examines."""
 
 
 class Completions(NamedTuple):

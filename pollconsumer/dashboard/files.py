@@ -1,4 +1,4 @@
-"""The pages as files, for a web server that shows a directory, or a browser that opens one."""
+"""The pages as files, for a web server that serves a directory, or a browser that opens a file."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from pollconsumer.interface.named_files import make_directory
 from pollconsumer.store.reading.messages import Message
 
 LIST = ".pollconsumer-pages"
-"""The names of the files that were written last, one a line: no other file of the directory is replaced or removed."""
+"""A file that lists the files written last, one a line. No other file of the directory is replaced or removed."""
 UNFINISHED = ".pollconsumer-unfinished-"
 QUEUES, HANDLERS, RECURRENCES, BATCHES = 20, 50, 100, 10
-"""How many queues, handlers and recurrences, and how many batches of a queue, have pages."""
+"""How many queues, handlers and recurrences have pages, and how many batches of a queue."""
 
 
 def write_pages(reading: PageReader, directory: Path) -> None:
-    """Write the pages to ``directory``, which is made if its parent is there. CannotCreate if that is not possible, or
-    it has files of the same names that are not ours. A browser sees each page as it was or as it is, never half of
-    one."""
+    """Write the pages to ``directory``, which is made if its parent exists. CannotCreate if that fails, or if the
+    directory has files of the same names that are not ours. A browser sees each page as it was or as it is, never half
+    of one."""
     contents = {page: text.encode("utf-8", "backslashreplace") for page, text in _pages(reading)}
     contents |= {name: static_file(name) for name in (STYLE, ICON)}
     try:
@@ -37,7 +37,8 @@ def write_pages(reading: PageReader, directory: Path) -> None:
 
 
 def _pages(reading: PageReader) -> Iterator[tuple[str, str]]:
-    """Yield each page's name and text. The pages that are linked are known before the first one is made."""
+    """Yield each page's name and text. Before the first page is made, it is known which pages there will be to link
+    to."""
     front = reading.front()
     planned = dict(_planned(reading, front))
     pages = Pages(reading.store.namespace, Filed(planned.keys()))
@@ -46,7 +47,7 @@ def _pages(reading: PageReader) -> Iterator[tuple[str, str]]:
 
 
 def _planned(reading: PageReader, front: Page) -> Iterator[tuple[str, tuple[str, Page]]]:
-    """Yield the name of each page, and its kind and what it shows."""
+    """Yield the name of each page, its kind, and what it shows."""
     yield Filed.front, ("front", front)
     shown: list[Message] = [*front.in_flight, *front.schedule]
     for counts in front.overview.queues[:QUEUES]:
@@ -59,7 +60,7 @@ def _planned(reading: PageReader, front: Page) -> Iterator[tuple[str, tuple[str,
         if listed.batches:
             yield file_of("batches", counts.name), ("batches", listed)
         for status in listed.batches[:BATCHES]:
-            with suppress(NotFound):  # forgotten meanwhile
+            with suppress(NotFound):  # forgotten in between
                 batch = reading.batch(counts.name, status.id)
                 yield file_of("batch", counts.name, status.id), ("batch", batch)
                 shown += [*batch.dead, *batch.called]
@@ -68,11 +69,11 @@ def _planned(reading: PageReader, front: Page) -> Iterator[tuple[str, tuple[str,
         yield file_of("handler", name), ("handler", handler)
         shown += [message for messages in handler.messages.values() for message in messages]
     for each in front.recurrences[:RECURRENCES]:
-        with suppress(NotFound):  # removed meanwhile
+        with suppress(NotFound):  # removed in between
             recurrence = reading.recurrence(each.name)
             yield file_of("recurrence", each.name), ("recurrence", recurrence)
             shown += [occurred.message for occurred in recurrence.history]
-    for message in shown:  # neither their checkpoints nor their steps are read
+    for message in shown:  # their checkpoints and steps are not read
         page = Page(now=front.now, message=message, checkpoint=None, recorded=Recorded(), batch=message.batch)
         yield file_of("message", message.queue, message.id), ("message", page)
 
@@ -81,7 +82,7 @@ def _publish(directory: Path, contents: Mapping[str, bytes]) -> None:
     make_directory(directory)
     with _locked(directory) as ours:
         if not ours:
-            return  # another process is writing the same
+            return  # another process is writing the same pages
         before = _written_before(directory)
         for name in contents.keys() - before:
             if os.path.lexists(directory / name):
@@ -104,7 +105,7 @@ def _publish(directory: Path, contents: Mapping[str, bytes]) -> None:
 def _replace(directory: Path, unfinished: Path, contents: Mapping[str, bytes], before: set[str]) -> None:
     for name, content in contents.items():
         (unfinished / name).write_bytes(content)
-    _note(directory, unfinished, before | contents.keys())  # first: what is not noted could not be replaced later
+    _note(directory, unfinished, before | contents.keys())  # first: an unlisted file could not be replaced later
     for name in sorted(contents, key=lambda name: name == Filed.front):  # last, after what it links to
         (unfinished / name).replace(directory / name)
     for name in before - contents.keys():
@@ -119,7 +120,7 @@ def _note(directory: Path, unfinished: Path, names: Iterable[str]) -> None:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[bool]:
-    """Lock the directory for the block; yields False if another process has it locked."""
+    """Lock the directory within the block. Yields False if another process holds the lock."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:

@@ -1,4 +1,4 @@
-"""What the buttons of the pages do: by the calls that commands make."""
+"""Carries out the actions of the pages' buttons, by the same calls as commands."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pollconsumer.store.store import Store
 
 T = TypeVar("T")
 SWEEP_WITHIN = 20.0
-"""Seconds for one action on many messages: browsers and proxies wait that long for an answer."""
+"""One action on many messages may take so many seconds, since browsers and proxies wait that long for an answer."""
 _UNFINISHED = f"that took {SWEEP_WITHIN:.0f} s: press the button again for the rest"
 
 
@@ -23,7 +23,7 @@ Form = Mapping[str, str]
 
 
 class Made(NamedTuple):
-    """What an action that has made a message has done, in words, and that message."""
+    """The result of an action that has made a message: words that say so, and the message."""
 
     report: str
     queue: str
@@ -40,7 +40,8 @@ LEADS_TO = {
     **dict.fromkeys(("pause_recurrence", "resume_recurrence", "put"), "recurrence"),
     **dict.fromkeys(("cancel_batch", "redrive_batch"), "batch"),
 }
-"""Action → the page about what was done, with the names of its form in the address; others lead to the first page."""
+"""Action → the page that shows its result, with the fields of the form that go into the address. Others lead to the
+first page."""
 
 
 class PageActions:
@@ -68,8 +69,8 @@ class PageActions:
         }
 
     def act(self, form: Form) -> Iterator[str | Made]:
-        """Do the action that the form names as ``what``, step by step. Yields what was done until then, in words.
-        BadData if it cannot be done, NotFound if there is no such message, batch, queue, recurrence or action."""
+        """Carry out the action that the form names as ``what``, step by step. Yields in words what was done so far.
+        BadData if it cannot be done. NotFound if there is no such message, batch, queue, recurrence or action."""
         action = self.actions.get(given_value(form, "what"))
         if action is None:
             raise NotFound("no such action", form["what"], f"there are: {', '.join(self.actions)}")
@@ -113,8 +114,8 @@ class PageActions:
             yield f"{_members(done.redriven)} redriven{more}"
 
     def _chunks(self, form: Form, act: Callable[[BatchStatus], Iterator[T]]) -> Iterator[tuple[T, str]]:
-        """Do ``act`` to a batch, one chunk after the other, within the time of an action; yields what was done until
-        then, and words for what is left."""
+        """Carry out ``act`` on a batch, one chunk after the other, within the time of an action. Yields what was done
+        so far, and words for what is left."""
         ends = self._clock() + SWEEP_WITHIN
         for done in act(self._store.batches.batch(given_value(form, "id"), _queue_of(form))):
             yield done, f"; {_UNFINISHED}"
@@ -123,8 +124,7 @@ class PageActions:
         yield done, ""
 
     def _sweep(self, form: Form, act: Callable[[str, list[str]], list[str]], what: str) -> Iterator[str]:
-        """Do ``act`` to the dead letters that the form selects, one step after the other; yields what was done until
-        then."""
+        """Carry out ``act`` on the dead letters that the form selects, step by step. Yields what was done so far."""
         queue = _queue_of(form) if "queue" in form else None
         if queue is not None:
             self._store.inspector.counts(queue)
@@ -144,7 +144,7 @@ def _members(count: int) -> str:
 
 
 def _to_one(what: str, act: Callable[[str], object]) -> Action:
-    """Does ``act`` to what the form names."""
+    """An action that carries out ``act`` on the thing that the form names."""
 
     def do(form: Form) -> Iterator[str]:
         act(name := given_value(form, "name"))

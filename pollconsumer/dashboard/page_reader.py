@@ -29,26 +29,26 @@ from pollconsumer.watching.findings import findings_of
 HOUR = 3_600_000
 """An hour in milliseconds: the time that the pictures show."""
 SHOWN = 10
-"""Messages of a state on the first page."""
+"""Number of messages in a state that the first page shows."""
 PAGE = 50
-"""Messages on a page of their own."""
+"""Number of messages that a page of their own shows."""
 LOOKED_THROUGH = 200
-"""Messages of each state in which a handler's are looked for."""
+"""Number of messages in each state that are searched for those of a handler."""
 SEARCHED = 1000
-"""Messages of each state in which those with a header are looked for."""
+"""Number of messages in each state that are searched for those with a header."""
 LETTERS = 500
-"""Dead letters whose errors are looked at."""
+"""Number of dead letters whose errors are grouped."""
 RECURRENCES = 200
 AUDITED = 500
 QUEUES_SAMPLED = 20
 HANDLERS = 50
-"""Handlers whose totals are shown."""
+"""Number of handlers whose totals are shown."""
 INSTANTS, OCCURRENCES = 5, 20
-"""How many instants ahead, and how many occurrences behind, the page of a recurrence shows."""
+"""How many coming instants, and how many past occurrences, the page of a recurrence shows."""
 
 
 Page = SimpleNamespace
-"""What a page shows: the values of its template, by name. ``now``: the server's clock, in epoch ms."""
+"""The content of a page: the values of its template, by name. ``now``: the server's clock, in epoch ms."""
 
 
 class PastSpan(StrEnum):
@@ -62,7 +62,7 @@ class PastSpan(StrEnum):
 
 class PageReader:
     def __init__(self, store: Store, expected: Expected, data: Path | None) -> None:
-        """``expected``, ``data``: as for the Examiner."""
+        """``expected``, ``data``: as in the Examiner."""
         self.store = store
         self._expected, self._data = expected, data
         self._inspector, self._excerpts, self._letters = store.inspector, Excerpts(store), Letters(store)
@@ -89,7 +89,7 @@ class PageReader:
         )
 
     def recurrences(self) -> list[RecurrenceStatus]:
-        """The recurrences with the next instants; if they are few all recurrences, with those that have no instant
+        """The recurrences that are due soonest. If there are few, all recurrences; those without a next instant come
         last."""
         found = self.store.recurrences.read(self._excerpts.next_recurrences(RECURRENCES))
         if len(found) < RECURRENCES:
@@ -97,8 +97,8 @@ class PageReader:
         return sorted(found, key=lambda each: (each.next is None, each.next))
 
     def message(self, message_id: str, queue: str | None) -> Page:
-        """The page of a message. ``batch``: queue and id of its batch, if that is kept. NotFound if there is none,
-        UsageError if two queues have one."""
+        """The page of a message. ``batch``: queue and id of its batch, if that is kept. NotFound if there is no such
+        message, UsageError if two queues have one."""
         message = self._inspector.message(message_id, queue)
         checkpoint, recorded = self._inspector.recorded(message)
         batch = message.batch if message.batch and self._is_kept(*message.batch) else None
@@ -111,9 +111,9 @@ class PageReader:
             return False
 
     def search(self, text: str = "", header: str = "") -> Page:
-        """The page of a search for ``text``, or for ``header``. ``messages``: those with that id; ``handlers``: those
-        that have handled messages, and whose names have the text in them; ``labelled``: messages with that header, by
-        state, among the first or last SEARCHED of each. UsageError for a header that is not NAME=VALUE."""
+        """The page of a search for ``text``, or for ``header``. ``messages``: those with that id. ``handlers``: those
+        that have handled messages and whose names contain the text. ``labelled``: messages with that header, by state,
+        among the first or last SEARCHED of each state. UsageError for a header that is not NAME=VALUE."""
         page = Page(now=self._inspector.now(), text=text, header=header)
         if text:
             page.handlers = [name for name in self._excerpts.durations() if text.lower() in name.lower()][:PAGE]
@@ -130,8 +130,8 @@ class PageReader:
         return Page(now=self._inspector.now(), audit=self.store.audit(AUDITED))
 
     def past(self, span: PastSpan) -> Page:
-        """The page of a day or a week. The ledger is read whole. ``since``: the start of the oldest launch that is
-        kept, in epoch ms, if that is later than the span's beginning."""
+        """The page of a day or a week. The ledger is read whole. ``since``: the start of the oldest launch in the
+        ledger, in epoch ms, if that is later than the beginning of the span."""
         now, kept = self._inspector.now(), self._inspector.launches(MOST_LAUNCHES_KEPT)
         begin = now - span.milliseconds
         found = [each for each in kept if each.get("started_ms", 0) > begin]
@@ -140,8 +140,8 @@ class PageReader:
         return Page(now=now, span=span, launches=found, since=since, totals=_totals(self._inspector))
 
     def queue(self, name: str, state: State, skip: int) -> Page:
-        """The page of the queue ``name``. ``messages``: a part of those in ``state``, from number ``skip`` on;
-        ``more``: whether others follow; ``batches``: how many are counted there. NotFound if there is no such queue."""
+        """The page of the queue ``name``. ``messages``: some of those in ``state``, from number ``skip`` on. ``more``:
+        whether others follow. ``batches``: how many batches the queue counts. NotFound if there is no such queue."""
         counts, now = self._inspector.counts(name), self._inspector.now()
         messages = self._excerpts.messages(state, PAGE + 1, queue=name, skip=skip)
         return Page(
@@ -156,15 +156,15 @@ class PageReader:
         )
 
     def batches(self, queue: str, skip: int) -> Page:
-        """The page of the batches of ``queue``: last those that are forgotten first. ``all``: how many it keeps;
-        ``batches``: a part of them, from number ``skip`` on."""
+        """The page of the batches of ``queue``. Those that will be forgotten first come last. ``all``: how many batches
+        it keeps. ``batches``: some of them, from number ``skip`` on."""
         found, kept = self.store.batches.part(queue, -skip - PAGE, -skip - 1), self.store.batches.counts([queue])[0]
         batches = [batch for _, batch in reversed(found)]
         return Page(now=self._inspector.now(), queue=queue, all=kept, batches=batches, skip=skip)
 
     def batch(self, queue: str, batch_id: str, first: int = 0) -> Page:
-        """The page of a batch. ``called``: its callbacks that are kept; ``dead``: dead members from the number
-        ``first`` on; ``after``: the number that the next page begins with. NotFound if there is no such batch."""
+        """The page of a batch. ``called``: its callbacks that are kept. ``dead``: dead members from the number
+        ``first`` on. ``after``: the number at which the next page begins. NotFound if there is no such batch."""
         batch, now = self.store.batches.batch(batch_id, queue), self._inspector.now()
         called = [
             message
@@ -173,13 +173,13 @@ class PageReader:
             for message in self._inspector.those(each.queue, [id_bytes(each.message_id)])
         ]
         dead, after = self.store.batches.some(batch, "dead", first, PAGE) if batch.dead else ([], None)
-        still = [each for each in dead if each.state is State.DEAD]  # a batch is not told of a redrive
+        still = [each for each in dead if each.state is State.DEAD]  # a redrive is not reported to a batch
         return Page(now=now, batch=batch, called=called, dead=still, first=first, after=after)
 
     def dead(self, wanted: Wanted) -> Page:
-        """The page of the dead letters wanted. ``all``: how many the queues have; ``groups``: the ``wanted`` ones among
-        the last ``looked_at``, by handler and error; ``messages``: the last of the wanted ones. NotFound if there is no
-        such queue."""
+        """The page of the dead letters ``wanted``. ``all``: how many dead letters the queues have. ``groups``: the
+        wanted ones among the last ``looked_at``, by handler and error. ``messages``: the newest wanted ones. NotFound
+        if there is no such queue."""
         if wanted.queue is not None:
             self._inspector.counts(wanted.queue)
         page, letters = self._letters_wanted(wanted, self._inspector.now())
@@ -198,9 +198,9 @@ class PageReader:
         return Page(now=now, wanted=wanted, all=count, looked_at=looked_at, groups=groups), letters
 
     def handler(self, name: str) -> Page:
-        """The page of a handler, even if nothing is known of it: a page about a message far behind may link here.
-        ``messages``: in each state, those among its first or last LOOKED_THROUGH; ``durations``: None if no message of
-        the handler was ever completed."""
+        """The page of a handler. There is one even for an unknown handler, since the page of a message far behind may
+        link to it. ``messages``: in each state, those among the first or last LOOKED_THROUGH. ``durations``: None if no
+        message of the handler was ever completed."""
         messages = self._by_state(LOOKED_THROUGH, lambda each: each.handler == name)
         paused, durations = name in self._inspector.paused_handlers(), self._excerpts.durations().get(name)
         return Page(now=self._inspector.now(), name=name, durations=durations, messages=messages, paused=paused)
@@ -229,7 +229,8 @@ def reading_of(settings: Settings, store: Store) -> PageReader:
 
 
 def _totals(inspector: Inspector) -> list[Page]:
-    """How the messages of each handler were settled, ever. ``mean_seconds``: how long one took; None if none did."""
+    """How the messages of each handler were ever settled. ``mean_seconds``: the mean handling duration; None if there
+    is none."""
     totals = inspector.totals()
     settled: dict[str, Counter[str]] = {}
     for (_, handler, outcome), number in totals.settled.items():

@@ -1,7 +1,7 @@
 """Serves the pages until a signal, over wsgiref, with a thread for each connection.
 
-Only a request that names an address, ``localhost``, or the name given as ``--host`` is answered: a page of somebody
-else's may point a name of its own to a loopback address (DNS rebinding), and its script then reads what answers there.
+A request is answered only if it names an address, ``localhost``, or the name given as ``--host``. Otherwise a foreign
+page could point a name of its own to a loopback address (DNS rebinding), and its script could read the answers.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 PATIENCE = 10.0
-"""Seconds for a client to send its request, from the connection to the last byte, and the same time again to take the
-answer."""
+"""A client has so many seconds to send its request, from the connection to the last byte, and the same time again to
+receive the answer."""
 MOST_CLIENTS = 64
-"""Clients that are waited for: of more the oldest connection is cut, so that silent clients shut nobody out. As many
-requests are answered at one time: who sends a further one is asked to come again."""
+"""Number of clients whose requests are awaited. If there are more, the oldest connection is cut, so that silent clients
+do not block others. The same number of requests is answered at a time. A further client is asked to come again."""
 LONGEST_REQUEST = 128 << 10
-"""Bytes of a request, at most."""
+"""Maximum size of a request, in bytes."""
 END_WITHIN = 3.0
-"""Seconds after a signal for the answers in flight."""
+"""After a signal the answers in flight have so many seconds."""
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
 Answers = Callable[[WebRequest], PageAnswer]
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens at ``host`` and ``port``. CannotCreate if there can be none."""
+    """A socket that listens at ``host`` and ``port``. CannotCreate if that fails."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=MOST_CLIENTS)
     except (OSError, UnicodeError) as error:
-        # create_server adds the address.
+        # create_server adds the address to the error.
         reason = (getattr(error, "strerror", None) or str(error)).partition(" (while attempting")[0]
         raise CannotCreate("cannot listen", f"{host}:{port}", f"{reason}: give another --port or --host") from None
 
 
 def serve(answer: Answers, listening: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve until SIGINT or SIGTERM, which end this as they should. ``ready`` is called first."""
+    """Serve until SIGINT or SIGTERM, which end this function as they should. ``ready`` is called first."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
@@ -69,7 +69,7 @@ def serve(answer: Answers, listening: socket.socket, ready: Callable[[], None]) 
 
 
 class PageServer(WSGIServer):
-    """A server at ``listening``, a socket that listens. ``free``: what each request that is answered has one of."""
+    """A server on the socket ``listening``. ``free``: each request that is being answered takes one of these."""
 
     def __init__(self, answer: Answers, listening: socket.socket) -> None:
         self.address_family, self.free = listening.family, Semaphore(MOST_CLIENTS)
@@ -93,20 +93,20 @@ class PageServer(WSGIServer):
     def _talk(self, request: Any, client_address: Any) -> None:
         try:
             self.finish_request(request, client_address)
-        except (OSError, HTTPException):  # the client went away, or was too slow
+        except (OSError, HTTPException):  # the client has gone away, or was too slow
             pass
         finally:
             self.shutdown_request(request)
 
     def wait_for(self, client: Any) -> None:
-        """Count the client among those that are waited for."""
+        """Count the client among those whose requests are awaited."""
         self._waited_for[client] = None
         if len(self._waited_for) > MOST_CLIENTS:
-            oldest, *_ = [*self._waited_for]  # at once: other threads change it
+            oldest, *_ = [*self._waited_for]  # in one operation, since other threads change it
             self._cut(oldest, socket.SHUT_RDWR)
 
     def has_heard(self, client: Any) -> None:
-        """Wait for the client no more."""
+        """The client's request has arrived: it is no longer awaited."""
         self._waited_for.pop(client, None)
 
     def _cut(self, client: socket.socket, what: int) -> None:
@@ -119,7 +119,7 @@ class PageServer(WSGIServer):
         super().shutdown_request(request)
 
     def wait(self) -> None:
-        """Wait for the answers in flight, for a short time, and for no request that is not there."""
+        """Wait a short time for the answers in flight, but not for requests that have not arrived."""
         ends = time.monotonic() + END_WITHIN
         for client in [*self._waited_for]:
             self._cut(client, socket.SHUT_RD)
@@ -162,7 +162,7 @@ class PageRequest(WSGIRequestHandler):
         self.connection.sendall(answer)
 
     def _form(self) -> bytes:
-        """The body of a post, as much as is read of a form. ConnectionError if the client breaks it off."""
+        """The body of a POST, up to the size of a form. ConnectionError if the client breaks off."""
         announced = self.headers.get("content-length", "") if self.command == "POST" else ""
         size = min(int(announced), LONGEST_FORM + 1) if announced.isdecimal() and len(announced) < 10 else 0
         form = self.rfile.read(size)
@@ -176,7 +176,7 @@ class PageRequest(WSGIRequestHandler):
         return written.getvalue()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  http.server's name
-        """Log nothing: whoever connects could fill the terminal."""
+        """Log nothing, since anybody who connects could fill the terminal."""
 
 
 def _too_many(_: WebRequest) -> PageAnswer:
@@ -196,7 +196,7 @@ class Response(SimpleHandler):
 
 
 class _Sent(RawIOBase):
-    """What a client sends: in `PATIENCE` seconds, and of bounded length."""
+    """What a client sends. It has `PATIENCE` seconds, and a bounded length."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection, self._ends, self._left = connection, time.monotonic() + PATIENCE, LONGEST_REQUEST
@@ -219,7 +219,7 @@ class _Sent(RawIOBase):
 
 
 def guarded(answer: Answers, host: str) -> Answers:
-    """``answer``, but only to requests that name ``host``, an address, or ``localhost``."""
+    """``answer``, but only for requests that name ``host``, an address, or ``localhost``."""
 
     def guard(request: WebRequest) -> PageAnswer:
         name = name_of(request.headers.get("host", ""))

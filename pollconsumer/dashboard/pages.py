@@ -1,7 +1,8 @@
-"""Pages as HTML, and their addresses, relative to each other: all are in one directory.
+"""Pages as HTML, and their addresses. Addresses are relative, since all pages are in one directory.
 
-Everything that is not of a template is escaped, and made visible, in one place. An address that is None stands for a
-page that there is not."""
+Everything that does not come from a template is escaped, and made visible, in one place. None stands for the address of
+a page that does not exist.
+"""
 
 from __future__ import annotations
 
@@ -40,12 +41,12 @@ from pollconsumer.store.reading.messages import Message
 
 STYLE, ICON, SCRIPT = "style.css", "icon.svg", "live.js"
 SEPARATOR = "~"
-"""The separator of names in a file's name: a name that stands there as it is cannot have one."""
+"""Separates names in the name of a file. A name that stands there as it is cannot contain it."""
 _AS_IT_IS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 LONGEST_NAME = 1000
-"""Characters of an id or a name that has a page."""
+"""Maximum length of an id or a name that has a page, in characters."""
 SHORT, LONGEST = 160, 64 << 10
-"""Characters of a payload or an error in a table, and on the page of its message."""
+"""Maximum length of a payload or an error: in a table, and on the page of its message."""
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _EXPLAINED = {
     "started": "when the launch or the handler started",
@@ -68,7 +69,7 @@ _EXPLAINED = {
     "p90": "90 % of the messages took at most this long",
     "other": "messages that were cancelled or expired",
 }
-"""What the head of a column means, where it is no everyday word."""
+"""The meaning of a column's head, if it is not an everyday word."""
 ADDRESSES: dict[str, tuple[str, ...]] = {
     "audit": (),
     "batch": ("queue", "id", "first"),
@@ -86,12 +87,12 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
 """Page → the names in its address."""
 FIRST_PART = {("first", "0"), ("skip", "0")}
 FIRST: dict[str, object] = {"state": State.READY, **dict(FIRST_PART)}
-"""What a page is about whose address does not say it."""
+"""Default values for names that a page's address leaves out."""
 
 
 class Served:
-    """Addresses at a server, of a page with the names that `ADDRESSES` has for it; None for one that is left out. No
-    page is about an undecodable name."""
+    """Addresses at a server: those of a page, with the names that `ADDRESSES` lists for it. A name that is None is left
+    out. No page has an undecodable name."""
 
     front = "./"
 
@@ -103,8 +104,8 @@ class Served:
 
 
 class Filed:
-    """Names of files, as addresses of pages; None for a page that is not among ``pages``, the names of all that are
-    written: a file neither searches nor acts, and has no further part."""
+    """Names of files, as addresses of pages. None for a page that is not among ``pages``, the names of all files
+    written. A file neither searches nor acts, and has no second part."""
 
     front = "index.html"
 
@@ -117,14 +118,14 @@ class Filed:
 
 
 def _named(page: str, given: tuple[object, ...]) -> dict[str, str]:
-    """The names in the address of a page, with what they are."""
+    """The names in the address of a page, with their values."""
     chosen = FIRST | dict(zip(ADDRESSES[page], given, strict=False))
     return {name: str(chosen[name]) for name in ADDRESSES[page] if chosen.get(name) is not None}
 
 
 def file_of(kind: str, *names: str) -> str:
-    """The file of a page about ``names``. A digest takes the place of a name that is none for a file, or whose letters
-    a file system may confuse."""
+    """The file of a page about ``names``. A digest replaces a name that no file can have, or whose letters a file
+    system may confuse."""
     is_safe = all(_AS_IT_IS.fullmatch(name) and name == name.lower() for name in names)
     named = SEPARATOR.join(names) if is_safe else sha256("\n".join(names).encode("utf-8", "replace"))[:32]
     return f"{kind}-{named}.html"
@@ -134,7 +135,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 class Pages:
-    """Renders pages. ``token``: what a form must send; None where nothing can be done from a page."""
+    """Renders pages. ``token``: what a form must send; None if a page offers no actions."""
 
     def __init__(self, namespace: str, links: Served | Filed, token: str | None = None) -> None:
         environment = jinja2.Environment(
@@ -154,9 +155,9 @@ class Pages:
     def page(
         self, kind: str, page: Page, *, served: bool = True, refresh: int | None = None, done: str | None = None
     ) -> str:
-        """The page of a ``kind``, which is the name of its template. ``done``: what the action that led here has done.
-        ``served``: the first page has a link that reads it again. ``refresh``: seconds after which a browser does that
-        by itself."""
+        """The page of a ``kind``, which is the name of its template. ``done``: the result of the action that led here.
+        ``served``: the first page has a link that reads it again. ``refresh``: a browser reads the page again after so
+        many seconds."""
         values = vars(page) | (_MORE[kind](page) if kind in _MORE else {})
         template = self._environment.get_template(f"{kind}.html")
         return template.render(**values, served=served, refresh=refresh, done=done)
@@ -191,17 +192,17 @@ _MORE: dict[str, Callable[[Page], dict[str, Any]]] = {
     "search": lambda _: {"searched": SEARCHED},
     "past": lambda page: {"charts": history_charts(page), "marks": axis_labels(page), "spans": [*PastSpan]},
 }
-"""What the templates of these kinds show beside what was read."""
+"""What the templates of these kinds show besides what was read."""
 
 
 def _within(durations: Histogram, share: float) -> float:
-    """Seconds that ``share`` of the messages took at most. A histogram knows no less than its shortest durations, but
-    at most one in ten messages takes longer than ten times the average."""
+    """How many seconds ``share`` of the messages took at most. Below its shortest bucket a histogram knows no
+    durations. But at most one in ten messages takes longer than ten times the average."""
     return min(durations.quantile(share), (durations.mean or 0.0) / (1 - share))
 
 
 def static_file(name: str) -> bytes:
-    """The stylesheet, the icon, or the script."""
+    """The content of the stylesheet, the icon, or the script."""
     return (TEMPLATES / name).read_bytes()
 
 
@@ -230,7 +231,7 @@ def _json(value: object, indent: int | None = 2) -> str:
 
 
 def _moment(at: int | None, now: int) -> Markup | None:
-    """The instant ``at`` by the server's clock, in UTC, and how long ago it was."""
+    """The instant ``at`` of the server's clock, in UTC, and how long ago it was."""
     if at is None:
         return None
     moment = datetime_of(at)
@@ -245,14 +246,14 @@ def _exact(at: int) -> Markup:
 
 
 def _instants(message: Message) -> list[tuple[str, datetime]]:
-    """The message's timestamps by name, in the order in which they came."""
+    """The message's timestamps by name, in chronological order."""
     known = [(name.removesuffix("_at"), at) for name, at in message.timestamps._asdict().items() if at is not None]
     return sorted(known, key=lambda item: item[1])
 
 
 _FILTERS = {
     "block": _block,
-    "typed": escape,  # what stands in an input is sent again, so it stays as it is
+    "typed": escape,  # the value of an input is sent again, so it stays as it is
     "brief": _shortened,
     "json": _json,
     "moment": _moment,

@@ -34,11 +34,11 @@ from pollconsumer.store.store import Store
 from pollconsumer.web.web_exchange import WebRequest, status_of
 
 LONGEST_ADDRESS = 4096
-"""Characters of a path and its query."""
+"""Maximum length of a path with its query, in characters."""
 LONGEST_FORM, MOST_FIELDS = 64 << 10, 200
-"""Bytes of a form, and its fields, at most."""
+"""Maximum size of a form in bytes, and of its fields in number."""
 MOST_DONE = 32
-"""Actions of which a page is still to say what they have done."""
+"""Number of actions whose results wait to be shown on a page."""
 STATUS: dict[type[PollConsumerError], tuple[int, str]] = {
     NotFound: (404, "Not found"),
     UsageError: (400, "Which one?"),
@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 class Dashboard:
-    """The application. ``reading``: what reads the pages of a store."""
+    """The application. ``reading``: returns a reader of the pages of a store."""
 
     def __init__(
         self,
@@ -74,10 +74,10 @@ class Dashboard:
         self._done: dict[str, str] = {}
 
     def answer(self, request: WebRequest) -> PageAnswer:
-        """The answer to a request, whose path is that of the application."""
+        """The answer to a request whose path belongs to the application."""
         if len(request.path) + len(request.query) > LONGEST_ADDRESS:
             return text_answer("address too long", 414)
-        if not request.path:  # of the site's path without a slash, where relative links lead astray
+        if not request.path:  # the site's path without a slash, where relative links would be wrong
             return redirect(f"./{request.mount.rpartition('/')[2]}/")
         name, reads = request.path.removeprefix("/"), request.method in ("GET", "HEAD")
         if reads and name in FILES:
@@ -98,7 +98,7 @@ class Dashboard:
 
             def shown() -> PageAnswer:
                 page = self._store.ask(lambda store: read(self._reading(store), query))
-                done = self._done.pop(query.get("done", ""), None)  # told once
+                done = self._done.pop(query.get("done", ""), None)  # shown once
                 return page_answer(pages.page(name or "front", page, refresh=refresh, done=done))
 
             return self._answered(shown)._replace(live=name == "" and refresh is not None)
@@ -109,7 +109,7 @@ class Dashboard:
         return self._problem("Not found", "there is no such page", 404)
 
     def _answered(self, answer: Callable[[], PageAnswer]) -> PageAnswer:
-        """``answer``, or the page about what is wrong."""
+        """``answer``, or a page about the error that it raises."""
         try:
             return answer()
         except PollConsumerError as error:
@@ -127,7 +127,7 @@ class Dashboard:
         return self._answered(lambda: self._acted_or_asked(form, visitor))
 
     def _acted_or_asked(self, form: dict[str, str], visitor: Visitor) -> PageAnswer:
-        """The answer to an action; to one that has a page of its own for its form, that page, if it is refused."""
+        """The answer to an action. If it is refused, and its form is a page of its own, that page."""
         try:
             return redirect(self._acted(form, visitor))
         except StoreUnreachable:
@@ -138,14 +138,14 @@ class Dashboard:
             return self._filled_in(name, form, error)
 
     def _filled_in(self, name: str, given: Mapping[str, str], error: PollConsumerError | None = None) -> PageAnswer:
-        """The page of a form, with what was ``given``, and refused with ``error``."""
+        """The page of a form, with the values ``given``, which were refused with ``error``."""
         page = self._store.ask(lambda store: FORMS[name](self._console, store, given))
         page.error = error and str(error)
         status = 200 if error is None else status_of(error, STATUS, (500, ""))[0]
         return page_answer(self._pages[True].page(name, page), status)
 
     def _acted(self, form: dict[str, str], visitor: Visitor) -> str:
-        """Do the action of a form. Returns the address of the page about it, which says what was done."""
+        """Carry out the action of a form. Returns the address of the page that shows the result."""
         with acting_as(visitor.name):
             *_, done = self._store.ask_for_each(lambda store: PageActions(store, self._console, visitor.name).act(form))
         report, named = (done.report, done._asdict()) if isinstance(done, Made) else (done, form)
@@ -194,12 +194,12 @@ READ: dict[str, Read] = {
     "past": _past,
     "audit": lambda reading, _: reading.audit(),
 }
-"""What is read for each page, by its address."""
+"""Page, by its address → the function that reads it."""
 FORMS: dict[str, Callable[[Console, Store, Query], Page]] = {
     "enqueue": Console.enqueue_form,
     "put": Console.put_form,
 }
-"""The pages of a form, by the action that it asks for, which is their address, too."""
+"""Page of a form, by its action, which is also its address → the function that makes it."""
 
 
 def _named(query: Query, name: str) -> str:
@@ -210,20 +210,20 @@ def _named(query: Query, name: str) -> str:
 
 
 def _seconds(query: Query) -> int | None:
-    """Seconds after which the first page is read again; None if it is not."""
+    """Seconds after which the first page is read again; None if it is not read again."""
     given = query.get("refresh", "")
     seconds = int(given) if given.isascii() and given.isdigit() and len(given) < 5 else 0
     return max(2, seconds) if seconds else None
 
 
 def _number(query: Query, name: str) -> int:
-    """A number that stands in the address; 0 for anything else."""
+    """A number in the address; 0 for anything else."""
     value = query.get(name, "")
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
 
 
 def _form(request: WebRequest) -> dict[str, str] | None:
-    """The values of a form that is not too long, each given once."""
+    """The values of a form. Each is given once, and the form is not too long. None otherwise."""
     try:
         content = request.read(LONGEST_FORM + 1)
         read = parse_qs(content.decode("ascii"), max_num_fields=MOST_FIELDS) if len(content) <= LONGEST_FORM else {}
@@ -233,12 +233,12 @@ def _form(request: WebRequest) -> dict[str, str] | None:
 
 
 class PageStore(Protocol):
-    """A store. Each question is given a connection that no other has meanwhile."""
+    """A store. Each question gets a connection that no other question uses meanwhile."""
 
     def ask(self, question: Callable[[Store], T]) -> T: ...
 
     def ask_for_each(self, question: Callable[[Store], Iterator[T]]) -> Iterator[T]:
-        """Yield what a question yields."""
+        """Yield everything that ``question`` yields."""
 
 
 class SharedStore:
@@ -251,7 +251,7 @@ class SharedStore:
             return question(self._store)
 
     def ask_for_each(self, question: Callable[[Store], Iterator[T]]) -> Iterator[T]:
-        """Yield what a question yields; other requests may use the connection in between."""
+        """Yield everything that ``question`` yields. Other requests may use the connection in between."""
         found = question(self._store)
         while True:
             with self._one_at_a_time:
@@ -268,6 +268,6 @@ def site_dashboard(calls: AppCalls, access: Access) -> Dashboard:
 
 
 def command_dashboard(settings: Settings, store: Store, access: TokenAccess, *, acts: bool) -> Dashboard:
-    """The pages of the command. ``acts``: somebody may act from them, so that forms need handlers."""
+    """The pages of the command. ``acts``: visitors may act, so forms need handlers."""
     console = command_console(settings, imports=acts)
     return Dashboard(SharedStore(store), partial(reading_of, settings), access, settings.namespace, console)

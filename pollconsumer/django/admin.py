@@ -1,4 +1,4 @@
-"""Messages and batches in the site's admin: to look through, to search by id, to cancel and to redrive."""
+"""Messages and batches in the site's admin: to browse, to search by id, to cancel and to redrive."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from pollconsumer.store.reading.batch_reader import STATES
 from pollconsumer.store.reading.messages import by_queue
 
 MOST = 1000
-"""Messages, or batches, of which the list has pages."""
+"""Number of messages, or batches, that the list has on its pages."""
 Act = Callable[[MessageActions, str, list[str]], list[str]]
-"""Acts on messages of a queue, by their ids. Returns the ids of those that it has acted on."""
+"""Acts on messages of a queue, given by their ids. Returns the ids that it has acted on."""
 
 
 def _by(name: str, choices: Callable[[], Iterable[str]]) -> type[admin.SimpleListFilter]:
-    """The filter ``name``, whose value is one of its ``choices``: `StoreChangeList` selects by it."""
+    """A filter ``name`` with these ``choices``. `StoreChangeList` selects by its value."""
 
     class RowFilter(admin.SimpleListFilter):
         title = parameter_name = name
@@ -40,7 +40,7 @@ def _by(name: str, choices: Callable[[], Iterable[str]]) -> type[admin.SimpleLis
             return [(each, each) for each in choices()]
 
         def value(self) -> str | None:
-            """The chosen value; None if the page's address has a value that is not among the choices."""
+            """The chosen value. None if the value in the page's address is not among the choices."""
             chosen: str | None = super().value()
             return chosen if chosen in {value for value, _ in self.lookup_choices} else None
 
@@ -60,7 +60,7 @@ def _handlers() -> list[str]:
 
 
 class _StoreAdmin(admin.ModelAdmin):
-    """Objects that are read from the store, and changed by actions alone."""
+    """Objects that are read from the store, and that only actions change."""
 
     actions = ("cancel", "redrive")
     sortable_by = ()
@@ -68,7 +68,7 @@ class _StoreAdmin(admin.ModelAdmin):
     show_facets = ShowFacets.NEVER
 
     def rows(self, searched: str, **chosen: str | None) -> Iterator[Any]:
-        """The objects of a list: with the id ``searched``, if there is one, and as the filters are ``chosen``."""
+        """The objects of a list: with the id ``searched``, if given, and as the filters ``chosen`` say."""
         raise NotImplementedError
 
     def get_changelist(self, _: HttpRequest, **__: Any) -> type[StoreChangeList]:
@@ -94,7 +94,7 @@ class _StoreAdmin(admin.ModelAdmin):
         return may(request.user, ACT)
 
     def _refuse(self, *_: Any, **__: Any) -> bool:
-        """Refuse to edit objects, which belong to the store: see `has_act_permission`."""
+        """Refuse to edit objects, since they belong to the store: see `has_act_permission`."""
         return False
 
     has_add_permission = has_change_permission = has_delete_permission = _refuse
@@ -115,7 +115,7 @@ class MessageAdmin(_StoreAdmin):
 
     @admin.display(description="traceback", empty_value="-")
     def lines_of_traceback(self, message: QueueMessage) -> str | None:
-        """The traceback, whose lines the admin would run together."""
+        """The traceback with its line breaks, which the admin would remove."""
         return message.traceback and format_html("<pre>{}</pre>", message.traceback)
 
     def rows(self, searched: str, **chosen: Any) -> Iterator[QueueMessage]:
@@ -186,7 +186,7 @@ class BatchAdmin(_StoreAdmin):
 
 
 class StoreRows:
-    """Objects that were read, with as much of a QuerySet as the admin's list and its actions use."""
+    """Objects that were read, with those methods of a QuerySet that the admin's list and its actions use."""
 
     def __init__(self, objects: Iterable[Any] = ()) -> None:
         self._objects = list(objects)
@@ -204,7 +204,7 @@ class StoreRows:
         return len(self)
 
     def filter(self, *, pk__in: Iterable[str]) -> StoreRows:
-        """Return the rows with these keys: an action asks so for what was marked."""
+        """Return the rows with these keys. An action calls it for the marked rows."""
         wanted = set(pk__in)
         return StoreRows(each for each in self if each.pk in wanted)
 
@@ -213,10 +213,10 @@ class StoreRows:
 
 
 class StoreChangeList(ChangeList):
-    """A page of the admin's list: what `rows` of its ModelAdmin reads for the filters that are chosen."""
+    """A page of the admin's list: what its ModelAdmin's `rows` reads for the chosen filters."""
 
     def get_queryset(self, request: Any, exclude_parameters: Any = None) -> StoreRows:
-        del exclude_parameters  # of facets, which count rows of a table
+        del exclude_parameters  # they serve facets, which count rows of a table
         self.filter_specs, self.has_filters, left, _, self.has_active_filters = self.get_filters(request)
         self.clear_all_filters_qs = self.get_query_string(new_params=left, remove=self.get_filters_params())
         chosen = {each.parameter_name: each.value() for each in self.filter_specs}

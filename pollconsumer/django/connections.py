@@ -19,15 +19,16 @@ from pollconsumer.runtime.handling.shield import Shield
 class _ThreadConnections(local):
     def __init__(self) -> None:
         self.caches: dict[str, Any] = {}
-        """Caches by alias. Django has them in context variables, a message's own: it would connect again each time."""
+        """Caches by alias. Django keeps them in context variables, of which each message has its own, so it would
+        connect again for each message."""
 
 
 _kept = _ThreadConnections()
 
 
 def closing_connections(handler: Handler) -> Handler:
-    """``handler``, before and after which the connections of its thread are closed that are unusable, or older than
-    CONN_MAX_AGE. Those that it leaves within a transaction are dropped. The queries that DEBUG collects are
+    """``handler``. Before and after it, those connections of its thread are closed that are unusable, or older than
+    CONN_MAX_AGE. Connections that it leaves within a transaction are dropped. Queries that DEBUG collects are
     forgotten."""
     run, name = handler.run, handler.name
 
@@ -41,7 +42,7 @@ def closing_connections(handler: Handler) -> Handler:
             _keep_caches()
 
     async def run_async(payload: dict[str, Any], context: LaunchContext | None) -> Any:
-        # An async handler queries in the thread of sync_to_async.
+        # An async handler makes its queries in the thread of sync_to_async.
         await sync_to_async(_begin)()
         try:
             return await run(payload, context)
@@ -65,7 +66,7 @@ def _end(handler: str) -> None:
 
 
 def _drop(alias: str, handler: str) -> None:
-    """Forget a connection: Django opens no other in its place while it is in a transaction."""
+    """Forget a connection. While it is in a transaction, Django would open no other one in its place."""
     with suppress(Exception):
         connections[alias].close()
     del connections[alias]

@@ -28,5 +28,5 @@ def _visitor(request: HttpRequest) -> Visitor | None:
     return Visitor(user.get_username(), acts=may(user, ACT)) if may(user, VIEW) else None
 
 
-# Its forms are known to be its own by what the browser says of them, as everywhere: see `SiteAccess`.
+# The browser's headers show, here as everywhere, that a form comes from its own pages: see `SiteAccess`.
 urlpatterns = [path(route, csrf_exempt(_respond)) for route in ("", "<str:page>")]

@@ -1,4 +1,4 @@
-"""Messages and batches as models without tables: what the admin and permissions speak of."""
+"""Messages and batches as models without tables, for the admin and for permissions."""
 
 from __future__ import annotations
 

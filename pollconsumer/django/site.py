@@ -1,4 +1,4 @@
-"""A Django site: its setup in a launch, where it is, and the application that it has there."""
+"""A Django site: its setup in a launch, its place, and its application."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pollconsumer.interface.user_imports import importing
 
 
 def beside_site() -> Beside | None:
-    """Where the search for the site's configuration begins: in BASE_DIR, else beside its settings module."""
+    """Where the search for the site's configuration begins: in BASE_DIR; without one, beside the settings module."""
     module = sys.modules.get(str(getattr(django_settings, "SETTINGS_MODULE", None)))
     found = beside_module(getattr(module, "__file__", None))
     base = getattr(django_settings, "BASE_DIR", None)
@@ -30,16 +30,16 @@ def beside_site() -> Beside | None:
 
 
 def application(**options: Any) -> PollConsumer:
-    """An application of the site's."""
+    """An application of the site."""
     app = PollConsumer(**options)
     calls_of(app).beside = beside_site
     return app
 
 
 def import_site(site: str, settings: Settings) -> None:
-    """Set up the site with the settings module ``site``, and, if it has a backend of ours, register its tasks.
+    """Set up the site with the settings module ``site``. If it has a backend of ours, register its tasks.
     ConfigurationError for what cannot be imported."""
-    is_new = not apps.ready  # else a test runs launches in memory
+    is_new = not apps.ready  # otherwise a test runs launches in memory
     with importing(DJANGO_VARIABLE, site), kept():
         if is_new:
             django.setup()
@@ -48,4 +48,4 @@ def import_site(site: str, settings: Settings) -> None:
 
             register_tasks(settings)
         if is_new:
-            connections.close_all()  # what imports opened belongs to no message
+            connections.close_all()  # connections that imports opened belong to no message

@@ -1,5 +1,5 @@
-"""The backend of the tasks framework, ``django.tasks``, else django-tasks, which has the same names: tasks become
-messages, whose handlers are the tasks' functions. Their results, and what of their settings is wrong."""
+"""The backend of the tasks framework, which is ``django.tasks``, or else django-tasks with the same names. Tasks become
+messages, whose handlers call the tasks' functions. Also results of tasks, and checks of their settings."""
 
 from __future__ import annotations
 
@@ -58,24 +58,25 @@ else:
     from django.utils.json import normalize_json
 
 __all__ = ["Task", "TaskResult", "task_backends", "task_finished", "task_started"]
-"""What `task_handlers` takes of the framework from here; all else is defined here."""
+"""Names of the framework that `task_handlers` imports from here. Everything else is defined here."""
 MODULE = "tasks"
-"""The module of each installed app in which tasks are found."""
+"""The module in which tasks are found, in each installed app."""
 OPTIONS = tuple(name for name in HandlerOptions.__annotations__ if name != "queue")
 STATUSES: dict[State, Any] = {
     State.RESERVED: TaskResultStatus.RUNNING,
     State.COMPLETED: TaskResultStatus.SUCCESSFUL,
 }
-"""The status of a message by its state; in all other states it is FAILED if the message has ended, else READY."""
+"""State of a message → status. In any other state, the status is FAILED if the message has ended, else READY."""
 READY: Any = TaskResultStatus.READY
 OURS = {kind.__name__: kind for kind in (Fatal, HandlerTimeout, ProcessDied)}
-"""Classes of ours, by name, whose errors may have no traceback."""
+"""Our exception classes by name. Their errors may have no traceback."""
 OF_PRODUCERS = ("config", "store", "namespace", "patience")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollConsumerTask(Task):  # type: ignore[type-arg]  # that of Django 6 is not generic
-    """A task of our backend. ``@task(max_attempts=1)`` sets an option of its handler; None leaves it to the backend."""
+    """A task of our backend. ``@task(max_attempts=1)`` sets an option of its handler. None leaves the option to the
+    backend."""
 
     max_attempts: int | None = None
     retry: Retrying | None = None
@@ -89,13 +90,13 @@ class PollConsumerTask(Task):  # type: ignore[type-arg]  # that of Django 6 is n
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollConsumerTaskContext(TaskContext):
     """What a task with ``takes_context=True`` is given. ``message``: our own context, with ``time_left()``,
-    ``cancelled``, ``checkpoint`` and the others."""
+    ``cancelled``, ``checkpoint`` and so on."""
 
     message: Context
 
 
 def options_of(task: Task[Any, Any]) -> dict[str, Any]:
-    """The options of its handler that a task sets; one declared for another backend sets none."""
+    """The options of its handler that a task sets. A task declared for another backend sets none."""
     given = {name: getattr(task, name, None) for name in OPTIONS}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -108,13 +109,14 @@ def modules_of_tasks() -> list[str]:
 
 
 def find_tasks(around: Callable[[str], AbstractContextManager[object]] = nullcontext) -> dict[str, Task[Any, Any]]:
-    """The tasks in the modules ``tasks`` of the installed apps, by path. Each module is imported within ``around``."""
+    """The tasks in the modules ``tasks`` of the installed apps, by path. Each module is imported within the context
+    manager ``around``."""
     found: dict[str, Task[Any, Any]] = {}
     for module in modules_of_tasks():
         with around(module):
             names = vars(import_module(module))
         for name, value in names.items():
-            # Not isinstance: a lazy object of Django's would be made to find its class.
+            # Not isinstance, which would evaluate a lazy object of Django's to find its class.
             if issubclass(type(value), Task) and (name == value.name or value.module_path not in found):
                 found[value.module_path] = value
     _found.update(found)
@@ -122,7 +124,7 @@ def find_tasks(around: Callable[[str], AbstractContextManager[object]] = nullcon
 
 
 def task_at(path: str) -> Task[Any, Any] | None:
-    """The task of that path, if it is among those that can be found. Nothing is imported by the path."""
+    """The task with that path, among those that are found. The path itself imports nothing."""
     return _found.get(path) or find_tasks().get(path)
 
 
@@ -130,8 +132,8 @@ def task_at(path: str) -> Task[Any, Any] | None:
 class StoredError(TaskError):
     @property
     def exception_class(self) -> type[BaseException]:
-        """The class of the error. ValueError unless its module is imported already: nothing that a store names is
-        imported."""
+        """The class of the error. ValueError unless its module is already imported, since nothing that a store names
+        may be imported."""
         module, _, name = self.exception_class_path.rpartition(".")
         found = getattr(sys.modules.get(module), "__dict__", {}).get(name)
         if not isinstance(found, type) or not issubclass(found, BaseException):
@@ -140,14 +142,14 @@ class StoredError(TaskError):
 
 
 def new_result(task: Task[Any, Any], message_id: str, alias: str, **known: Any) -> TaskResult[Any]:
-    """A result of which all else is empty, or None."""
+    """A result whose other fields are empty, or None."""
     instants: dict[str, Any] = dict.fromkeys(("enqueued_at", "started_at", "finished_at", "last_attempted_at"))
     others: dict[str, Any] = {"status": READY, "args": [], "kwargs": {}, "errors": [], "worker_ids": []}
     return TaskResult(task=task, id=message_id, backend=alias, **(instants | others | known))
 
 
 def stored_result(message: Message, task: Task[Any, Any], alias: str) -> TaskResult[Any]:
-    """The result as the store has it. Its arguments are empty if the store no longer has them."""
+    """The result as stored. Its arguments are empty if they are no longer stored."""
     times, payload = message.timestamps, message.payload or {}
     started, other = _datetime(times.started_at), TaskResultStatus.FAILED if message.state.has_ended else READY
     result = new_result(
@@ -171,7 +173,7 @@ def stored_result(message: Message, task: Task[Any, Any], alias: str) -> TaskRes
 def running_result(
     context: Context, task: Task[Any, Any], alias: str, args: list[Any], kwargs: dict[str, Any]
 ) -> TaskResult[Any]:
-    """The result of the message in flight, without a look into the store."""
+    """The result of the message in flight, without reading the store."""
     now = timezone.now()
     return new_result(
         task,
@@ -192,17 +194,17 @@ def succeed(result: TaskResult[Any], value: Any) -> None:
         ("finished_at", timezone.now()),
         ("_return_value", value),
     ):
-        object.__setattr__(result, name, changed)  # as the framework does, whose results are frozen
+        object.__setattr__(result, name, changed)  # like the framework, whose results are frozen
 
 
 def worker_ids(attempts: int) -> list[str]:
-    """Names of workers, one for each attempt, since the framework counts attempts by them. Which launches made earlier
-    attempts is not kept."""
+    """Names of workers, one for each attempt, since the framework counts attempts by them. It is not stored which
+    launches made earlier attempts."""
     return ["pollconsumer"] * attempts
 
 
 def _as_sent(task: Task[Any, Any], message: Message, alias: str) -> Task[Any, Any]:
-    """``task`` with the message's options, if the backend accepts them: other backends may have sent the message."""
+    """``task`` with the message's options, if the backend accepts them. Another backend may have sent the message."""
     priority = max(-TASK_MAX_PRIORITY, min(TASK_MAX_PRIORITY, -message.row.priority))
     due = _datetime(message.timestamps.due_at)
     try:
@@ -216,7 +218,8 @@ def _datetime(moment: datetime | None) -> datetime | None:
 
 
 def _error(text: str, trace: str | None) -> StoredError:
-    """The error. A traceback ends with the path of its class and its text; without one its class is of ours."""
+    """The error of an attempt. A traceback ends with the path of the exception's class and its text. Without a
+    traceback the class is ours."""
     name = text.partition(":")[0]
     kind = OURS.get(name, Fatal)
     path = f"{kind.__module__}.{kind.__qualname__}"
@@ -227,7 +230,7 @@ def _error(text: str, trace: str | None) -> StoredError:
 
 class PollConsumerBackend(BaseTaskBackend):
     """OPTIONS: ``config``, ``store``, ``namespace`` and ``patience`` are those of `PollConsumer`. Options of handlers,
-    such as ``max_attempts``, are for tasks that set none. ENQUEUE_ON_COMMIT: send when the transaction commits."""
+    such as ``max_attempts``, are defaults for tasks. ENQUEUE_ON_COMMIT: send when the transaction commits."""
 
     task_class = PollConsumerTask
     supports_defer = True
@@ -243,7 +246,7 @@ class PollConsumerBackend(BaseTaskBackend):
         self._on_commit = bool(params.get("ENQUEUE_ON_COMMIT"))
 
     def settings(self) -> Settings:
-        """The settings of its OPTIONS and of this process's environment. Errors as in ``load_settings``."""
+        """The settings of OPTIONS and of this process's environment. Raises the errors of ``load_settings``."""
         config, store, namespace = map(self.options.get, OF_PRODUCERS[:3])
         named = None if config is None else Path(config)
         return load_settings(named, store=store, namespace=namespace, beside=beside_site())
@@ -264,8 +267,8 @@ class PollConsumerBackend(BaseTaskBackend):
             raise InvalidTask(str(error)) from None
 
     def enqueue(self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
-        """Enqueue a message for ``task``. Errors as of `PollConsumer.enqueue`; TypeError for arguments without a JSON
-        form."""
+        """Enqueue a message for ``task``. Raises the errors of `PollConsumer.enqueue`, and TypeError for arguments
+        without a JSON form."""
         message, result = self._prepared(task, args, kwargs)
         if self._on_commit:
             transaction.on_commit(partial(self._send, message, result))
@@ -274,8 +277,8 @@ class PollConsumerBackend(BaseTaskBackend):
         return result
 
     async def aenqueue(self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
-        """Do the same as ``enqueue``, without blocking the event loop."""
-        if self._on_commit:  # a transaction belongs to the thread that makes blocking calls
+        """`enqueue` without blocking the event loop."""
+        if self._on_commit:  # a transaction belongs to the thread of blocking calls
             return await sync_to_async(self.enqueue)(task, args, kwargs)
         message, result = self._prepared(task, args, kwargs)
         await self._calls.enqueue_one_async(message)
@@ -303,16 +306,16 @@ class PollConsumerBackend(BaseTaskBackend):
 
     def _send(self, message: NewMessage, result: TaskResult[Any]) -> None:
         self._calls.enqueue_one(message)
-        task_enqueued.send_robust(type(self), task_result=result)  # what a receiver raises changes nothing
+        task_enqueued.send_robust(type(self), task_result=result)  # an exception of a receiver changes nothing
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
-        """The result of the message with this id. TaskResultDoesNotExist for an unknown id, one that is no longer kept,
-        and a message of no task."""
+        """The result of the message with this id. TaskResultDoesNotExist for an unknown id, for one that is no longer
+        kept, and for a message that belongs to no task."""
         with _missing():
             return self._result(self._calls.look(None, result_id))
 
     async def aget_result(self, result_id: str) -> TaskResult[Any]:
-        """The same as ``get_result``, without blocking the event loop."""
+        """`get_result` without blocking the event loop."""
         with _missing():
             return self._result(await self._calls.look_async(None, result_id))
 
@@ -334,7 +337,7 @@ def _missing() -> Iterator[None]:
 
 
 _application = cache(application)
-"""The applications of backends: the framework makes a backend for each thread, and these share a connection."""
+"""The applications of backends. The framework makes a backend for each thread, and these share an application."""
 
 
 def problems(backend: PollConsumerBackend) -> Iterator[checks.CheckMessage]:
@@ -369,7 +372,7 @@ def _unknown_options(backend: PollConsumerBackend, where: str) -> Iterator[check
 
 
 def _unserved(backend: PollConsumerBackend, settings: Settings, where: str) -> Iterator[checks.CheckMessage]:
-    """The queues of the backend that no launch of its configuration serves."""
+    """The backend's queues that no launch of its configuration serves."""
     served = settings.consumer.queues
     for queue in sorted(backend.queues - {*served}) if served else ():
         file = settings.config or "the environment"

@@ -35,15 +35,15 @@ from pollconsumer.runtime.handling.context import Context
 
 Args = list[Any] | None
 Kwargs = dict[str, Any] | None
-"""Arguments by name; None where a message of the command line or of a recurrence leaves them out."""
+"""Arguments by name. None if a message of the command line or of a recurrence has none."""
 
 app = application()
-"""The application that the handlers of tasks belong to."""
+"""The application to which the handlers of tasks belong."""
 
 
 def register_tasks(settings: Settings) -> None:
-    """Make handlers of the site's tasks, if it has a backend of ours. A message names one of these; nothing is imported
-    or looked up elsewhere for it."""
+    """Make handlers of the site's tasks, if the site has a backend of ours. A message names one of these handlers.
+    Nothing else is imported or looked up for a message."""
     backends = own_backends()
     if not backends:
         return
@@ -78,7 +78,7 @@ def _announce(context: Context, error: BaseException) -> None:
         except BaseException:
             task_finished.send_robust(type(backend), task_result=result)
     finally:
-        if registry.stand_in is None:  # a test's connections are in a transaction of its own
+        if registry.stand_in is None:  # a test's connections have a transaction of their own
             close_old_connections()
 
 
@@ -87,17 +87,18 @@ def own_backends() -> list[PollConsumerBackend]:
 
 
 def _backend_of(task: Task[Any, Any]) -> PollConsumerBackend:
-    """The task's own backend, if it is one of ours; otherwise the first one of ours, to which the task was sent."""
+    """The task's own backend, if it is one of ours. Otherwise our first backend, to which the task was sent."""
     own = task.get_backend()
     return own if isinstance(own, PollConsumerBackend) else own_backends()[0]
 
 
 def _calling(task: Task[Any, Any], backend: PollConsumerBackend) -> Callable[..., Any]:
-    """The function of the handler, which calls the task's. What receivers of signals raise changes nothing."""
+    """The function of the handler, which calls the task's function. An exception of a signal's receiver changes
+    nothing."""
     sender = type(backend)
 
     def begun(context: Context, args: Args, kwargs: Kwargs) -> tuple[TaskResult[Any], list[Any], dict[str, Any]]:
-        """The result so far, and what the function is given."""
+        """The result so far, and the arguments for the function."""
         result = running_result(context, task, backend.alias, args or [], kwargs or {})
         first = [PollConsumerTaskContext(task_result=result, message=context)] if task.takes_context else []
         return result, [*first, *(args or [])], kwargs or {}

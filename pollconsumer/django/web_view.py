@@ -16,12 +16,12 @@ from pollconsumer.web.web_exchange import Answer, WebRequest
 
 T = TypeVar("T")
 VIEW, ACT = "pollconsumer.view_queuemessage", "pollconsumer.change_queuemessage"
-"""Permissions to look, and to cancel, redrive, pause, purge, trigger. Superusers have both; others can be given them
-where ``pollconsumer.django`` is among ``INSTALLED_APPS``."""
+"""Permission to look; and permission to cancel, redrive, pause, purge and trigger. Superusers have both. Other users
+can have them if ``pollconsumer.django`` is among ``INSTALLED_APPS``."""
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
-    """``make``, called once, though the first requests of a site may come at the same time."""
+    """``make``, which is called only once, even if a site's first requests come at the same time."""
     making, made = Lock(), cache(make)
 
     @wraps(make)
@@ -33,7 +33,7 @@ def once(make: Callable[[], T]) -> Callable[[], T]:
 
 
 def respond(request: HttpRequest, answer: Callable[[WebRequest], Answer], path: str) -> HttpResponse:
-    """The answer to a request for ``path``, which the site has found in its address."""
+    """The answer to a request. ``path``: the part of its address that the site leaves to us."""
     headers = {name.lower(): value for name, value in request.headers.items()}
     query = request.META.get("QUERY_STRING", "")
     answered = answer(WebRequest(request.method, path, headers, request.read, query, source=request))
@@ -42,7 +42,8 @@ def respond(request: HttpRequest, answer: Callable[[WebRequest], Answer], path: 
 
 @once
 def site_app() -> PollConsumer:
-    """The application of the site's backend, the first one of ours in ``TASKS``; without one, that of the settings."""
+    """The application of the site's first backend of ours in ``TASKS``. Without such a backend, that of the
+    settings."""
     if not getattr(django_settings, "TASKS", None):
         return application()
     from pollconsumer.django.task_handlers import own_backends, register_tasks  # they need the framework

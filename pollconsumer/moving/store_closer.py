@@ -1,10 +1,10 @@
-"""Closing a store, so that nothing changes in it: before its export, and while it is imported.
+"""Closes a store, so that nothing in it changes: before its export, and while it is imported.
 
-A closed store has its keys under other names, in the same slots. In the place of each is a string, the note, by whose
-type every script and command of a connected program is refused before it changes anything, and which whoever connects
-is told of. So neither enqueueing nor a step has anything to look at while a store is open.
+In a closed store the keys have other names, in the same slots. A string, the note, stands in place of each key. Because
+of its type, the server refuses every script and command of a connected program before anything changes. A program that
+connects reads the note. So an open store costs neither enqueueing nor a step a check.
 
-A launch that is under way is awaited: until it has ended, no other gets a lease, and producers go on.
+Running launches are awaited. Until they have ended, no other launch gets a lease, and producers go on.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from pollconsumer.store.server import now_ms, queue_names
 from pollconsumer.store.suitability import EXPORT, IMPORT, ClosingNote
 
 NO_LEASE_FOR_MS = 30_000
-"""Milliseconds for which no lease is given after each look at those that are held, so that an export that was killed
-stops no launch for long."""
+"""After each look at the leases that are held, none is given for so many ms. So an export that was killed stops no
+launch for long."""
 CONTROL = (
     "store-id", "fences", "leases", "launches", "ledger", "queues", "queues_marker", "totals", "histograms", "seen",
     "recurring", "audit", "interventions", "paused_handlers", "findings",
 )  # fmt: skip
-"""Keys of the namespace that a closed store has notes for, whether they were there or not."""
+"""Keys of the namespace that have a note in a closed store, whether they existed or not."""
 _TRANSIENT = (
     "lease:",
     "next:",
@@ -43,26 +43,26 @@ _TRANSIENT = (
 )
 _OF_CALLS = ("successor_waits", "stop_marker", "answered", "last_answer")
 _TRANSIENT_OF_QUEUES = (*(f"{QUEUE_KEYS[word].suffix}:" for word in _OF_CALLS), MARKER)
-"""Beginnings of keys that mean nothing once no lease is held."""
+"""Prefixes of keys that mean nothing when no lease is held."""
 _OWN = ("closing", "imported", MARKER)
 SCANNED = 1000
 
 
 class KeyName(NamedTuple):
-    """A key by its names: of ``queue``, or of the namespace if that is empty."""
+    """A key, by the names of its parts. ``queue`` is empty for a key of the namespace."""
 
     queue: str
     suffix: str
 
     @property
     def word(self) -> str:
-        """The key's word in an export."""
+        """The word by which an export names the key."""
         words = _WORDS if self.queue else _CONTROL_WORDS
         return words.get(self.suffix, self.suffix)
 
     @staticmethod
     def of(queue: object, word: object) -> KeyName | None:
-        """The place of a key by its words in an export. None if this version has no such key."""
+        """The key that an export names by these words. None if this version has no such key."""
         name = str(word)
         if not queue:
             key_name = KeyName("", CONTROL_SUFFIXES.get(name, name))
@@ -77,20 +77,20 @@ STORE_ID = _CONTROL_KEY_NAMES[0]
 
 
 def is_known(key_name: KeyName) -> bool:
-    """Whether this version has such a key. A key that means nothing without leases is not asked about."""
+    """Whether this version has such a key. Not called for keys that mean nothing without leases."""
     if key_name.queue:
         return key_name.suffix in _WORDS
     return key_name in _CONTROL_KEY_NAMES or key_name.suffix.startswith(tuple(f"{each}:" for each in GENERATIONS))
 
 
 def namespaces_of(wire: Wire) -> list[str]:
-    """The namespaces on a server, each of which has the store's id."""
+    """The namespaces on a server: those that have a store's id."""
     found = {id_text(key)[1:].partition("}:")[0] for key in _keys_like(wire, "{*}:store-id")}
     return sorted(name for name in found if NAME.fullmatch(name))
 
 
 def _keys_like(wire: Wire, pattern: str) -> Iterator[bytes]:
-    """The keys of a server that a pattern fits; some may come twice."""
+    """The keys of a server that match a pattern. Some may come twice."""
     cursor = b""
     while cursor != b"0":
         cursor, keys = wire.command("SCAN", cursor or b"0", "MATCH", pattern, "COUNT", SCANNED)
@@ -98,7 +98,7 @@ def _keys_like(wire: Wire, pattern: str) -> Iterator[bytes]:
 
 
 class StoreCloser:
-    """Closes, looks into and reopens the store of a namespace. PermissionDenied if a right is missing."""
+    """Closes, examines and reopens the store of a namespace. PermissionDenied if a right is missing."""
 
     def __init__(self, wire: Wire, namespace: str) -> None:
         self.wire, self.keys = wire, Keys(namespace)
@@ -106,14 +106,14 @@ class StoreCloser:
         demand(wire, KEEPER, self.keys.control("fences"))
 
     def note(self) -> ClosingNote | None:
-        """The note of a closed store; None of an open one."""
+        """The note of a closed store. None for an open store."""
         held = self.wire.command("GET", self.keys.control("store-id")) or b""
         return ClosingNote.of(held.decode("utf-8", "replace"))
 
     def close(self, id: str, pause: Callable[[list[str]], object]) -> ClosingNote:  # noqa: A002
-        """Close the store for the export ``id``, once no lease is held; ``pause`` is called with the names of those
-        that are, again and again. Continues a closing that was cut off, or is another export's. BadData names a key
-        that is not known.
+        """Close the store for the export ``id``, once no lease is held. Until then ``pause`` is called repeatedly with
+        the names of the leases that are. If another closing was cut off, or is another export's, it is continued.
+        BadData names an unknown key.
 
         StoreRefused if the store is closed for its import.
         """
@@ -123,10 +123,10 @@ class StoreCloser:
             try:
                 self._await_leases(id, pause)
             except StoreRefused:
-                if self.note() is None:  # else another export has closed it
+                if self.note() is None:  # otherwise another export has closed it
                     raise
             else:
-                # This does nothing if leases may be held again by now.
+                # This does nothing if a lease may be held again by now.
                 key_names = sorted(
                     {*_CONTROL_KEY_NAMES, *(key_name for key_name in self.key_names() if not key_name.queue)}
                 )
@@ -151,7 +151,7 @@ class StoreCloser:
             raise StoreRefused("store not empty", named, "import into an empty one: another store or data directory")
 
     def reopen(self) -> None:
-        """Open the store again. NotFound if it is not closed; StoreRefused if it is closed for its import."""
+        """Open the store again. NotFound if it is not closed. StoreRefused if it is closed for its import."""
         note = self.note()
         if note is None:
             raise NotFound("store not closed", self.wire.address, "there is nothing to reopen")
@@ -160,7 +160,8 @@ class StoreCloser:
         self.open()
 
     def open(self) -> None:
-        """Open the store, the namespace last, and its id after all else: until then, whoever connects is refused."""
+        """Open the store. The namespace comes last, and its id after everything else, so until then every connection is
+        refused."""
         for queue in self._queues():
             self.wire.call("reopen", self._pairs(_queue_key_names(queue)), [])
         others = [key_name for key_name in self.closed_key_names() if not key_name.queue and key_name != STORE_ID]
@@ -168,15 +169,15 @@ class StoreCloser:
         self.wire.call("reopen", self._pairs([STORE_ID]), [])
 
     def empty(self) -> None:
-        """Remove what an import has written, and open the store."""
+        """Remove what an import has written, then open the store."""
         for key_name in self.closed_key_names():
             self.wire.command("UNLINK", self.closed_key(key_name))
         self.wire.command("DEL", self.keys.control("imported"))
         self.open()
 
     def closed_key_names(self) -> list[KeyName]:
-        """The keys that a closed store may have, in a fixed order. A slot that moves may hide its keys from a scan,
-        but not from a command that names them."""
+        """The keys that a closed store may have, in a fixed order. They are named one by one: a scan may miss the keys
+        of a slot that moves."""
         scanned = (key_name for key_name in self._scanned() if key_name.suffix.startswith(CLOSED))
         found = {KeyName(key_name.queue, key_name.suffix.removeprefix(CLOSED)) for key_name in scanned}
         queue_key_names = (key_name for queue in self._queues() for key_name in _queue_key_names(queue))
@@ -199,7 +200,7 @@ class StoreCloser:
         return self._name(key_name._replace(suffix=CLOSED + key_name.suffix))
 
     def _await_leases(self, id: str, pause: Callable[[list[str]], object]) -> None:  # noqa: A002
-        """Give no leases from now on, and return when none is held. An exception of ``pause`` gives leases again."""
+        """From now on no lease is given. Return when none is held. If ``pause`` raises, leases are given again."""
         try:
             while True:
                 self.wire.command("SET", self.keys.control("closing"), id, "PX", NO_LEASE_FOR_MS)
@@ -211,7 +212,7 @@ class StoreCloser:
             raise
 
     def _queues(self) -> list[str]:
-        """The known queues, and other ones that have keys."""
+        """The known queues, and other queues that have keys."""
         found = self.wire.command("SMEMBERS", self.closed_key(KeyName("", "queues")))
         return queue_names({*found, *(key_name.queue.encode() for key_name in self._scanned())})
 

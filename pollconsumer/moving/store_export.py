@@ -1,11 +1,11 @@
-"""The export of a closed store: objects, each a line of JSON where it is written.
+"""The export of a closed store. It consists of objects; where it is written, each is a line of JSON.
 
-The first names the format, the store with its namespace, and how many elements follow. Then come the pages of each key,
-and what the key has: its type, the number of its elements, their digest, and the milliseconds after which it expires.
-The last has the totals, so that an export that was cut off is none. A backup of several namespaces has all of this for
-each; the first line of each names them all.
+The first object names the format and the store with its namespace, and says how many elements follow. Then come the
+pages of each key, followed by an object about the key: its type, the number of its elements, their digest, and the
+milliseconds until it expires. The last object has the totals, so an export that was cut off is recognised. A backup of
+several namespaces has all of this for each, and the first object of each names them all.
 
-In text, a byte is the character of the same number.
+In text, each byte is the character with the same number.
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ if TYPE_CHECKING:
 FORMAT = "pollconsumer store"
 VERSION = 1
 VERSION_OF_SEVERAL = 2
-"""That of an export with several namespaces, of which an earlier version would have read the first."""
+"""The version of an export with several namespaces. An earlier version of pollconsumer would have read only the
+first."""
 ASKED = 1000
-"""Keys whose types are asked for in a round trip."""
+"""Number of keys whose types are asked for in one round trip."""
 FEWEST, MOST = 10, 1000
-"""Elements asked for at once."""
+"""Least and greatest number of elements that are asked for at once."""
 PAGE_BYTES = 1 << 18
-"""Bytes of the values of a page, which then takes the server a few milliseconds."""
+"""Bytes of the values in a page. Such a page takes the server a few milliseconds."""
 ATTEMPTS = 10
 _MODULUS = 1 << 128
 _LENGTH = {"list": ("LLEN",), "hash": ("HLEN",), "zset": ("ZCARD",), "set": ("SCARD",), "string": ("EXISTS",)}
 KINDS = tuple(_LENGTH)
 _SCANS = {"hash": ("HSCAN",), "set": ("SSCAN",)}
 _WIDTH = {"hash": 2, "zset": 2}
-"""The number of values for an element, by the type of a key; one for other types."""
+"""Number of values for one element, by type of a key. It is one for types that are missing here."""
 FIRST_WITHIN = 3600.0
-"""Seconds for the first byte: an export waits until the launches that are under way have ended."""
+"""The first byte may take so many seconds, since an export waits until running launches have ended."""
 REPORTED_AFTER = 3.0
-"""Seconds of waiting for the first bytes that are worth a line: perhaps nobody writes to the pipe."""
+"""After so many seconds without a first byte a line is printed, since perhaps nobody writes to the pipe."""
 REST_WITHIN = 60.0
-"""Seconds of waiting for the rest, and a second more for each `SLOWEST` bytes of it."""
+"""Seconds to wait for the rest, plus a second for each `SLOWEST` bytes of it."""
 SLOWEST = 16 * 1024
 LONGEST_LINE = 1 << 28
-"""Bytes of a line, at most. A page has some 256 KiB of values, or ten elements if these are long."""
+"""Maximum bytes of a line. A page has some 256 KiB of values, or ten elements if these are long."""
 TRIP_BYTES = 1 << 18
 """Bytes of values in one round trip."""
 TRIP_VALUES = 2 * MOST
-"""The number of values in one call: Lua takes some eight thousand, and a server may show more of a small hash at
-once."""
+"""Number of values in one call. Lua takes some eight thousand, and a server may return more of a small hash at once."""
 AGAIN = "import again, with --restart; if that fails too, export again"
 
 
@@ -74,10 +74,10 @@ def as_bytes(text: str) -> bytes:
 
 
 def export(closing: StoreCloser, note: ClosingNote, namespaces: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield the lines of the store that was closed with ``note``: the same each time, except for the order of hashes
-    and sets. ``namespaces``: those of a backup that has several.
+    """Yield the lines of the store that was closed with ``note``. They are the same each time, apart from the order
+    within hashes and sets. ``namespaces``: all those of a backup that has several.
 
-    StoreRefused if the store is opened meanwhile, or is another one by now: a replica that was promoted.
+    StoreRefused if the store is opened meanwhile, or has become another one, since a replica was promoted.
     """
     kinds = _kinds(closing)
     elements = sum(length_of(closing.wire, closing.closed_key(key_name), kind) for key_name, kind in kinds.items())
@@ -119,18 +119,18 @@ class ContentsPage(NamedTuple):
     at: int
     """The number of elements in the pages before this one."""
     values: list[bytes]
-    """Fields and values of a hash, scores and members of a sorted set, values of any other key."""
+    """Fields and values of a hash; scores and members of a sorted set; values of any other key."""
 
 
 def count_of(kind: str, values: Sequence[object]) -> int:
-    """The number of elements that a page's ``values`` are."""
+    """How many elements the ``values`` of a page are."""
     return len(values) // _WIDTH.get(kind, 1)
 
 
 class Digest(NamedTuple):
     elements: int
     digest: str
-    """The sum of the elements' digests, as 32 hexadecimal digits."""
+    """The sum of the elements' digests, in 32 hexadecimal digits."""
 
 
 def length_of(wire: Wire, key: str, kind: str) -> int:
@@ -138,7 +138,7 @@ def length_of(wire: Wire, key: str, kind: str) -> int:
 
 
 def pages(wire: Wire, key: str, kind: str) -> Iterator[ContentsPage]:
-    """The elements of a key that does not change. Of a hash or set, some may come twice."""
+    """The elements of a key that does not change. Elements of a hash or a set may come twice."""
     at, asked, cursor = 0, FEWEST, b"0"
     while True:
         if kind in _SCANS:
@@ -162,7 +162,7 @@ def pages(wire: Wire, key: str, kind: str) -> Iterator[ContentsPage]:
 
 
 def _score(text: bytes) -> bytes:
-    """A score in one form, since servers write the same score differently."""
+    """A score in a uniform spelling, since servers write the same score differently."""
     return repr(float(text)).encode()
 
 
@@ -208,7 +208,7 @@ def _elements(kind: str, page: ContentsPage) -> Iterator[bytes]:
 
 
 class ContentsTotals:
-    """What a store has: its keys, their elements, the messages among these, and a digest of all of them."""
+    """The totals of a store: its keys, their elements, the messages among these, and a digest of everything."""
 
     def __init__(self) -> None:
         self.keys, self.elements, self.messages = 0, 0, 0
@@ -228,7 +228,7 @@ class ContentsTotals:
 
 
 class IncomingExport(io.RawIOBase):
-    """What a descriptor brings. BadData where it takes too long."""
+    """The bytes that come from a descriptor. BadData if they take too long."""
 
     def __init__(self, name: str, descriptor: int) -> None:
         self._name, self._descriptor = name, descriptor
@@ -264,8 +264,8 @@ class IncomingExport(io.RawIOBase):
 
 @contextmanager
 def opened_export(name: str) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
-    """Yield the lines of an export, each after its number; those of standard input for ``-``. BadData if it cannot be
-    read, or is no export."""
+    """Yield the lines of an export, each with its number. ``-`` reads standard input. BadData if it cannot be read, or
+    is no export."""
     if name == "-":
         refuse_closed_input()
     descriptor = None
@@ -293,8 +293,8 @@ def _parsed(lines: io.BufferedReader) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def check_header(header: Mapping[str, Any]) -> list[str]:
-    """The namespaces that the first line of an export names, which may be none. BadData if the file is not an export,
-    or has another version."""
+    """The namespaces that the first line of an export names, if it names any. BadData if the file is no export, or has
+    another version."""
     if header.get("format") != FORMAT:
         raise BadData("not an export", None, "give what 'pollconsumer store export' wrote")
     if header.get("version") not in (VERSION, VERSION_OF_SEVERAL):
@@ -317,10 +317,11 @@ class Import:
         self.totals = ContentsTotals()
 
     def begin(self, header: Mapping[str, Any], *, restart: bool = False) -> None:
-        """Close the store, which must be empty, or closed for the same import. ``restart`` removes what an import has
-        left.
+        """Close the store, which must be empty, or closed for the same import. ``restart``: first remove what an import
+        has left.
 
-        BadData if ``header`` is not that of an export of this version, StoreRefused if the store has something else.
+        BadData if ``header`` does not belong to an export of this version. StoreRefused if the store has other
+        contents.
         """
         check_header(header)
         id_ = header.get("export")
@@ -340,8 +341,8 @@ class Import:
         self._complete = dict(zip(found[::2], found[1::2], strict=True))
 
     def take(self, line: Mapping[str, Any]) -> None:
-        """Take a line: a page of a key, or the key's end. BadData if it is neither, StoreRefused if the store has
-        something else."""
+        """Import a line: a page of a key, or the key's end. BadData if it is neither. StoreRefused if the store has
+        other contents."""
         key_name, kind, rest = _read(line)
         key = self._closing.closed_key(key_name)
         if isinstance(rest, ContentsPage):
@@ -362,12 +363,12 @@ class Import:
         self.totals.add(key_name.queue, key_name.word, kind, stated)
 
     def check(self, stated: object) -> None:
-        """Raise BadData if the totals are not those ``stated``."""
+        """Raise BadData if the totals differ from those ``stated``."""
         if self.totals.as_json() != stated:
             raise BadData("export damaged", "its totals differ from its content", "export again")
 
     def finish(self) -> None:
-        """Open the store, whose totals are as they should be."""
+        """Open the store, whose totals were checked."""
         self._closing.open()
         self._wire.command("DEL", self._imported)
 
@@ -386,7 +387,7 @@ class Import:
 
 
 def _read(line: Mapping[str, Any]) -> tuple[KeyName, str, ContentsPage | tuple[Digest, int]]:
-    """The key of a line, its type, and what the line says."""
+    """The key of a line, the key's type, and the content of the line."""
     try:
         key_name, kind = KeyName.of(line["queue"], line["key"]), line["type"]
         if key_name is None or kind not in KINDS:

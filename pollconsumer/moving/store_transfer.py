@@ -1,4 +1,4 @@
-"""``pollconsumer store export``, ``import``, ``reopen`` and ``backup``: a whole store, moved to another server, or
+"""``pollconsumer store export``, ``import``, ``reopen`` and ``backup``: a whole store is moved to another server, or
 kept."""
 
 from __future__ import annotations
@@ -45,11 +45,12 @@ from pollconsumer.store.suitability import EXPORT
 NOT_SERVED = "elements read, the store cannot be used before all are there: import the same file again"
 OF_ONE = ", and no other one of the server"
 LOOK_EVERY = 0.2
-"""Seconds between looks at the leases that are held."""
+"""Seconds between two looks at the leases that are held."""
 SILENT_FOR = 60.0
-"""Seconds without a byte after which the server is given up. While it writes its file, it sends a line each second."""
+"""A server that sends nothing for so many seconds is given up. While it writes its file, it sends a line each
+second."""
 READ_WITHIN = 3600.0
-"""Seconds for our own server to read the copy."""
+"""Our own server may take so many seconds to read the copy."""
 BASE = "appendonly.aof.1.base.rdb"
 ANOTHER_WAY = "close it for an export: pollconsumer store export FILE; or use the provider's backups"
 
@@ -71,7 +72,7 @@ def export_(file: str, yes: bool) -> None:
     closing, named = _closing(opener_of(current_settings())), list[str]()
 
     def pause(held: list[str]) -> None:
-        if held != named:  # other launches than those that it has named
+        if held != named:  # launches that it has not named yet
             named[:] = held
             print_notice(f"waiting until these launches have ended: {' '.join(held)}")
         time.sleep(LOOK_EVERY)
@@ -84,7 +85,7 @@ def export_(file: str, yes: bool) -> None:
             totals = _write_lines(lines, output)
         complete = True
     except KeyboardInterrupt:
-        note = closing.note()  # the answer that it is closed may not have been read
+        note = closing.note()  # the answer that the store is closed may have been lost
         closed = closed or (note is not None and note.for_ == EXPORT)
         raise
     finally:
@@ -128,18 +129,18 @@ def backup(file: str) -> None:
 
 
 def _namespace_given() -> str | None:
-    """The namespace that the command line names, rather than the settings."""
+    """The namespace that the command line names. None if only the settings name one."""
     given: str | None = click.get_current_context().find_root().params["namespace"]
     return given
 
 
 def _end_leases(closing: StoreCloser, held: list[str]) -> None:
-    """End the leases of launches, which do not use the copy."""
+    """End the leases of launches, which mean nothing in a copy."""
     closing.wire.command("DEL", *(closing.keys.control(f"lease:{lease_name}") for lease_name in held))
 
 
 def _totals(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Those of one namespace as they are; of several their sums."""
+    """The totals of one namespace as they are, or the sums of several."""
     if len(found) == 1:
         ((name, totals),) = found.items()
         return {**totals, "namespace": name}
@@ -165,7 +166,7 @@ def import_(file: str, restart: bool) -> None:
     The store can be used once everything is there and has been compared with the export. If the import is interrupted,
     import the same file again.
     """
-    current_settings()  # refused at once where nothing says in which store
+    current_settings()  # refused at once if nothing says in which store
     taken, imports = 0, list[tuple[StoreOpener, Import]]()
 
     def advance(elements: int) -> None:
@@ -195,8 +196,8 @@ def import_(file: str, restart: bool) -> None:
 
 
 def _targets(found: Sequence[str], *, restart: bool) -> list[tuple[str, StoreOpener | None]]:
-    """The namespaces of an export, each with the store that it goes into; None for one that is not wanted. StoreRefused
-    if one of several stores is not empty: then none is touched."""
+    """The namespaces of an export, each with the store into which it goes; None for a namespace that is not wanted.
+    StoreRefused if one of several stores is not empty. Then none is changed."""
     settings, given = current_settings(), _namespace_given()
     if len(found) < 2:
         return [(settings.namespace, opener_of(settings))]
@@ -210,7 +211,7 @@ def _targets(found: Sequence[str], *, restart: bool) -> list[tuple[str, StoreOpe
 
 
 def _read_one(lines: Iterator[tuple[int, dict[str, Any]]], importing: Import | None, file: str) -> object:
-    """Take the lines of one namespace, or pass over them. Returns the totals that the last one states."""
+    """Import the lines of one namespace, or skip them. Returns the totals that the last line states."""
     for number, line in lines:
         if "end" in line:
             return line["end"]
@@ -241,7 +242,7 @@ def reopen(yes: bool) -> None:
 
 
 def _write_lines(lines: Iterator[dict[str, Any]], output: BinaryIO) -> dict[str, Any]:
-    """Write the lines of an export, and show how far it is. Returns its totals."""
+    """Write the lines of an export, and show the progress. Returns its totals."""
     header = next(lines)
     write_json(output, header)
     with progress_bar(header["elements"], shown=True) as bar:
@@ -259,8 +260,8 @@ def _closing(opener: StoreOpener) -> StoreCloser:
 
 @contextlib.contextmanager
 def _written(file: str, what: str) -> Iterator[BinaryIO]:
-    """A file that has its name once it is complete, for its owner alone; what is no file is written to as it is.
-    CannotCreate if it cannot be written; ``what`` names it there."""
+    """A file that gets its name once it is complete, and that only its owner may read. If ``file`` is no plain file, it
+    is written to directly. CannotCreate if it cannot be written. ``what``: how the error names it."""
     try:
         if file == "-":
             if sys.stdout is None:
@@ -279,14 +280,14 @@ def _written(file: str, what: str) -> Iterator[BinaryIO]:
 
 
 def _report(what: str, totals: dict[str, Any], note: str = "", file: str = "") -> None:
-    if file == "-":  # what was written to standard output
+    if file == "-":  # only what went to standard output is there
         print_notice(f"{what}: " + ", ".join(f"{name} {value}" for name, value in _shown(totals, note).items()))
     elif not printed_as_json(totals):
         print_table((what, ""), tuple(_shown(totals, note).items()))
 
 
 def _shown(totals: dict[str, Any], note: str) -> dict[str, Any]:
-    """The totals for people; ``note`` on the namespace, if it is one."""
+    """The totals for people. ``note``: about the namespace, if there is one only."""
     if "namespaces" in totals:
         return {**totals, "namespaces": ", ".join(totals["namespaces"])}
     return {**totals, "namespace": totals["namespace"] + note}
@@ -294,11 +295,11 @@ def _shown(totals: dict[str, Any], note: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def copied(wire: Wire, directory: Path, program: Path | None) -> Iterator[Wire]:
-    """A connection to a server of our own, run by ``program``, that has what the server of ``wire`` has now. Its files
-    are in ``directory`` until the end.
+    """A connection to our own server, run by ``program``, which has everything that the server of ``wire`` has now. Its
+    files are in ``directory`` until the end.
 
-    UsageError for a cluster, whose nodes have no instant in common; PermissionDenied and StoreRefused if the server
-    gives no copy, or one that our server cannot read.
+    UsageError for a cluster, whose nodes have no common instant. PermissionDenied and StoreRefused if the server gives
+    no copy, or one that our server cannot read.
     """
     if not isinstance(wire, ServerWire):
         raise UsageError("a cluster", wire.address, ANOTHER_WAY)
@@ -324,14 +325,14 @@ def _receive(wire: ServerWire, written: BinaryIO) -> None:
     with contextlib.closing(wire.raw(("SYNC",), SILENT_FOR)) as pieces:
         head = b""
         while b"\n" not in head:
-            head = (head + _next(pieces)).lstrip(b"\n")  # lines that say that it lives
+            head = (head + _next(pieces)).lstrip(b"\n")  # lines that only show that it is alive
         line, _, rest = head.partition(b"\n")
         named = line.strip().decode("utf-8", "replace")
         if named.startswith(("-NOPERM", "-NOAUTH")):
             raise PermissionDenied("no right to copy the store", named[1:], "give the user +sync, as a replica has it")
         if not named.startswith("$") or not named[1:].isdigit():
             raise StoreRefused("the server gives no copy", named.lstrip("-"), ANOTHER_WAY)
-        left = int(named[1:])  # bytes, as the server announces them
+        left = int(named[1:])  # the number of bytes, as the server announces it
         while left:
             left -= written.write(rest[:left])
             rest = _next(pieces) if left else b""

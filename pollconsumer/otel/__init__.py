@@ -1,5 +1,5 @@
-"""Spans of OpenTelemetry, one for each attempt, by the semantic conventions of messaging; their traces go on from the
-senders, and travel in the messages' headers. Imported only where they are wanted."""
+"""Spans of OpenTelemetry, one for each attempt, by the semantic conventions of messaging. Their traces continue those
+of the senders, and travel in the messages' headers. Imported only where they are used."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SYSTEM = "pollconsumer"
 def instrument(app: PollConsumer, tracer_provider: trace.TracerProvider | None = None) -> None:
     """Have ``app`` send the current trace with each message, and record a span for each attempt of its handlers.
 
-    A span is a child of the sender's and has a link to it; its attributes are those of the semantic conventions of
-    messaging. Without ``tracer_provider`` it is OpenTelemetry's global one.
+    A span is a child of the sender's span, and links to it. Its attributes are those of the semantic conventions of
+    messaging. Without ``tracer_provider`` OpenTelemetry's global one is used.
     """
     spans = _MessageSpans(trace.get_tracer(SYSTEM, tracer_provider=tracer_provider))
     app.before_enqueue(_send_trace)
@@ -34,11 +34,11 @@ def instrument(app: PollConsumer, tracer_provider: trace.TracerProvider | None =
 
 
 def _send_trace(draft: Draft) -> None:
-    propagate.inject(draft.headers)  # as traceparent, and what else is configured
+    propagate.inject(draft.headers)  # as traceparent, and whatever else is configured
 
 
 class _MessageSpans:
-    """The spans of attempts that go on, by their messages' ids."""
+    """The spans of attempts in progress, by their messages' ids."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
@@ -46,7 +46,7 @@ class _MessageSpans:
 
     def begin(self, context: Context) -> None:
         if (left := self._begun.pop(context.id, None)) is not None:
-            left.end()  # of an attempt that ended without an outcome: it was released, or sleeps
+            left.end()  # its attempt ended without an outcome: it was released, or sleeps
         sender = propagate.extract(context.headers)
         sender_span = trace.get_current_span(sender).get_span_context()
         span = self._begun[context.id] = self._tracer.start_span(
@@ -71,7 +71,7 @@ class _MessageSpans:
 
     def fail(self, context: Context, error: BaseException, *_: float) -> None:
         if (span := self._begun.pop(context.id, None)) is None:
-            return  # it was never handled, or another process has handled it
+            return  # it was never handled, or by another process
         span.record_exception(error)
         span.set_attribute("error.type", type(error).__qualname__)
         span.set_status(trace.StatusCode.ERROR, str(error))

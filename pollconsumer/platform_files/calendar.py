@@ -17,21 +17,21 @@ MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", 
 FIRST_AND_LAST = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 FIVE_MINUTES, HOUR, DAY = 300, 3_600, 86_400
 HEROKU = {HOUR: "*/10 * * * *", DAY: "0 * * * *"}
-"""Each of Heroku's intervals, for schedules whose launches are closer than the next one."""
+"""Heroku's intervals. Each serves schedules whose launches are closer together than the next interval."""
 MOST_OF_LAUNCHD = 400
-"""Instants that a property list may name."""
+"""Maximum number of instants in a property list."""
 KEYS_OF_LAUNCHD = ("Minute", "Hour", "Day", "Month", "Weekday")
 
 
 def with_sunday_0(schedule: str) -> str:
-    """The schedule for Kubernetes and GitHub, where Sunday is 0 alone."""
+    """The schedule for Kubernetes and GitHub, where Sunday is only 0."""
     *others, weekday = _fields(schedule)
     return " ".join([*others, weekday if weekday == "*" else _listed(_numbers(weekday, 4))])
 
 
 def for_azure(schedule: str) -> str:
-    """The schedule for Azure, in six fields, seconds first; a day must match both of its fields, where cron asks for
-    one of them."""
+    """The schedule for Azure, in six fields, seconds first. There a day must match both fields for days; in cron it
+    must match one."""
     if _either_day(schedule):
         raise ConfigurationError("schedule", schedule, "Azure cannot take both day of month and day of week")
     return f"0 {with_sunday_0(schedule)}"
@@ -43,13 +43,13 @@ def every_five_minutes(schedule: str) -> str:
 
 
 def for_heroku(schedule: str) -> str:
-    """The interval of Heroku Scheduler that comes next to the schedule: ten minutes, an hour or a day."""
+    """The interval of Heroku Scheduler that is closest to the schedule: ten minutes, an hour or a day."""
     gap = least_gap(schedule)
     return next((interval for most, interval in HEROKU.items() if gap < most), "0 0 * * *")
 
 
 def for_aws(schedule: str) -> str:
-    """The schedule for EventBridge, where one of both days is a question mark, and Sunday is 1."""
+    """The schedule for EventBridge. There one of the two fields for days is a question mark, and Sunday is 1."""
     if _either_day(schedule):
         raise ConfigurationError("schedule", schedule, "EventBridge cannot take both day of month and day of week")
     minute, hour, day, month, weekday = _listed_fields(schedule)
@@ -59,7 +59,7 @@ def for_aws(schedule: str) -> str:
 
 
 def for_launchd(schedule: str) -> list[dict[str, int]]:
-    """Values of StartCalendarInterval: each names an instant, as far as it is not at all of them."""
+    """Values of StartCalendarInterval. Each names an instant by those fields that are restricted."""
     numbers = [None if text == "*" else _numbers(text, index) for index, text in enumerate(_fields(schedule))]
     found = []
     for left_out in (4, 2) if _either_day(schedule) else (None,):
@@ -71,13 +71,14 @@ def for_launchd(schedule: str) -> list[dict[str, int]]:
 
 
 def least_gap(schedule: str) -> float:
-    """Seconds between the two launches that are closest."""
+    """The least number of seconds between two successive launches."""
     instants = [*islice(Cron(schedule).instants(0, UTC), 500)]
     return min((after - before for before, after in pairwise(instants)), default=DAY * 1000) / 1000
 
 
 def for_systemd(schedule: str) -> list[str]:
-    """Values of OnCalendar: two where cron asks for one of both days, systemd for both."""
+    """Values of OnCalendar. There are two if both fields for days are restricted: in cron a day must match one of them,
+    in systemd both."""
     minute, hour, day, month, weekday = _listed_fields(schedule)
     time = f"{hour}:{minute}:00"
     weekdays = "" if weekday == "*" else ",".join(DAYS[int(each)].capitalize() for each in weekday.split(",")) + " "
@@ -92,7 +93,7 @@ def _either_day(schedule: str) -> bool:
 
 
 def _fields(schedule: str) -> list[str]:
-    """The schedule's fields, with numbers in place of names. ConfigurationError for L, W, # or ?."""
+    """The fields of the schedule, with numbers in place of names. ConfigurationError for L, W, # or ?."""
     fields = schedule.upper().split()
     for index, names, first in ((3, MONTHS, 1), (4, DAYS, 0)):
         for number, name in enumerate(names, first):
@@ -103,7 +104,7 @@ def _fields(schedule: str) -> list[str]:
 
 
 def _listed_fields(schedule: str) -> list[str]:
-    """The schedule's fields: a star, a step like ``0/5``, or a list of numbers."""
+    """The fields of the schedule: each is a star, a step such as ``0/5``, or a list of numbers."""
     return [
         text if text == "*" else _stepped(text, index) or _listed(_numbers(text, index))
         for index, text in enumerate(_fields(schedule))
@@ -111,7 +112,7 @@ def _listed_fields(schedule: str) -> list[str]:
 
 
 def _stepped(text: str, index: int) -> str | None:
-    """A field such as ``*/5``, written ``0/5``; None for any other field, and for the days of the week, which have no
+    """A field such as ``*/5`` in the form ``0/5``. None for any other field, and for days of the week, which have no
     steps in systemd."""
     found = re.fullmatch(r"\*/(\d+)", text)
     return f"{FIRST_AND_LAST[index][0]}/{found[1]}" if found and index != 4 else None

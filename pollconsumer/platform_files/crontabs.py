@@ -1,4 +1,4 @@
-"""Crontabs: the lines of a configuration, printed, or installed in the crontab of this user."""
+"""Crontabs: the lines of a configuration, printed, or installed in this user's crontab."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from pollconsumer.platform_files.files import File, crontab
 from pollconsumer.platform_files.installation import Installation
 
 HOURLY = "7 * * * *"
-"""A schedule for each hour, at a minute that few others have."""
+"""An hourly schedule, at a minute that few others use."""
 PATIENCE = 30.0
-"""Seconds for one call of ``crontab``."""
+"""Timeout of one call of ``crontab``, in seconds."""
 BLOCK = re.compile(
     rb"^# pollconsumer begin: (?P<path>[^\r\n\0]*)\r?\n"
     rb"(?:(?!# pollconsumer (?:begin|end): )[^\n]*\n)*"
@@ -32,12 +32,12 @@ BLOCK = re.compile(
 )
 BLOCK_LINE = re.compile(rb"^# pollconsumer (?:begin|end): ([^\r\n\0]*)", re.MULTILINE)
 ABSENT = re.compile(r"no crontab for |can't open .*: No such file")
-"""What Debian's cron, cronie and macOS, and what busybox say where there is none."""
+"""What ``crontab`` prints if there is no crontab: in Debian's cron, cronie and macOS, and in busybox."""
 
 
 def cron_files(installation: Installation) -> list[File]:
     """A crontab for Debian's cron, cronie and busybox. A second launch at the tick waits for the lease, so either
-    hand-off suits; a launch sees which cron it is."""
+    hand-off is fine. A launch recognises which cron it is."""
     text = installation.render(
         "crontab",
         launches="\n".join(_launches(installation)),
@@ -52,7 +52,7 @@ def cron_files(installation: Installation) -> list[File]:
 
 
 def entries(installation: Installation) -> list[str]:
-    """Lines to stand among others of a user: they bring their variables, and set none for what follows them."""
+    """Lines that can stand among others of a user. They have their own variables, and set none for later lines."""
     return [*_launches(installation), f"{HOURLY} {_command(installation, installation.doctor())}"]
 
 
@@ -62,15 +62,15 @@ def _launches(installation: Installation) -> list[str]:
 
 
 def _command(installation: Installation, words: tuple[str, ...]) -> str:
-    """A command with its variables, which no line of the crontab sets: busybox's crond ignores all but SHELL, PATH and
-    MAILTO."""
+    """A command with its variables in front. No line of the crontab sets them, since busybox's crond ignores all
+    variables except SHELL, PATH and MAILTO."""
     source = f"set -a; . {crontab([str(installation.environment_file)])}; " if installation.environment else ""
     home = ("env", f"XDG_DATA_HOME={installation.data_home}") if installation.data_home else ()
     return f"{source}exec {crontab([*home, *words])}"
 
 
 def install(installation: Installation) -> None:
-    """Add the lines of the configuration to the crontab, in the place of those that it has there."""
+    """Add the lines of the configuration to the crontab. They replace the lines that it has there."""
     config = installation.settings.config
     if config is None:
         where = installation.settings.directory
@@ -89,19 +89,20 @@ def install(installation: Installation) -> None:
 
 
 def installed_groups(config: Path) -> list[list[str]]:
-    """The queues of each launch of ``config`` that the crontab has besides the first, which serves the rest."""
+    """The queues of each launch of ``config`` in the crontab, without the first launch, which serves the other
+    queues."""
     return installed_queues(config)[1:]
 
 
 def installed_queues(config: Path) -> list[list[str]]:
-    """The queues that each launch of ``config`` in the crontab names; none if the crontab cannot be read."""
+    """The queues that each launch of ``config`` in the crontab names. Empty if the crontab cannot be read."""
     with suppress(PollConsumerError):
         return [re.findall(r" --queue[ =](\S+)", line) for line in _installed_launches(config)]
     return []
 
 
 def installed_schedule(config: Path) -> str | None:
-    """The schedule that the crontab gives to launches of ``config``; None if it has no line for them, or cannot be
+    """The schedule that the crontab gives to launches of ``config``. None if it has no line for them, or cannot be
     read."""
     with suppress(PollConsumerError):
         for line in _installed_launches(config):
@@ -116,7 +117,7 @@ def _installed_launches(config: Path) -> list[str]:
 
 
 def uninstall(user: str) -> None:
-    """Take out the lines of the configuration, which need not be valid, nor be there any more."""
+    """Remove the lines of the configuration. It need not be valid, and need not exist any more."""
     named = click.get_current_context().find_root().params["config"] or os.environ.get(CONFIG_VARIABLE)
     config = absolute(Path(named or NAME))
     table = UsersCrontab()
@@ -142,8 +143,9 @@ def block_of(config: Path, lines: Iterable[str]) -> bytes:
 
 
 def with_block(content: bytes, config: Path, block: bytes) -> tuple[bytes, bytes]:
-    """``content`` with ``block`` in the place of the lines of ``config``, at the end if it has none; and those lines.
-    All others stay as they are, byte for byte. ConfigurationError if one of their two comments is missing."""
+    """``content``, in which ``block`` replaces the lines of ``config``, or is appended if there are none; and the
+    replaced lines. All other lines stay as they are, byte for byte. ConfigurationError if one of the two comments
+    around the lines is missing."""
     former: list[bytes] = []
 
     def instead(found: re.Match[bytes]) -> bytes:
@@ -162,13 +164,13 @@ def with_block(content: bytes, config: Path, block: bytes) -> tuple[bytes, bytes
 
 
 def _is_same(path: bytes, config: Path) -> bool:
-    """Whether ``path`` names the same file as ``config``, however the two are written."""
+    """Whether ``path`` names the same file as ``config``, even if it is written differently."""
     return os.path.realpath(path.strip()) == os.fsencode(os.path.realpath(config))
 
 
 class UsersCrontab:
-    """A user's crontab, read and replaced by the command ``crontab``, the only one that may. CannotCreate if there is
-    no such command, or it fails; PermissionDenied if it refuses this user."""
+    """A user's crontab, read and replaced by the command ``crontab``, the only command that may. CannotCreate if the
+    command is missing or fails. PermissionDenied if it refuses this user."""
 
     def __init__(self) -> None:
         program = shutil.which("crontab")
@@ -185,11 +187,11 @@ class UsersCrontab:
         return done.stdout
 
     def replace(self, content: bytes) -> None:
-        """Replace the crontab, or remove it if ``content`` is empty: so it was before there were lines. Read it again,
-        since not every ``crontab`` tells by its exit code that it has changed nothing."""
+        """Replace the crontab, or remove it if ``content`` is empty, as it was before. Then read it, since not every
+        ``crontab`` reports a failure by its exit code."""
         self._refuse_failed(self._run("-", content=content) if content else self._run("-r"))
         found = self.read()
-        if not found.endswith(content) or bool(found) != bool(content):  # some commands put a comment before it
+        if not found.endswith(content) or bool(found) != bool(content):  # some commands add a comment in front
             raise CannotCreate("crontab", "is not what was written", "look at it with crontab -l")
 
     def _run(self, argument: str, content: bytes = b"") -> subprocess.CompletedProcess[bytes]:

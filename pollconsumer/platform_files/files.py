@@ -1,4 +1,4 @@
-"""Files of a platform: their text from templates, words in the syntax of each kind, and how they are written."""
+"""Files of a platform: their text, made from templates; words in the syntax of each kind of file; and writing them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _ALONE = re.compile(r"[ \t]*\$(\w+)")
 
 
 class File(NamedTuple):
-    """A file of a platform. ``name`` is a relative path. ``comment`` begins a comment in its syntax. If it is not
-    ``printed``, it is only written, because the other file of its platform is piped and must not hold a password."""
+    """A file of a platform. ``name``: a relative path. ``comment``: what begins a comment in its syntax. A file that is
+    not ``printed`` is only written: it may hold a password, and the platform's other file is piped."""
 
     name: str
     text: str
@@ -32,8 +32,8 @@ class File(NamedTuple):
 
 
 def render(template: str, **values: object) -> str:
-    """The template with its ``$names`` replaced. A name alone on its line takes as many lines as its value has, each
-    indented as the name is; an empty value takes the line away."""
+    """The template with its ``$names`` replaced. A name alone on a line is replaced by as many lines as its value has,
+    with the same indentation; if the value is empty, the line is removed."""
     lines = []
     for line in (TEMPLATES / template).read_text("utf-8").splitlines():
         alone = _ALONE.fullmatch(line)
@@ -46,8 +46,9 @@ def render(template: str, **values: object) -> str:
 
 
 def crontab(words: Iterable[str]) -> str:
-    """Words for a line of a crontab. Cron ends a command at a percent sign, unless a backslash precedes it, and removes
-    that backslash. busybox's crond leaves both to the shell, which removes the backslash outside of quotes, too."""
+    """Words as a command in a crontab. In cron a percent sign ends a command unless a backslash precedes it; cron
+    removes that backslash. busybox's crond leaves both to the shell, which also removes the backslash outside of
+    quotes."""
     return " ".join(_crontab_word(word) for word in words)
 
 
@@ -57,7 +58,7 @@ def _crontab_word(word: str) -> str:
 
 
 def systemd(words: Sequence[str]) -> str:
-    """A command line of a unit. systemd refuses quotes in a program's name and replaces no variables in it."""
+    """A command line of a unit. In a program's name systemd neither allows quotes nor replaces variables."""
     via = () if _UNQUOTED.fullmatch(words[0]) else ("/usr/bin/env",)
     return " ".join(systemd_word(word.replace("$", "$$")) for word in (*via, *words))
 
@@ -69,19 +70,19 @@ def systemd_word(word: str) -> str:
 
 
 def quoted(value: str | Sequence[str]) -> str:
-    """A text of YAML or JSON; a list of texts also in a Dockerfile's exec form."""
+    """A text of YAML or JSON. A list of texts is valid in a Dockerfile's exec form, too."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def keyed(key: str, entries: Iterable[str]) -> str:
-    """``key`` of YAML with its ``entries``; nothing if there are none."""
+    """``key`` of YAML with its ``entries``. Empty if there are none."""
     found = [*entries]
     return "\n".join([f"{key}:", *(f"  {line}" for entry in found for line in entry.splitlines())]) if found else ""
 
 
 def write_files(files: list[File], directory: Path, *, force: bool) -> None:
-    """Write ``files`` that are new or different. CannotCreate for a directory that cannot be made or written, and,
-    before anything is written, for a file that differs, unless ``force``."""
+    """Write those ``files`` that are new or different. CannotCreate for a directory that cannot be made or written.
+    Without ``force`` also CannotCreate for a file that differs, before anything is written."""
     try:
         there = {file.name: _content(directory / file.name) for file in files}
         changed = [file for file in files if there[file.name] != file.text.encode()]

@@ -1,4 +1,4 @@
-"""Files of platforms that run the code itself for each launch: from a repository, or a folder of an app."""
+"""Files of platforms that run the code itself for each launch, from a repository or from an app's folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pollconsumer.platform_files.installation import STORE, Installation
 
 HOME = "/home/site"
 PYTHON, DIRECTORY = f"{HOME}/pollconsumer/bin/python", f"{HOME}/pollconsumer"
-"""Places on the app's persistent share."""
+"""Paths on the app's persistent share."""
 OPTIONS = ("--handoff", "deadline", "--launcher", "drop", "--min-margin", "2s")
 INTERVALS = {
     "*/10 * * * *": "every 10 minutes",
@@ -29,17 +29,17 @@ const store = redis($name);"""
 
 
 def azure_files(installation: Installation) -> list[File]:
-    """A triggered WebJob of App Service on Linux: its folder, and settings of the app. Only settings.job and run.sh are
-    in the folder: Kudu scans it at each start."""
+    """A triggered WebJob of App Service on Linux: its folder, and settings of the app. The folder has only settings.job
+    and run.sh, since Kudu scans it at each start."""
     if installation.settings.directory.is_relative_to(HOME):  # generated there
         command = installation.run(*OPTIONS)
     else:
         command = (PYTHON, "-m", "pollconsumer", *installation.run_at("", DIRECTORY, *OPTIONS)[1:])
     job = {
         "schedule": for_azure(installation.schedule),  # in UTC, unless WEBSITE_TIME_ZONE says otherwise
-        # A triggered job gets no shutdown file, only this time until it is killed: it must exceed a launch.
+        # A triggered job gets no shutdown file. It is killed after this time, which must be longer than a launch.
         "stopping_wait_time": installation.hard_end + 5,
-        "is_in_place": False,  # in place, each start would kill a launch that is alive
+        "is_in_place": False,  # if it were in place, each start would kill a running launch
     }
     app = {
         "WEBJOBS_IDLE_TIMEOUT": str(installation.hard_end + 60),
@@ -103,7 +103,7 @@ def heroku_files(installation: Installation) -> list[File]:
 
 def render_files(installation: Installation) -> list[File]:
     """A Blueprint of Render: a cron job, and a Key Value service in the place of an embedded store."""
-    # A run takes its time to start, and is delayed while the one before is active.
+    # A run takes time to start, and is delayed while the run before is active.
     target, embedded = installation.in_repository, installation.settings.is_embedded
     command = installation.run_at("pollconsumer", target, "--handoff", "deadline", "--launcher", "queue")
     text = installation.render(

@@ -20,23 +20,23 @@ from pollconsumer.store.client.address import server_urls, service_of
 from pollconsumer.store.keyspace import Keys
 
 PROGRAM, DIRECTORY = "/opt/pollconsumer/bin/pollconsumer", "/app"
-"""Places in the image of `docker_files`."""
+"""Paths in the image of `docker_files`."""
 BATON = ("--handoff", "baton", "--launcher", "parallel")
-"""Options where a container takes seconds to start, up to 30: the hand-off by baton hides it."""
+"""Options for containers, which take up to 30 seconds to start. The hand-off by baton hides that."""
 READY = ("ready", "ready_by_priority")
-"""Keys whose lengths add up to the ready messages of a queue: docs/reference/keda.md promises them."""
+"""Keys whose lengths add up to a queue's ready messages, as docs/reference/keda.md promises."""
 SENTINEL, CLUSTER = "redis+sentinel:", "redis+cluster:"
 SCHEDULE = "*/5 * * * *"
-"""The schedule of KEDA's second trigger; consumer.schedule is about ticks that KEDA does not have."""
+"""The schedule of KEDA's second trigger. consumer.schedule is about ticks, which KEDA does not have."""
 REQUIREMENTS = "requirements.txt"
-"""The file of the image's packages: without one beside the configuration the image's first build would fail."""
+"""The file with the image's packages. If none were beside the configuration, the image's first build would fail."""
 LONGEST_GRACE = 120
-"""Seconds from SIGTERM to SIGKILL: Fargate grants no more."""
+"""Seconds from SIGTERM to SIGKILL. Fargate grants no more."""
 LEAST_MEMORY, MOST_MEMORY, STEP = 512, 8192, 1024
-"""MiB that a task of ECS may have, in steps from the second on; with a quarter of a processor, up to 2048. Cloud Run
-has the same least."""
+"""MiB that a task of ECS may have, in steps from the second number on; up to 2048 with a quarter of a processor. Cloud
+Run has the same minimum."""
 STEP_OF_APPS = 512
-"""MiB that come with each quarter of a processor in Container Apps."""
+"""MiB for each quarter of a processor in Container Apps."""
 RESOURCES = "/subscriptions/SUBSCRIPTION/resourceGroups/GROUP/providers"
 IDENTITY = f"{RESOURCES}/Microsoft.ManagedIdentity/userAssignedIdentities/IDENTITY"
 
@@ -52,7 +52,7 @@ def kubernetes_files(installation: Installation) -> list[File]:
 
 
 def _baton(installation: Installation) -> tuple[str, ...]:
-    """The command of a launch in an image. ConfigurationError for a store that only this machine reaches."""
+    """The command of a launch in an image. ConfigurationError for a store that only this machine can reach."""
     refuse_local_store(installation.settings)
     return installation.run_at(PROGRAM, DIRECTORY, *BATON)
 

@@ -55,7 +55,8 @@ PLATFORMS: dict[str, Callable[[Installation], list[File]]] = {
     "gitlab": hosted.gitlab_files,
     "launchd": machines.launchd_files,
 }
-"""Platform → what makes its files. ConfigurationError for a configuration that the platform cannot launch."""
+"""Platform → the function that makes its files. ConfigurationError for a configuration that the platform cannot
+launch."""
 PROJECT = "project"
 LOCAL = ("cron", "systemd", "launchd")
 WITH_IMAGE = ("kubernetes", "keda", "docker", "cloudrun", "ecs", "containerapps")
@@ -65,7 +66,7 @@ WITHOUT_EMBEDDED = {
     "gitlab": "it ends with the job",
 }
 LONGEST_SLUG = 40
-"""Characters of a directory's name in the namespace of its project."""
+"""Maximum length of the directory's name within a project's namespace, in characters."""
 NEXT = """
 pollconsumer check                                  # validates the configuration
 pollconsumer enqueue mail.send '{"to": "ada@example.org"}'
@@ -76,7 +77,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Asked(NamedTuple):
-    """The words of the command line. ``target``: the DIR of a project; ``directory``: that of --write."""
+    """The arguments of the command line. ``target``: the DIR of a project. ``directory``: that of --write."""
 
     platform: str
     target: Path | None
@@ -129,7 +130,7 @@ def init(**options: Any) -> None:
 
 
 def _refuse_contradictions(asked: Asked) -> None:
-    """Raise UsageError for words of the command line that do not go together."""
+    """Raise UsageError for arguments that do not go together."""
     if asked.platform == PROJECT:
         if any(asked[2:]):
             raise UsageError("init project", fix="it takes DIR, and no option")
@@ -189,8 +190,8 @@ def _installation(asked: Asked) -> Installation:
 
 
 def _declared_timeouts(settings: Settings) -> tuple[float, ...]:
-    """The timeouts in seconds that handlers in Python declare. None where they cannot be imported, as where only the
-    files are made."""
+    """The timeouts that handlers in Python declare, in seconds. Empty if the handlers cannot be imported, as where only
+    the files are made."""
     try:
         return tuple(each.timeout for each in import_handlers(settings).values() if each.timeout is not None)
     except ConfigurationError as error:
@@ -199,7 +200,7 @@ def _declared_timeouts(settings: Settings) -> tuple[float, ...]:
 
 
 def _problems(platform: str, settings: Settings) -> Iterator[str]:
-    """What the files cannot mend, for platforms on other machines."""
+    """Problems that the files cannot solve, for platforms on other machines."""
     if platform in LOCAL:
         return
     if settings.config and redacted(stored := read_settings(settings.config).store) != stored:
@@ -214,15 +215,15 @@ def _problems(platform: str, settings: Settings) -> Iterator[str]:
 
 
 def _rare(platform: str, schedule: str, timeout: float) -> Iterator[str]:
-    """A line where launches of cron leave much of their period unserved. The files of other platforms have a timeout
-    as long as the period."""
+    """A line if cron's launches leave much of their period unserved. Files of other platforms have a timeout as long as
+    the period."""
     rule, handoff = LauncherRule.PARALLEL, HandOff.DEADLINE
     if platform == "cron" and (line := unserved_time((), timeout, rule, handoff, least_gap(schedule))):
         yield f"unserved: {line}"
 
 
 def _program() -> tuple[str, ...]:
-    """The command in this interpreter's environment, else the module."""
+    """The command in this interpreter's environment, or else the module."""
     command = Path(sys.executable).with_name("pollconsumer")
     return (str(command),) if command.is_file() else (sys.executable, "-m", "pollconsumer")
 
@@ -241,7 +242,7 @@ def _queues(settings: Settings) -> tuple[str, ...]:
 
 
 def _separate_queues(settings: Settings, asked: Asked) -> tuple[tuple[str, ...], ...]:
-    """The groups of queues that have a crontab line of their own: those that are installed, and the one that is asked
+    """The groups of queues that have their own line in the crontab: those that are installed, and the one that is asked
     for. UsageError if no launch would serve a queue of the latter."""
     installed = installed_groups(settings.config) if asked.installs and settings.config else []
     if not (installed or asked.separate):
@@ -257,8 +258,8 @@ def _separate_queues(settings: Settings, asked: Asked) -> tuple[tuple[str, ...],
 
 
 def _print(files: list[File]) -> None:
-    """A single file as it is; of several, each below a comment with its name. At a terminal without those that may hold
-    a password."""
+    """Print a single file as it is, and several files each below a comment with its name. At a terminal, files that may
+    hold a password are left out."""
     shown = is_terminal(sys.stdout)
     printed = [file for file in files if file.printed and not (shown and file.mode == PRIVATE)]
     for file in printed:
@@ -273,8 +274,8 @@ def _print(files: list[File]) -> None:
 
 
 def project_files(directory: Path) -> list[File]:
-    """The configuration, a handler and a test of a first project. The namespace is one that no other project has, even
-    if its directory has the same name."""
+    """The configuration, a handler and a test of a first project. Its namespace is unique, even if another project's
+    directory has the same name."""
     slug = re.sub(r"[^a-z0-9]+", "-", directory.name.lower())[:LONGEST_SLUG].strip("-")
     config = render("project.config.toml", namespace=f"{slug or 'project'}-{secrets.token_hex(3)}")
     written = {name: render(f"project.{name}") for name in ("handlers", "test_handlers")}
@@ -282,8 +283,8 @@ def project_files(directory: Path) -> list[File]:
 
 
 def begin(directory: Path) -> None:
-    """Write the files of a project. CannotCreate if one is there already; ConfigurationError for a directory whose
-    modules no launch imports."""
+    """Write the files of a project. CannotCreate if one exists. ConfigurationError for a directory whose modules no
+    launch would import."""
     target = absolute(directory)
     begun = project_files(target)
     for file in begun:

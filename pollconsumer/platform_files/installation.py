@@ -1,4 +1,4 @@
-"""What the files of a platform depend on, and what follows from it for all of them."""
+"""What the files of a platform depend on, and what follows from that for all files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERY_MINUTE = "* * * * *"
 ENVIRONMENT_FILE = "pollconsumer.env"
 STORE = "POLLCONSUMER_STORE"
 LONGEST_HANDLER = 30.0
-"""Seconds that the longest handler is assumed to take at least."""
+"""The longest handler is assumed to take so many seconds at least."""
 LONGEST_RARE = 3_600.0
 MINUTES_TO_INSTALL = 10
 MIB = 1 << 20
@@ -31,9 +31,9 @@ class Installation:
     """What the files depend on. ``program``: the words that run pollconsumer. ``schedule``: the platform's schedule.
     ``environment``: variables in force that the configuration file does not have. ``data``: the embedded server's
     directory. ``data_home``: its XDG_DATA_HOME, if that is not the user's default. ``read``: further directories that a
-    launch reads. ``separate``: groups of those of ``queues`` that a launch of its own serves. ``written_to``: where
-    the files are, else where they are expected, beside the configuration. ``timeouts``: seconds, as handlers in Python
-    declare them; the settings have those of programs. ``options``: the flags of ``init`` that they depend on."""
+    launch reads. ``separate``: groups of ``queues``, each served by its own launch. ``written_to``: where the files
+    are, or are expected, beside the configuration. ``timeouts``: those that handlers in Python declare, in seconds; the
+    settings have those of programs. ``options``: the flags of ``init`` on which the files depend."""
 
     settings: Settings
     program: tuple[str, ...]
@@ -58,7 +58,7 @@ class Installation:
 
     @property
     def name(self) -> str:
-        """The name of units, and of resources of Kubernetes: at most 52 characters, a-z 0-9 and dashes."""
+        """The name of units, and of resources of Kubernetes: at most 52 characters out of a-z, 0-9 and dashes."""
         slug = re.sub(r"[^a-z0-9]+", "-", self.settings.namespace.lower()).strip("-")[:52].strip("-")
         return slug if slug[:1].isalpha() else f"pollconsumer-{slug}"[:52].strip("-")
 
@@ -72,13 +72,13 @@ class Installation:
 
     @property
     def remote_environment(self) -> dict[str, str]:
-        """Variables for a platform that has the configuration file, but should not have its password in it; sorted."""
+        """Variables, sorted, for a platform that has the configuration file, which should not contain its password."""
         store = {} if self.settings.client else {STORE: self.settings.store}
         return dict(sorted((store | dict(self.environment)).items()))
 
     @property
     def secret_names(self) -> dict[str, str]:
-        """The name of the secret that holds each of the remote variables, for platforms that keep secrets by name."""
+        """The name of the secret for each of the remote variables, for platforms that keep secrets by name."""
         slugs = {
             each: re.sub(r"[^a-z0-9]+", "-", each.removeprefix(PREFIX).lower()).strip("-")
             for each in self.remote_environment
@@ -87,14 +87,14 @@ class Installation:
 
     @property
     def in_repository(self) -> str:
-        """The configuration's directory from the top of its repository, which is elsewhere in another checkout."""
+        """The configuration's directory, relative to the top of its repository: another checkout is elsewhere."""
         directory = self.settings.directory
         top = next((each for each in (directory, *directory.parents) if (each / ".git").exists()), directory)
         return str(directory.relative_to(top))
 
     @property
     def installs(self) -> str:
-        """The command that installs what the repository's requirements.txt names."""
+        """The command that installs the packages of the repository's requirements.txt."""
         return shlex.join(["pip", "install", "--requirement", str(Path(self.in_repository) / "requirements.txt")])
 
     @property
@@ -102,13 +102,13 @@ class Installation:
         return self.image or f"registry.example.org/{self.name}:{VERSION}"
 
     def environment_files(self, *, printed: bool = True) -> list[File]:
-        """The file with the variables in force, for platforms of this machine; none if there are no variables."""
+        """The file with the variables in force, for platforms on this machine. No file if there are no variables."""
         if not self.environment:
             return []
         return [File(ENVIRONMENT_FILE, environment_text(self.environment), PRIVATE, printed=printed)]
 
     def render(self, template: str, **values: object) -> str:
-        """The template with these values, and with those that any template may ask for."""
+        """The template with these values, and with the values that any template may use."""
         common = {
             "name": self.name,
             "user": self.user,
@@ -127,7 +127,8 @@ class Installation:
         return (*self.program, *self._run(self.settings.config, options, schedule))
 
     def launches(self) -> list[tuple[str, ...]]:
-        """The commands of the launches of a tick: one for all queues, or one for the rest and one for each group."""
+        """The commands of the launches at a tick: one for all queues; or one for each group, and one for the other
+        queues."""
         rest = tuple(queue for queue in self.queues if not any(queue in group for group in self.separate))
         parts = [each for each in (rest, *self.separate) if each] if self.separate else [()]
         return [self.run(*(word for queue in part for word in ("--queue", queue))) for part in parts]
@@ -137,27 +138,27 @@ class Installation:
         return (*self.program, "move", *_named(self.settings.config), *schedule_option)
 
     def doctor(self) -> tuple[str, ...]:
-        """The alarm, for an hourly line."""
+        """The command of the alarm, for an hourly line."""
         return (*self.program, "doctor", "--quiet", *_named(self.settings.config))
 
     def store(self, verb: str) -> tuple[str, ...]:
-        """Starts or stops the embedded server that the configuration names."""
+        """The command that starts or stops the embedded server of the configuration."""
         return (*self.program, "store", verb, *_named(self.settings.config))
 
     def run_at(self, program: str, directory: str, *options: str, schedule: str | None = None) -> tuple[str, ...]:
-        """The command of a launch where the configuration's directory is copied to ``directory``."""
+        """The command of a launch, if the configuration's directory is copied to ``directory``."""
         config = self.settings.config
         return (program, *self._run(Path(directory) / config.name if config else None, options, schedule))
 
     def run_in_repository(self, *options: str, schedule: str) -> tuple[str, ...]:
-        """The command of a launch where the platform launches rarely, and its time is counted: it may last until the
-        next one, and ends when there is nothing to handle."""
+        """The command of a launch for a platform that launches rarely and charges for its time. The launch may last
+        until the next one, and ends when there is nothing to handle."""
         window = self._rare_window(schedule)
         longest = () if window == self.settings.consumer.timeout else ("--timeout", f"{window:.0f}s")
         return self.run_at("pollconsumer", self.in_repository, "--until-empty", *longest, *options, schedule=schedule)
 
     def _rare_window(self, schedule: str) -> float:
-        """Seconds that a launch may last where launches are rare: their period, an hour at most."""
+        """How many seconds a launch may last if launches are rare: their period, an hour at most."""
         return max(self.settings.consumer.timeout, min(least_gap(schedule), LONGEST_RARE))
 
     def _run(self, config: Path | None, options: tuple[str, ...], schedule: str | None) -> tuple[str, ...]:
@@ -169,27 +170,28 @@ class Installation:
 
     @property
     def after_window(self) -> float:
-        """Seconds that a launch may go on after its window: the greatest limit of a handling, and the grace."""
+        """How many seconds a launch may go on after its window: the longest limit of a handling, plus the grace."""
         consumer = self.settings.consumer
         return max(consumer.handler_limit, *self._declared, 0.0) + consumer.grace
 
     @property
     def hard_end(self) -> int:
-        """Seconds from its start after which the watchdog ends a launch at the latest."""
+        """After so many seconds from its start the watchdog ends a launch at the latest."""
         return ceil(self.settings.consumer.timeout + self.after_window)
 
     @property
     def longest_run(self) -> int:
-        """Seconds after which the platform kills a launch that hangs; a baton may be held for another window."""
+        """After so many seconds the platform kills a launch that hangs. A launch may hold a baton for another
+        window."""
         return self.hard_end + ceil(self.settings.consumer.timeout) + 60
 
     def ci_minutes(self, schedule: str) -> int:
-        """Whole minutes after which a job of CI is ended."""
+        """After so many whole minutes a CI job is ended."""
         return ceil((self._rare_window(schedule) + self.after_window) / 60) + MINUTES_TO_INSTALL
 
     @property
     def stop_grace(self) -> int:
-        """Seconds from SIGTERM to SIGKILL, in which the handler with the longest declared timeout finishes."""
+        """Seconds from SIGTERM to SIGKILL, in which the handler with the longest declared timeout can finish."""
         return ceil(max(LONGEST_HANDLER, *self._declared, 0.0)) + 15
 
     @property
@@ -198,13 +200,12 @@ class Installation:
 
     @property
     def tasks(self) -> int:
-        """The number of threads and processes that are allowed: for each slot a thread, or a process with some
-        threads."""
+        """The allowed number of threads and processes. Each slot has a thread, or a process with some threads."""
         return max(32, 24 + 4 * self.settings.consumer.concurrency)
 
     @property
     def memory_mib(self) -> int:
-        """The limit of memory that the platform sets: above ``memory_limit``, at which the launch ends by itself."""
+        """The platform's limit of memory. It is above ``memory_limit``, at which the launch ends by itself."""
         return max(256, ceil((self.settings.consumer.memory_limit or 0) * 1.25 / MIB))
 
 
@@ -214,7 +215,7 @@ def _named(config: Path | None) -> tuple[str, ...]:
 
 
 def environment_text(variables: Mapping[str, str], *, quoted: bool = True) -> str:
-    """An environment file for sh and systemd, or, not ``quoted``, for docker."""
+    """An environment file for sh and systemd; for docker, if it is not ``quoted``."""
     lines = ["# Variables of pollconsumer's launches. It may hold a password: mode 600, and in no repository."]
     for name, value in sorted(variables.items()):
         text = value.replace("'", "%27") if name == STORE else value
@@ -225,7 +226,7 @@ def environment_text(variables: Mapping[str, str], *, quoted: bool = True) -> st
 
 
 def refuse_local_store(settings: Settings) -> None:
-    """Raise ConfigurationError for a store that only this machine reaches."""
+    """Raise ConfigurationError for a store that only this machine can reach."""
     if settings.is_embedded or settings.store.startswith("unix:"):
         what = "a server in a container ends with it" if settings.is_embedded else "a container has no such socket"
         raise ConfigurationError("store", settings.store.partition("?")[0], f"{what}: name a redis:// or rediss:// URL")

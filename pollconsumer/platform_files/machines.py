@@ -11,11 +11,11 @@ from pollconsumer.platform_files.files import File, render, systemd, systemd_wor
 from pollconsumer.platform_files.installation import Installation
 
 HOMES = tuple(map(Path, ("/home", "/root", "/run/user")))
-"""What ProtectHome=yes hides."""
+"""The directories that ProtectHome=yes hides."""
 
 
 def systemd_files(installation: Installation) -> list[File]:
-    """Timers and services for launches and the alarm; a service for the embedded store, which outlives launches."""
+    """Timers and services for launches and the alarm, and a service for the embedded store, which outlives launches."""
     name, data, store = installation.name, installation.data, f"{installation.name}-store.service"
     environment_file = str(installation.environment_file).replace("%", "%%")
     common = {
@@ -43,7 +43,7 @@ def _service(installation: Installation, common: dict[str, str]) -> str:
         "pollconsumer.service",
         run=systemd(installation.run("--handoff", "deadline", "--launcher", "queue")),
         start_timeout=installation.hard_end + 60,
-        # A launch that finds no server starts one, which must not be killed at its end.
+        # A launch that finds no server starts one. That must not be killed at the launch's end.
         kill_mode="# A server that the launch had to start stays.\nKillMode=process"
         if installation.data
         else "KillMode=mixed",
@@ -52,12 +52,12 @@ def _service(installation: Installation, common: dict[str, str]) -> str:
 
 
 def _sandbox(installation: Installation) -> str:
-    """What a launch, the alarm and the store may do: all units have the same limits."""
+    """What a launch, the alarm and the store may do. All units have the same limits."""
     data, home = installation.data, installation.data_home
     read = [Path(installation.program[0]), installation.settings.directory, *installation.read, *filter(None, [data])]
     settings, pages = installation.settings, installation.settings.dashboard.static
     paths = (data, settings.spool_directory(), settings.directory / Path(pages).expanduser() if pages else None)
-    # The dash: a unit whose directory is not there yet would not start.
+    # Because of the dash, a unit can start even if its directory does not exist yet.
     written = [f"ReadWritePaths={systemd_word(f'-{each}')}" for each in paths if each is not None]
     at_home = any(path.is_relative_to(hidden) for path in read for hidden in HOMES)
     return render(

@@ -1,5 +1,5 @@
-"""A transaction of Sentry for each attempt, and an event for each failure; their trace travels in the message's
-headers. Imported only where they are wanted."""
+"""Sentry: a transaction for each attempt, and an event for each failure. Their traces travel in the messages' headers.
+Imported only where they are used."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ __all__ = ["instrument"]
 
 
 def instrument(app: PollConsumer) -> None:
-    """Have ``app`` send the current trace with each message, and tell Sentry of each attempt of its handlers, as a
-    transaction, and of each failure, as an event with the message's id as a tag. Call ``sentry_sdk.init`` first."""
+    """Have ``app`` send the current trace with each message. Sentry gets a transaction for each attempt of its
+    handlers, and an event for each failure, with the message's id as a tag. Call ``sentry_sdk.init`` first."""
     transactions = _MessageTransactions()
     app.before_enqueue(_send_trace)
     app.before(transactions.begin)
@@ -36,7 +36,7 @@ def _send_trace(draft: Draft) -> None:
 
 
 class _MessageTransactions:
-    """The transactions of attempts that go on, with their scopes, by their messages' ids."""
+    """The transactions of attempts in progress, with their scopes, by their messages' ids."""
 
     def __init__(self) -> None:
         self._begun: dict[str, tuple[Scope, Span]] = {}
@@ -63,6 +63,6 @@ class _MessageTransactions:
         scope, transaction = self._begun.pop(context.id, (Scope.get_isolation_scope(), None))
         with use_isolation_scope(scope):
             sentry_sdk.capture_exception(error)
-            if transaction is not None:  # else it was never handled here
+            if transaction is not None:  # otherwise it was never handled here
                 transaction.set_status("internal_error")
                 transaction.finish()

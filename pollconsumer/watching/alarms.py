@@ -1,8 +1,8 @@
-"""Tells people of findings, by a request and by mail: of each once when it begins, and once when it ends.
+"""Reports findings to people, by a request and by mail: each finding once when it begins, and once when it ends.
 
-The store has a field for each finding that was told. So `doctor` and the launches of all hosts tell each once between
-them; they look and tell one after the other. A finding of one configuration, or of one machine, may be none of
-another's: it ends when the one that found it last finds it no more, or has not come for an hour.
+The store has a field for each finding that was reported. So `doctor` and the launches of all hosts together report each
+finding once. They look and report one after the other. A finding of one configuration, or of one machine, may not exist
+for another. So it ends when the looker that found it last no longer finds it, or has not looked for an hour.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from pollconsumer.watching.examiner import look
 from pollconsumer.watching.facts import Finding
 
 ONE_AT_A_TIME_MS = 15_000
-"""Milliseconds after which another may look and tell, should the one that does so be killed."""
+"""If a process is killed while it looks and reports, another process may do so after this many ms."""
 LEAST, TO_RECORD = 0.2, 0.1
-"""Seconds that must be left for another request; those after it, in which its outcome is stored."""
+"""Seconds that must be left for another request; and further seconds in which its outcome is stored."""
 AGAIN_AFTER_MS = 300_000
-"""Milliseconds after its end from which on the same finding is told again: one that comes and goes with each launch is
-no news."""
+"""A finding that begins again within so many ms after its end is not reported again. A finding that comes and goes with
+each launch is no news."""
 LAPSED_AFTER_MS = 3_600_000
-"""Milliseconds after which a finding ends that the one which found it last has not confirmed."""
+"""A finding ends so many ms after it was found last, if the looker that found it has not confirmed it since."""
 RAREST = 64
-"""After failures the second, fourth, eighth … look tries again, and each of so many: a request that nobody answered in
-time may have been read by people."""
+"""After failures, the second, fourth, eighth … look tries again, and then each of so many. People may have read a
+request that nobody answered in time."""
 OF_A_MACHINE = ("clock_skew", "owner", "spool_waits", "spool_refused")
 MOST_CHARACTERS, MOST_IN_A_TITLE = 1500, 200
 """Discord takes 2,000 characters, ntfy 4,096 bytes."""
@@ -57,8 +57,8 @@ CARD = "application/vnd.microsoft.card.adaptive"
 
 
 class ReportedFinding(NamedTuple):
-    """A finding that was told. In epoch ms of the server's clock: when it was told, when it was found last, and when
-    its end was told, 0 while it lasts. ``by``: who found it last."""
+    """A finding that was reported. In epoch ms of the server's clock: when it was reported, when it was found last, and
+    when its end was reported, 0 while it lasts. ``by``: the looker that found it last."""
 
     finding: Finding
     since: int
@@ -68,7 +68,7 @@ class ReportedFinding(NamedTuple):
 
     @classmethod
     def read(cls, stored: bytes) -> ReportedFinding | None:
-        """What was stored as a list; None for what is corrupt."""
+        """The finding, read from a stored list. None if that is corrupt."""
         with suppress(ValueError, TypeError):
             *finding, since, seen, by, ended = json_values.parse(stored)
             if 0 <= since <= LAST_MILLISECOND:
@@ -89,7 +89,7 @@ class ReportedFinding(NamedTuple):
 
 
 def form_of(url: str) -> str:
-    """The form that the host of ``url`` takes."""
+    """The form that the host of ``url`` expects."""
     host = f".{host_of(url)}"
     if host.startswith(".ntfy."):
         return "ntfy"
@@ -102,13 +102,13 @@ def form_of(url: str) -> str:
 
 
 def request_of(url: str, texts: Mapping[str, str | None]) -> Ping:
-    """The request to ``url`` that says what `ReportedFinding.texts` says, in the form that its host takes."""
+    """The request to ``url`` with the ``texts`` of a finding, in the form that its host expects."""
     text, body = texts["text"] or "", dict[str, Any](texts)
     match form_of(url):
         case "ntfy":
             given = {"title": texts["title"], "click": texts["page"]}
             return Ping(extended(url, {name: value for name, value in given.items() if value}), text.encode())
-        case "slack":  # which reads <!channel> and the like
+        case "slack":  # Slack interprets <!channel> and the like
             body = {"text": text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")}
         case "discord":
             body = {"content": text, "allowed_mentions": {"parse": []}}
@@ -120,20 +120,21 @@ def request_of(url: str, texts: Mapping[str, str | None]) -> Ping:
 
 
 def send_request(url: str, texts: Mapping[str, str | None], within: float) -> str | None:
-    """Send the request. Returns why it was not delivered, without any part of ``url`` but its host."""
+    """Send the request. Returns why it was not delivered. The reason shows only the host of ``url``."""
     failed = delivered(request_of(url, texts), within)
     return failed and f"{host_of(url)}: {failed.reason}"
 
 
 def send_mail(address: str, texts: Mapping[str, str | None], within: float) -> str | None:
-    """Hand a mail to ``sendmail``. One that takes longer than ``within`` goes on by itself. Returns why it failed."""
+    """Hand a mail to ``sendmail``. If that takes longer than ``within``, it goes on by itself. Returns why it
+    failed."""
     program = shutil.which("sendmail", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/lib")
     if program is None:
         return "mail: no program sendmail is here: install one, or unset doctor.mail"
     title = (texts["title"] or "").encode("ascii", "backslashreplace").decode()
     head = f"To: {address}\nSubject: {title}\nAuto-Submitted: auto-generated\n{MIME}\n\n"
     mail = head.encode() + quopri.encodestring(f"{texts['text']}\n".encode())
-    given = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}  # secrets among them
+    given = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}  # secrets are among them
     words = [program, "-i", "-t"]
     try:
         process = Popen(words, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, env=given, start_new_session=True)
@@ -148,8 +149,8 @@ def send_mail(address: str, texts: Mapping[str, str | None], within: float) -> s
 def changes(
     found: Mapping[str, Finding], reported: Mapping[str, ReportedFinding], looker: Callable[[Finding], str], now: int
 ) -> Iterator[tuple[str, ReportedFinding | None, bool]]:
-    """What is to be stored, by name, now that ``looker`` has ``found`` these; None for what is to be forgotten; and
-    whether people are to be told first."""
+    """The changes to store now that ``looker`` has ``found`` these findings: their names; what to store, None to
+    forget; and whether to report first."""
     for name, finding in found.items():
         known, by = reported.get(name), looker(finding)
         if known is not None and not known.ended:
@@ -173,8 +174,8 @@ class FindingTeller:
 
     @contextmanager
     def turn(self) -> Iterator[bool]:
-        """Yield whether the settings say how to tell, and nobody else does so until the block ends. It begins before
-        the look: what was looked for before others told is no news."""
+        """Yield whether the settings name a channel, and no other process reports until the block ends. The block must
+        begin before the look, since findings from before another's report are no news."""
         turn = "SET", self._turn, "1", "NX", "PX", ONE_AT_A_TIME_MS
         is_ours = self._settings.reports_findings and self._wire.command(*turn) is not None
         try:
@@ -184,8 +185,8 @@ class FindingTeller:
                 self._wire.command("DEL", self._turn)
 
     def report(self, findings: Sequence[Finding], now: int, left: Callable[[], float]) -> list[str]:
-        """Tell what is new in ``findings``, looked for at ``now``, for ``left()`` seconds. The next look tells what
-        does not fit. Returns what was not delivered."""
+        """Report what is new in ``findings``, which were looked for at ``now``. It takes ``left()`` seconds at most;
+        the next look reports the rest. Returns why findings were not delivered."""
         fields = iter(self._wire.command("HGETALL", self._key))
         stored = {
             name.decode("utf-8", "replace"): ReportedFinding.read(text)
@@ -214,7 +215,8 @@ class FindingTeller:
         return [f"alarms: {problem}" for problem in dict.fromkeys(problems)]
 
     def _deliver(self, reported: ReportedFinding, now: int, left: Callable[[], float]) -> Iterator[str | None]:
-        """Send in each way. Yields why it was not delivered, None for a way that took it."""
+        """Send the finding by each channel (request, mail). Yields one value for each: None if it accepted the finding,
+        else why not."""
         doctor, texts = (
             self._settings.doctor,
             reported.texts(now, self._settings.namespace, self._settings.dashboard.url),
@@ -230,14 +232,14 @@ class FindingTeller:
 
 
 class LaunchAlarms:
-    """What a launch does for alarms: it notes durations beyond those of its handlers, and tells of findings."""
+    """What a launch does for alarms: it notes handling durations beyond the limits, and reports findings."""
 
     def __init__(self, settings: Settings, emit: Callable[[Event], None], *, shows_completed: bool) -> None:
-        """``shows_completed``: ``emit`` is to have completed messages."""
+        """``shows_completed``: ``emit`` needs completed messages."""
         self._settings, self._emit, self._shows_completed = settings, emit, shows_completed
         self._limits = duration_alarms(settings.alarms.handlers)
         self._outliers: dict[str, tuple[float, str]] = {}
-        """The last duration beyond each alarm of a handler, in seconds, and the id of its message."""
+        """By handler and alarm, the last duration beyond the limit, in seconds, and the id of its message."""
 
     def listen(self, event: Event) -> None:
         if isinstance(event, MessageCompleted):
@@ -248,7 +250,7 @@ class LaunchAlarms:
             self._emit(event)
 
     def report(self, until_cut_off: Callable[[], float]) -> None:
-        """Tell at the exit, in the time that any launch allows for it, and before it is cut off."""
+        """Report findings at the exit, within the time that any launch has for it, and before the exit is cut off."""
         until, problems = time.monotonic() + UNLEARNED_EXIT, list[str]()
 
         def left() -> float:
@@ -266,7 +268,7 @@ class LaunchAlarms:
                     if is_ours:
                         facts, found = look(self._settings, store)
                         problems = teller.report(found, facts.now, left)
-        except Exception as error:  # a bug of ours changes no exit code; its text may have a secret
+        except Exception as error:  # a bug of ours must not change the exit code; its text may contain a secret
             problems = [f"alarms: {error if isinstance(error, PollConsumerError) else type(error).__name__}"]
         for problem in problems:
             log.warning("%s", problem, extra=about(problem, kind=PERSISTENT))

@@ -18,7 +18,7 @@ from pollconsumer.watching.facts import Facts, Finding
 from pollconsumer.watching.findings import unserved_times
 
 REPORT_WITHIN = 10.0
-"""Seconds for which `doctor` goes on to tell of findings once it has printed them."""
+"""After `doctor` has printed its findings, it may report them for so many seconds."""
 
 
 @click.command(epilog="pollconsumer doctor\npollconsumer doctor --quiet")
@@ -29,11 +29,11 @@ def doctor(quiet: bool) -> int:
 
     In an hourly crontab line, 'pollconsumer doctor --quiet' makes cron send a mail when there is a problem.
     """
-    settings, store = current_settings(), opened(warn=lambda _: None)  # doctor looks for such problems itself
+    settings, store = current_settings(), opened(warn=lambda _: None)  # doctor itself looks for such problems
     teller = FindingTeller(settings, store)
     with teller.turn() as is_ours:
         facts, found = look(settings, store)
-        # Printed first: telling waits for mail and monitors.
+        # Printed first, since reporting waits for mail and requests.
         _print(facts, found, quiet=quiet)
         for problem in teller.report(found, facts.now, Budget(REPORT_WITHIN).left) if is_ours else ():
             log.warning("%s", problem)
@@ -42,8 +42,8 @@ def doctor(quiet: bool) -> int:
 
 def _print(facts: Facts, found: Sequence[Finding], *, quiet: bool) -> None:
     """Print what was ``found``. As JSON, with the server's version and program. If ``quiet``, as warnings on standard
-    error, none if all is well. Otherwise as lines, after warnings of time that launches leave unserved; if all is well,
-    a line that says so, with the server, and with the user if only that user's launches read the store."""
+    error; nothing if all is well. Otherwise as lines, after warnings about time that launches leave unserved. If all is
+    well, a line says so and names the server, and the user if only that user's launches read the store."""
     if wants_json():
         if found or not quiet:
             findings = [finding._asdict() for finding in found]

@@ -1,4 +1,4 @@
-"""Reads for `doctor`: the facts from which its findings follow. Nothing here writes."""
+"""Reads for `doctor`: the facts from which findings follow. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -47,15 +47,16 @@ from pollconsumer.watching.findings import findings_of
 LAUNCHES_READ = 1000
 PARKED_LOOKED_AT = 200
 HEADS_LOOKED_AT, LINES_LOOKED_AT, WAITING_COUNTED = 1000, 20, 1000
-"""How many heads of order keys are looked at; of how many the lines, if they hold; and how far these are counted."""
+"""How many heads of order keys are examined; of how many heads that hold their key the lines are counted; and up to
+which number."""
 UNREADABLE_READ = 20
 BATCHES_LOOKED_AT = 50
-"""Batches of a queue, from either end of their order."""
+"""Number of batches of a queue that are examined from either end of their order."""
 OLDEST, MEMBERS = 10, 20
-"""How many closed batches of a queue, the oldest, are asked for the queues of outstanding members; and for how many
+"""Of how many closed batches of a queue, the oldest, the queues of outstanding members are read; and of how many
 members each."""
 SPOOLED_AT_MOST = 180.0
-"""Seconds for which a file may wait, and twice the time between launches."""
+"""A spooled file may wait so many seconds, plus twice the time between launches."""
 CUTTING_OFF = ("CLIENT|ID", "CLIENT|KILL")
 _LAG = re.compile(r"state=online,.*lag=(\d+)")
 _STATE = re.compile(r"ip=(?P<host>[^,]*),port=(?P<port>\d+),state=(?P<state>\w+)")
@@ -71,8 +72,8 @@ class Examiner:
         self._store, self._wire, self._keys, self._inspector = store, store.wire, store.keys, store.inspector
 
     def facts(self, expected: Expected, data: Path | None = None) -> Facts:
-        """Read the facts. ``data``: the directory of the embedded server, None for another server. Errors as of every
-        read."""
+        """Read the facts. ``data``: the directory of the embedded server; None for another server. Raises the errors of
+        every read."""
         primary, *others = self._wire.servers()
         lost = self._wire.lost_servers()
         others = [each for each in others if each not in lost]
@@ -105,7 +106,7 @@ class Examiner:
         )
 
     def _outliers(self, expected: Expected, now: int) -> Iterator[tuple[tuple[str, str], tuple[float, str, float]]]:
-        """The outliers that launches have noted, but for corrupt ones."""
+        """The outliers that launches have noted, without corrupt ones."""
         for handler, limits in expected.duration_alarms.items():
             for limit in limits:
                 noted = self._wire.command("HGET", self._keys.control("findings"), f"{limit}\n{handler}")
@@ -114,7 +115,7 @@ class Examiner:
                     yield (limit, handler), (float(took), str(message_id), max(0, now - at) / 1000)
 
     def _server(self, wire: Wire, data: Path | None) -> tuple[int, ServerFacts]:
-        """The time by the server's clock, and what the server says of itself."""
+        """The time of the server's clock, and the server's own facts."""
         sections = [("INFO", name) for name in ("server", "memory", "persistence", "replication")]
         before = time.time()
         answer = wire.command(*TIME)
@@ -172,8 +173,8 @@ class Examiner:
         )
 
     def _held(self, queue: str, heads: Sequence[bytes], now: int) -> HeldOrder | None:
-        """The order key of ``queue`` for which a message waits longest, of those whose heads hold them. ``heads``:
-        keys, each before the id of its head."""
+        """Of the order keys of ``queue`` whose heads hold them: the key for which a message has waited longest.
+        ``heads``: keys, each followed by the id of its head."""
         name, ids = partial(self._keys.queue, queue), heads[1::2]
         states = zip(*self._wire.all([("HMGET", name(each), *ids) for each in ("rows", "records")]), strict=True)
         holding = list[tuple[bytes, bytes, bool]]()
@@ -199,7 +200,7 @@ class Examiner:
         return longest and longest._replace(others=len(found) - 1)
 
     def _parked(self, counts: QueueCounts) -> dict[str, int]:
-        """The number of parked messages by handler, as far as a few of them show it."""
+        """The number of parked messages by handler, estimated from a few of them."""
         key = self._keys.queue
         ids = self._wire.command("SRANDMEMBER", key(counts.name, "parked"), PARKED_LOOKED_AT)
         found = self._wire.command("HMGET", key(counts.name, "rows"), *ids) if ids else []
@@ -234,7 +235,7 @@ def _batches_of(reader: BatchReader, queue: str, now: int) -> Iterator[BatchFact
 
 
 def expected_of(settings: Settings) -> Expected:
-    """What launches with these settings are to be like."""
+    """What launches with these settings should be like."""
     consumer, period, launches = settings.consumer, None, 1
     if consumer.schedule:
         first, second = next_launches(consumer.schedule, datetime.now().astimezone())
@@ -260,7 +261,7 @@ def expected_of(settings: Settings) -> Expected:
 
 
 def look(settings: Settings, store: Store) -> tuple[Facts, list[Finding]]:
-    """The facts of a running system, and what is wrong with it. Errors as of every read."""
+    """The facts of a running system, and its findings. Raises the errors of every read."""
     own = own_store(settings)
     expected = expected_of(settings)._replace(alone=own.user if own else "")
     facts = Examiner(store).facts(expected, settings.data_directory() if settings.is_embedded else None)
@@ -268,14 +269,14 @@ def look(settings: Settings, store: Store) -> tuple[Facts, list[Finding]]:
 
 
 def _owner_findings(own: OwnStore | None) -> Iterator[Finding]:
-    """Yield the finding about a configuration of another user, who has another store."""
+    """Yield the finding about another user's configuration, if that user has another store."""
     if own is not None and own.is_anothers:
         what = f"{own.config.name} is {own.owner}'s, but you are {own.user} and use a server of your own"
         yield Finding("owner", None, what, str(own.directory), f"{own.owner}'s launches never read it; {REMEDY}")
 
 
 def _spool_findings(settings: Settings, expected: Expected) -> Iterator[Finding]:
-    """Yield findings about spooled messages that no launch has taken in, or could not."""
+    """Yield findings about spooled messages that no launch has taken in, or could take in."""
     if settings.spool is None:
         return
     state, location = spool_of(settings).state(), str(settings.spool_directory())

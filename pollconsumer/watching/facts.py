@@ -1,4 +1,4 @@
-"""What `doctor` looks at, and what it says. Spans of time in seconds, sizes in bytes."""
+"""The facts that `doctor` examines, and the findings that it reports. Durations are in seconds, sizes in bytes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
 
 LOOKED_AT = 10
-"""Launches under one lease whose starts tell how often they come."""
+"""Number of launches under one lease whose starts show how often launches come."""
 FEWEST = 3
 MISSED = 3
-"""Launches missing in succession from which on the group counts as absent."""
+"""A group counts as absent if so many launches in succession are missing."""
 AT_LEAST = 180.0
 UNLEARNED = 1200.0
-"""Seconds without a launch, where too few are known to tell how often they come."""
+"""The same in seconds, if too few launches are known to tell how often they come."""
 
 
 class Finding(NamedTuple):
-    """Something that is wrong. ``name``: the same for each finding of a kind. ``subject``: the queue, handler or
-    recurrence that the finding is about."""
+    """A problem. ``name``: the same for every finding of a kind. ``subject``: the queue, handler or recurrence that the
+    finding is about."""
 
     name: str
     subject: str | None
@@ -39,13 +39,13 @@ class Finding(NamedTuple):
 
 
 class ServerFacts(NamedTuple):
-    """What is known of a server. ``program``: what it was started as, if it is the embedded one; ``runs_another``: the
-    settings name another. ``skew``: how far its clock is ahead of ours, known to ``skew_within``. ``appends``: it has
-    an append-only file. ``broken``: what it could not write. ``disk_free``: None unless it is the embedded one.
-    ``replica_lags``: of replicas that are online. ``replica_states``: of all that are connected, by host and port, as
-    ``online`` or ``wait_bgsave``. ``lacking``: rights of a launch that this user does not have.
-    ``may_cut_off``: this user may close connections of its own; None where none go over a network. ``set_back``: by how
-    much its clock was set back. ``location``: host and port of one of several servers."""
+    """Facts about a server. ``program``: the program that was started, for the embedded server. ``runs_another``: the
+    settings name another program. ``skew``: how far its clock is ahead of ours, known to within ``skew_within``.
+    ``appends``: it has an append-only file. ``broken``: what it could not write. ``disk_free``: for the embedded
+    server, else None. ``replica_lags``: of replicas that are online. ``replica_states``: of all connected replicas, by
+    host and port, such as ``online`` or ``wait_bgsave``. ``lacking``: rights of a launch that this user does not have.
+    ``may_cut_off``: this user may close its own connections; None if no connection goes over a network. ``set_back``:
+    by how much its clock was set back. ``location``: host and port, if there are several servers."""
 
     version: str = ""
     program: str = ""
@@ -69,9 +69,9 @@ class ServerFacts(NamedTuple):
 
 
 class HeldOrder(NamedTuple):
-    """An order key whose ``head`` does not go on without a person: a dead letter that holds it, or a message of a
-    ``newer`` version. ``waiting``: how many messages wait for it, as far as they are counted; ``first``: for how long
-    the first of them is ready. ``others``: further keys of which this holds."""
+    """An order key whose ``head`` needs a person to go on: a dead letter that holds the key, or a message of a
+    ``newer`` version. ``waiting``: how many messages wait for it, as far as counted. ``first``: how long the first of
+    them has been ready. ``others``: how many other keys are in the same state."""
 
     key: str
     head: str
@@ -82,12 +82,12 @@ class HeldOrder(NamedTuple):
 
 
 class QueueFacts(NamedTuple):
-    """What is known of a queue. ``resumes``: its pause ends by itself. ``oldest_ready`` and ``overdue_by``: for how
-    long the oldest message is ready, or overdue; None if there is none. ``parked``: messages by the handler that no
-    launch had. ``unreadable``: recurrences that launches could not read. ``quarantined``: entries of the outbox that
-    could not be read. ``died``: dead letters of the time that `Expected.recent` says. ``skipped``: how many occurrences
-    were ever skipped. ``skipped_ago``: for how long none was skipped; None if none ever was. ``held``: the order key
-    for which a message waits longest that a person must see to."""
+    """Facts about a queue. ``resumes``: its pause ends by itself. ``oldest_ready`` and ``overdue_by``: how long the
+    oldest message has been ready, or overdue; None if there is none. ``parked``: messages by the handler that no launch
+    had. ``unreadable``: recurrences that launches could not read. ``quarantined``: entries of the outbox that could not
+    be read. ``died``: dead letters within the time `Expected.recent`. ``skipped``: how many occurrences were ever
+    skipped. ``skipped_ago``: how long ago the last one was; None if there was none. ``held``: the order key that needs
+    a person, and for which a message has waited longest."""
 
     name: str
     ready: int = 0
@@ -107,8 +107,8 @@ class QueueFacts(NamedTuple):
 
 
 class RecurrenceFacts(NamedTuple):
-    """What is known of a recurrence. ``owners``: the groups of launches that define it; none if it was made at run
-    time. ``error``: why its definition is unreadable."""
+    """Facts about a recurrence. ``owners``: the groups of launches that define it; empty if it was put at run time.
+    ``error``: why its definition is unreadable."""
 
     name: str
     queue: str
@@ -117,9 +117,9 @@ class RecurrenceFacts(NamedTuple):
 
 
 class BatchFacts(NamedTuple):
-    """What is known of a batch that is open or closed. ``age``: since it was opened. ``overdue_by``: for how long it
-    should be abandoned or expired; None if it is not overdue. ``queues``: its queue, then
-    those of some outstanding members."""
+    """Facts about a batch that is open or closed. ``age``: seconds since it was opened. ``overdue_by``: for how long it
+    should have been abandoned or expired; None if it is not overdue. ``queues``: its own queue, then those of some
+    outstanding members."""
 
     id: str
     state: str
@@ -131,11 +131,11 @@ class BatchFacts(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """What the settings say. ``queues``: those of ``consumer.queues``, none if that is unset. ``period``: seconds
-    between launches by ``consumer.schedule``. ``window``: that of a launch. ``replicas``: how many producers wait for,
-    None for none. ``recent``: for how long dead letters and skipped occurrences are findings. ``program``: what the
-    embedded server is to run, empty for any. ``alone``: the user whose embedded store this is, where other users of the
-    configuration have their own; empty otherwise. ``handoff``: the setting. ``wait_alarms``: seconds for which a ready
+    """What the settings say. ``queues``: ``consumer.queues``; empty if unset. ``period``: seconds between launches by
+    ``consumer.schedule``. ``window``: that of a launch. ``replicas``: for how many replicas producers wait; None for
+    none. ``recent``: how long dead letters and skipped occurrences are findings. ``program``: the program that the
+    embedded server should run; empty for any. ``alone``: the user whose embedded store this is, if other users of the
+    configuration have their own; else empty. ``handoff``: the setting. ``wait_alarms``: how many seconds a ready
     message may wait, by queue. ``duration_alarms``: seconds by handler, and by ``slower_than`` or ``faster_than``."""
 
     queues: tuple[str, ...]
@@ -152,17 +152,17 @@ class Expected(NamedTuple):
     duration_alarms: Mapping[str, Mapping[str, float]] = {}
 
     def concerns(self, role: str, queues: Sequence[str]) -> bool:
-        """Whether the settings are those of launches of this role that serve these queues."""
+        """Whether these are the settings of launches with this role that serve these queues."""
         return role == "consumer" and (not self.queues or sorted(queues) == sorted(self.queues))
 
 
 class Facts(NamedTuple):
-    """What is known of a running system. ``now``: in epoch ms of the server's clock. ``recurrences``: those that
-    launches define, and some of those that launches could not read. ``launches``: the ledger's entries, newest first.
-    ``server``: the one with the leases. ``others``: the other nodes of a cluster that answer. ``lost``: the addresses
-    of those that do not. ``unreachable``: the queues of the lost ones. ``batches``: some that have not ended.
-    ``paused_handlers``: all names of those that a person paused. ``outliers``: of a message that took longer, or less
-    time, than an alarm allows, by that and its handler: how long, its id, and how long ago."""
+    """Facts about a running system. ``now``: in epoch ms of the server's clock. ``recurrences``: those that launches
+    define, and some that launches could not read. ``launches``: the ledger's entries, newest first. ``server``: the
+    server with the leases. ``others``: the other nodes of a cluster that answer. ``lost``: the addresses of nodes that
+    do not answer. ``unreachable``: the queues on lost nodes. ``batches``: some batches that have not ended.
+    ``paused_handlers``: all names of paused handlers. ``outliers``: by alarm and handler, a message that took longer,
+    or less time, than the alarm allows: how long, its id, and how long ago."""
 
     now: int
     server: ServerFacts
@@ -179,10 +179,10 @@ class Facts(NamedTuple):
 
 
 class LaunchGroup(NamedTuple):
-    """Launches that share a lease. ``seen``: seconds since the last one was there, 0 while one is. ``period``: seconds
-    between starts, by the ledger or, while it has too few, by the schedule; None if unknown. Launches that producers
-    have started say nothing about a launcher: ``seen`` and ``period`` are of the others. ``by_producers``: whether a
-    producer started the newest one."""
+    """Launches that share a lease. ``seen``: seconds since a launch was last there; 0 while one is. ``period``: seconds
+    between starts, by the ledger, or by the schedule if the ledger has too few; None if unknown. ``seen`` and
+    ``period`` leave out launches that producers have started, since these show nothing about a launcher.
+    ``by_producers``: whether a producer started the newest launch."""
 
     name: str
     role: str
@@ -190,17 +190,17 @@ class LaunchGroup(NamedTuple):
     seen: float
     period: float | None
     launches: list[Mapping[str, Any]]
-    """The group's launches, newest first."""
+    """The launches of the group, newest first."""
     by_producers: bool = False
 
     @property
     def allowed(self) -> float:
-        """Seconds for which the group may be away."""
+        """How many seconds the group may be away."""
         return UNLEARNED if self.period is None else max(AT_LEAST, MISSED * self.period)
 
     @property
     def by_hand(self) -> bool:
-        """Whether a person has started all launches, a few that ended as soon as nothing was left."""
+        """Whether a person has started all launches: they are few, and ended as soon as nothing was left."""
         ended = all(each["stop_reason"] == StopReason.EMPTY and not each.get("platform") for each in self.launches)
         return ended and len(self.launches) < FEWEST
 
@@ -210,8 +210,7 @@ class LaunchGroup(NamedTuple):
 
 
 def groups_of(launches: Sequence[Mapping[str, Any]], now: int, expected: Expected) -> list[LaunchGroup]:
-    """The groups of ``launches``, which are those of the ledger, newest first; ``now`` in epoch ms of the server's
-    clock."""
+    """The groups of ``launches``, the ledger's entries, newest first. ``now``: in epoch ms of the server's clock."""
     by_name: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for launch in launches:
         if "started_ms" in launch and launch.get("lineage"):
@@ -226,7 +225,8 @@ def _group(name: str, launches: list[Mapping[str, Any]], now: int, expected: Exp
             by_lease_name[launch["lineage"]].append(launch["started_ms"])
     between = [[*pairwise(starts[:LOOKED_AT])] for starts in by_lease_name.values() if len(starts) >= FEWEST]
     periods = [median(abs(later - earlier) for later, earlier in each) / 1000 for each in between]
-    # A scheduler's request that meets a launch by a URL leaves no entry: each of those may be its.
+    # If a scheduler's request finds a launch by a URL running, it leaves no entry. So each of those launches may stand
+    # for it.
     others = [launch for launch in launches if launch.get("platform") != ON_DEMAND]
     first = (now - launches[-1]["started_ms"]) / 1000
     seen = min((_seen(launch, now) for launch in others), default=first)

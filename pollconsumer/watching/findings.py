@@ -1,4 +1,4 @@
-"""What is wrong with a running system, the server's findings first: facts in, findings out."""
+"""What is wrong with a running system: a function from facts to findings. The server's findings come first."""
 
 from __future__ import annotations
 
@@ -29,37 +29,38 @@ from pollconsumer.watching.facts import (
 )
 
 UNRECORDED = ("launch_absent", "mover_absent", "launches_died")
-"""Findings that a server which cannot write leads to: no launch can record that it came, or how it ended."""
+"""Findings that follow if a server cannot write, since then no launch can record that it came, or how it ended."""
 MOST_SKEW = 2.0
-"""Seconds between two clocks that nobody notices: a launch allows a second for its tick."""
+"""A difference of two clocks, in seconds, that has no effect: a launch allows a second for its tick."""
 NEARLY_FULL = 0.9
 GROWN = 4
-"""Multiple of its rewritten size that an append-only file never reaches: by default it is rewritten when it doubles."""
+"""An append-only file never grows to this multiple of its rewritten size: by default it is rewritten when it
+doubles."""
 SMALLEST_REWRITTEN = 64 << 20
-"""Bytes from which on a server rewrites its append-only file by default."""
+"""From this size on, in bytes, a server rewrites its append-only file by default."""
 SPARE_DISK = 64 << 20
 LAGGING = 10.0
-"""Seconds: a replica reports once a second."""
+"""Seconds. A replica reports once a second."""
 INSTALL = "'pollconsumer init cron --install'"
 LONG_WAIT = 600.0
-"""Seconds: a ready message that waits longer waits too long, unless launches come more rarely, or the queue has an
-alarm of its own."""
+"""A ready message that waits for more seconds is a finding, unless launches come more rarely, or its queue has its own
+alarm."""
 BATCH_LATE, BATCH_LONG = 600.0, 3600.0
-"""Seconds for which a batch may be overdue, and after which a closed one should not wait for launches."""
+"""A batch may be overdue for so many seconds; and a closed batch should not wait for launches for longer than this."""
 JUDGED = 100
-"""How many launches of a group are judged, the newest ones."""
+"""Number of launches of a group that are judged, the newest ones."""
 FEWEST_JUDGED, FEWEST_OVERRUNS, OFTEN = 20, 3, 2
-"""The number of launches, and of overruns among them, and the multiple of the target, from which on overruns are a
-finding."""
+"""Overruns are a finding from this number of launches on, from this number of overruns on, and from this multiple of
+the target on."""
 LATE = 0.5
-"""Seconds by which a launch may outlast its window without an effect on the next one."""
+"""A launch may outlast its window by so many seconds without an effect on the next launch."""
 LATELY = 3600.0
-"""Seconds for which one launch that was ended by force is a finding: its own output was mailed; and for which projects
-are looked for that share a lease."""
+"""For so many seconds a single launch that was ended by force is a finding, since its own output was mailed. For the
+same time it is examined which projects share a lease."""
 REPEATED = 3
-"""Launches that were ended by force within a day, from which on they are a finding all day."""
+"""From this number of launches on that were ended by force within a day, they are a finding all day."""
 CUT_SHORT = (StopReason.HANDED_OVER, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE, StopReason.FAILED)
-"""Reasons of launches that tell nothing about the margin."""
+"""Stop reasons that show nothing about the margin."""
 ENDS = {
     StopReason.WATCHDOG: (
         "launches_overlong",
@@ -220,7 +221,7 @@ def queue_findings(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Find
 def _queue_findings(
     queue: QueueFacts, facts: Facts, consumers: Sequence[LaunchGroup], *, is_missed: bool
 ) -> Iterator[Finding]:
-    """``is_missed``: no consumer has ever come for it."""
+    """``is_missed``: no consumer has ever served the queue."""
     serving = [group for group in consumers if queue.name in group.queues]
     alarm = facts.expected.wait_alarms.get(queue.name)
     if alarm is not None or any(not group.absent for group in serving):
@@ -243,7 +244,7 @@ def _queue_findings(
 
 
 def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str | None, list[QueueFacts]]:
-    """The queues in use for which no consumer comes, by the one that came last; those of none by None."""
+    """The queues in use for which no consumer comes, by the consumer that came last; None if none ever did."""
     found = defaultdict[str | None, list[QueueFacts]](list)
     nobody_there = all(group.absent for group in consumers)
     for queue in facts.queues:
@@ -256,7 +257,7 @@ def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str |
             if waits:
                 found[None].append(queue)
             continue
-        # One without messages, which no launch served lately, may have been given up.
+        # A queue without messages that no launch has served lately may have been abandoned on purpose.
         is_used = nobody_there or queue.name in facts.expected.queues or latest.seen < DAY
         if waits or (is_used and not _was_tried(queue, latest, facts, consumers)):
             found[latest.name].append(queue)
@@ -264,7 +265,7 @@ def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str |
 
 
 def _pause_findings(queue: QueueFacts) -> Iterator[Finding]:
-    """The finding about a pause that may be forgotten."""
+    """The finding about a pause that somebody may have forgotten."""
     waits = queue.oldest_ready
     if queue.paused and not queue.resumes and waits is not None and waits > DAY:
         yield Finding(
@@ -276,7 +277,7 @@ def _pause_findings(queue: QueueFacts) -> Iterator[Finding]:
 
 def _of_held_order(queue: QueueFacts) -> Iterator[Finding]:
     held = queue.held
-    if held is None or (held.newer and held.first <= LONG_WAIT):  # an upgrade takes its time
+    if held is None or (held.newer and held.first <= LONG_WAIT):  # an upgrade takes time
         return
     by, fix = "dead letter", f"'pollconsumer dead redrive {held.head}', or 'dead purge', lets them go on"
     if held.newer:
@@ -299,7 +300,8 @@ def _parked_findings(queue: QueueFacts, paused: Collection[str]) -> Iterator[Fin
 
 
 def _was_tried(queue: QueueFacts, latest: LaunchGroup, facts: Facts, consumers: Sequence[LaunchGroup]) -> bool:
-    """Whether a person alone named the queue, in a launch or two beside the usual ones: it may be misspelt."""
+    """Whether only a person named the queue, in a launch or two besides the usual ones. Then its name may be
+    misspelt."""
     is_known = queue.name in facts.expected.queues or any(each.queue == queue.name for each in facts.recurrences)
     return latest.by_hand and not is_known and not all(group.by_hand for group in consumers)
 
@@ -311,7 +313,7 @@ def _unserved(queues: Sequence[QueueFacts], expected: Expected, what: str, fix: 
 
 
 def _absent(group: LaunchGroup, queues: Sequence[QueueFacts]) -> Finding:
-    """The finding about a consumer that stays away, with the queues that no other one has served since."""
+    """The finding about a consumer that stays away, with the queues that no other consumer has served since."""
     subject = ",".join(queue.name for queue in queues)
     value = _seen_ago(group) + (f", {counts}" if (counts := _counts(queues)) else "")
     if group.by_producers:
@@ -329,7 +331,7 @@ def _absent(group: LaunchGroup, queues: Sequence[QueueFacts]) -> Finding:
 
 
 def _bad_end_findings(queue: QueueFacts, recent: float) -> Iterator[Finding]:
-    """Findings about messages that came to a bad end of late, and about occurrences that were skipped."""
+    """Findings about messages that recently came to a bad end, and about skipped occurrences."""
     span = format_duration(recent)
     if queue.died:
         yield Finding(
@@ -450,7 +452,7 @@ def launch_findings(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Fin
 
 
 def unserved_times(facts: Facts) -> Iterator[str]:
-    """Lines about time that launches leave unserved: no findings, as it is by their settings."""
+    """Lines about time that launches leave unserved. They are no findings, since the settings cause it."""
     for group in groups_of(facts.launches, facts.now, facts.expected):
         if facts.expected.concerns(group.role, group.queues) and not group.absent:
             rule, expected = _rule(group.launches[0]), facts.expected
@@ -459,7 +461,8 @@ def unserved_times(facts: Facts) -> Iterator[str]:
 
 
 def _hole_findings(facts: Facts) -> Iterator[Finding]:
-    """Holes that have ended within the last hour, as long as a `launch_absent`: the hourly doctor finds each once."""
+    """Holes that ended within the last hour and were as long as those of `launch_absent`. So the hourly doctor finds
+    each once."""
     for hole in holes_of(facts.launches, facts.now):
         is_recent = hole.until_ms is not None and facts.now - hole.until_ms < LATELY * 1000
         if is_recent and hole.ticks >= MISSED and hole.ticks * hole.period >= AT_LEAST:
@@ -471,8 +474,8 @@ def _hole_findings(facts: Facts) -> Iterator[Finding]:
 
 
 def _project_findings(group: LaunchGroup, now: int) -> Iterator[Finding]:
-    """Projects that share a lease take each other's messages. Their launches come in turn: a new version of a project
-    has another path and other handlers, too, but the old one comes no more."""
+    """Findings about projects that share a lease, and so take each other's messages. Their launches alternate. A new
+    version of a project has another path and other handlers, too, but then the old version no longer comes."""
     projects: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for each in group.launches:
         if each.get("config") and now - each["started_ms"] < LATELY * 1000:
@@ -489,7 +492,7 @@ def _project_findings(group: LaunchGroup, now: int) -> Iterator[Finding]:
 
 
 def _come_in_turn(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether launches with different handlers, newest first, began between each other."""
+    """Whether launches with different handlers alternated. Both are given newest first."""
     if one[0]["handlers"] == other[0]["handlers"]:
         return False
     latest_first = max(each[-1]["started_ms"] for each in (one, other))
@@ -520,8 +523,8 @@ def _overrun_findings(recent: Sequence[Mapping[str, Any]], queues: str, expected
 
 
 def _outlasted(launch: Mapping[str, Any]) -> bool | None:
-    """Whether a launch was there after the next one was due, and no message that took longer than its window kept it;
-    None if that is unknown."""
+    """Whether a launch was still there when the next one was due, although no message took longer than its window. None
+    if unknown."""
     past = past_launch(dict(launch))
     if past.next_tick is None:
         return None
@@ -536,9 +539,9 @@ def _rule(launch: Mapping[str, Any]) -> LauncherRule:
 
 
 def _length_findings(group: LaunchGroup, facts: Facts, queues: str) -> Iterator[Finding]:
-    """Grace against the time between launches."""
+    """Findings about the grace, compared with the time between launches."""
     expected = facts.expected
-    # Launches that end as soon as nothing is left are started by hand: how soon after each other tells nothing.
+    # Launches that end as soon as nothing is left are started by hand. The times between them show nothing.
     by_hand = any(each["stop_reason"] == StopReason.EMPTY for each in group.launches[:LOOKED_AT])
     period = expected.period or (None if by_hand else group.period)
     if period is not None and expected.grace > period:

@@ -1,4 +1,4 @@
-"""Every metric, from the store: totals of all launches, and what there is now; and their text, in the format that
+"""All metrics, read from the store: totals of all launches, and the present state. And their text, in the format that
 Prometheus scrapes (version 0.0.4)."""
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pollconsumer.store.reading.ledger import LAST_BUCKET, Spans, Totals
 LAUNCHES_READ = 1000
 Labels = Mapping[str, str]
 BOUNDS = [f"{0.001 * 2**number:g}" for number in range(LAST_BUCKET)]
-"""Upper bounds of the buckets but the last, in seconds."""
+"""Upper bounds of all buckets except the last, in seconds."""
 READABLE = 0o644
-"""The text file's mode: its collector is another user."""
+"""The text file's mode, since its collector is another user."""
 
 
 class Sample(NamedTuple):
-    """A sample of a metric. ``suffix`` of the metric's name, for samples of a histogram."""
+    """A sample of a metric. ``suffix``: appended to the metric's name, for samples of a histogram."""
 
     labels: Labels
     value: float
@@ -71,7 +71,7 @@ def _escaped(text: str) -> str:
 
 
 def metrics_of(inspector: Inspector) -> list[Metric]:
-    """All metrics of a store. Errors as of every read."""
+    """All metrics of a store. Raises the errors of every read."""
     overview, totals = inspector.overview(), inspector.totals()
     launches = inspector.launches(LAUNCHES_READ)
     held = [Sample({"role": each["role"]}, 1) for each in {each["role"]: each for each in overview.leases}.values()]
@@ -153,7 +153,7 @@ def _queue_metrics(queues: Sequence[QueueCounts]) -> list[Metric]:
 
 
 def _launch_metrics(launches: Sequence[Mapping[str, Any]]) -> list[Metric]:
-    """Metrics of the last launch of each role and queue."""
+    """Metrics of the last launch, for each role and queue."""
     latest: dict[tuple[str, str], Mapping[str, Any]] = {}
     for launch in launches:
         for queue in launch["queues"] or [""]:
@@ -188,7 +188,7 @@ def metrics(textfile: Path | None) -> None:
     else:
         try:
             refuse_to_replace(textfile)
-            with replacement(textfile, READABLE) as written:  # a collector reads it whole, before or after
+            with replacement(textfile, READABLE) as written:  # a collector reads either the old file or the new one
                 written.write("".join(f"{line}\n" for line in lines).encode())
         except PermissionError:
             fix = "permission denied: let this user write its directory"

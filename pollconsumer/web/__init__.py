@@ -1,4 +1,5 @@
-"""Launches by a URL, for schedulers that can only call one, and messages by HTTP. Imported only where one is wanted."""
+"""Launches by a URL, for schedulers that can only request one, and messages by HTTP. Imported only where they are
+used."""
 
 from __future__ import annotations
 

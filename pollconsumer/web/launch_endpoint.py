@@ -1,4 +1,4 @@
-"""The endpoint: routes, errors as statuses, limits; and its forms for WSGI, ASGI and AWS Lambda."""
+"""The endpoint: routes, errors as statuses, limits; and its variants for WSGI, ASGI and AWS Lambda."""
 
 from __future__ import annotations
 
@@ -56,16 +56,17 @@ STATUS: dict[type[PollConsumerError], int] = {
 }
 SCHEME = "bearer "
 TokenName = Literal["token", "enqueue_token", "manage_token"]
-"""The setting that a request's token is compared with."""
+"""The setting with which a request's token is compared."""
 STATE = ("id", "queue", "handler", "state", "attempts")
-"""What the sender of messages is told of one; and what who manages them is told beside that."""
+"""What the sender of messages is told of a message; and what a manager of messages is told besides."""
 DETAILS = ("created_by", "last_error", "result", "progress", "log", "timestamps", "durations")
 WHO = "web"
-"""The name in the audit log of whoever has the token for managing."""
+"""The name in the audit log for everybody who has the token for managing."""
 
 
 class _Route(NamedTuple):
-    """What a request asks for. ``tokens``: it sends one of these. ``reads``: how many bytes of its body, at most."""
+    """What a request asks for. ``tokens``: it must send one of these. ``reads``: how many bytes of its body are read at
+    most."""
 
     tokens: tuple[TokenName, ...]
     act: Callable[[], WebAnswer]
@@ -73,12 +74,12 @@ class _Route(NamedTuple):
 
 
 class LaunchEndpoint:
-    """A WSGI application. ``/launch`` starts a launch and answers with its outcome; ``/messages`` enqueues the message
-    that is posted; ``/messages/ID`` tells of one or cancels it, ``/messages/ID/rerun`` runs it again;
-    ``/recurrences/NAME`` puts, tells of or removes a recurrence. They may stand below any path.
+    """A WSGI application. ``/launch`` starts a launch, and answers with its outcome. ``/messages`` enqueues the message
+    that is posted. ``/messages/ID`` shows a message or cancels it, and ``/messages/ID/rerun`` runs it again.
+    ``/recurrences/NAME`` puts, shows or removes a recurrence. They may stand below any path.
 
-    ``asgi`` is the same as an ASGI application, ``aws`` as a handler of AWS Lambda. Tokens, and how long a request may
-    last, are the settings of ``[web]``.
+    ``asgi``: the same as an ASGI application. ``aws``: the same as a handler of AWS Lambda. The settings of ``[web]``
+    have the tokens, and how long a request may last.
     """
 
     asgi: AsgiApplication
@@ -96,18 +97,18 @@ class LaunchEndpoint:
         return serve_lambda(self.answer, event, context)
 
     def answer(self, request: WebRequest, within: float = inf) -> WebAnswer:
-        """The answer to a request, for a server of another kind. ``within``: seconds after which that gives it up, if
-        they are less than the budget."""
+        """The answer to a request, for another kind of server. ``within``: seconds after which that server gives the
+        request up, if less than the budget."""
         found = self._route_of(request, within)
         return found if isinstance(found, WebAnswer) else self._answered(found.act)
 
     def _before_body(self, request: WebRequest) -> WebAnswer | int:
-        """The answer to a request that is refused, else how many bytes of its body are read."""
+        """The answer to a request that is refused; otherwise how many bytes of its body to read."""
         found = self._route_of(request)
         return found if isinstance(found, WebAnswer) else found.reads
 
     def _route_of(self, request: WebRequest, within: float = inf) -> WebAnswer | _Route:
-        """What a request asks for, if it may: by its path, its method and its token."""
+        """What a request asks for, according to its path, its method and its token. An answer if it may not."""
         routes = self._routes_at(request, within)
         if not routes:
             return refusal(404, "there are /launch, /messages, /messages/ID, /messages/ID/rerun and /recurrences/NAME")
@@ -118,7 +119,7 @@ class LaunchEndpoint:
         return self._answered(lambda: _refused(request, self._calls.settings().web, found.tokens)) or found
 
     def _routes_at(self, request: WebRequest, within: float) -> dict[str, _Route]:
-        """What there is at the path of a request, by method."""
+        """The routes at a request's path, by method."""
         *_, above, before, last = ("", "", *request.path.split("/"))
         if before == "messages":
             return {
@@ -138,14 +139,14 @@ class LaunchEndpoint:
         if last == "messages":
             return {"POST": _Route(("enqueue_token",), lambda: self._enqueue(request), MAX_PAYLOAD_BYTES + 1)}
         if last == "launch":
-            # Whether a program of ours asks for a launch on demand, and no scheduler.
+            # Whether one of our programs asks for a launch on demand, rather than a scheduler.
             by_producer = request.headers.get("user-agent") == USER_AGENT
             launch = _Route(("token",), lambda: self._starter.start(within, by_producer=by_producer))
             return {"GET": launch, "POST": launch}
         return {}
 
     def _answered(self, act: Callable[[], A]) -> A | WebAnswer:
-        """What ``act`` returns, or the answer about its error."""
+        """The return value of ``act``, or the answer about its error."""
         try:
             return act()
         except _BodyNotArrivedError as error:
@@ -155,7 +156,7 @@ class LaunchEndpoint:
             if status < 500:
                 again = [("Retry-After", str(RETRY_AFTER))] if status == 429 else []
                 return refusal(status, str(error), *again)
-            log.warning("web: %s", error)  # it may name a host or a path, which are not told
+            log.warning("web: %s", error)  # its text may name a host or a path, which a client must not see
             away = "the store does not answer; repeat the request, with the same id"
             return failure(status, error=away if status == 503 else "refused by the configuration; see the log")
 
@@ -164,7 +165,7 @@ class LaunchEndpoint:
         return WebAnswer(202, {"id": handle.id, "duplicate": handle.duplicate})
 
     def _answer_state(self, request: WebRequest, message_id: str) -> WebAnswer:
-        """Tell the state of a message; who manages messages is told its times, error and result, too."""
+        """Answer with the state of a message. A manager of messages is also told its times, error and result."""
         manages = _has(request, self._calls.settings().web, "manage_token")
         message = self._calls.look(_queue_of(request), message_id)
         message_fields = describe(message) | {"log": log_as_json(message)}
@@ -211,7 +212,8 @@ class LaunchEndpoint:
         return self._done(remove)
 
     def _done(self, act: Callable[[Store], dict[str, Any]]) -> WebAnswer:
-        """Do ``act`` to the store, and answer with what it tells. What cannot be done as things are is a conflict."""
+        """Carry out ``act`` on the store, and answer with its result. What cannot be done in the present state is a
+        conflict."""
         try:
             with acting_as(WHO):
                 return WebAnswer(200, self._calls.ask(act))
@@ -220,17 +222,17 @@ class LaunchEndpoint:
 
 
 class _BodyNotArrivedError(PollConsumerError):
-    """The body of a request did not arrive."""
+    """A request's body did not arrive."""
 
 
 def _queue_of(request: WebRequest) -> str | None:
-    """The queue that a request names, if two queues may have a message of its id."""
+    """The queue that a request names, in case two queues have a message with its id."""
     given = parse_qs(request.query).get("queue")
     return None if given is None else check_queue(given[0])
 
 
 def _body(request: WebRequest) -> bytes:
-    """The body. BadData for one of an invalid length, or longer than a payload may be."""
+    """The body. BadData if its length is invalid, or greater than a payload's may be."""
     announced = request.headers.get("content-length") or "0"
     if not (announced.isascii() and announced.isdecimal()):
         raise BadData("Content-Length", None, "must be a number")
@@ -245,7 +247,7 @@ def _body(request: WebRequest) -> bytes:
 
 
 def _refused(request: WebRequest, settings: WebSettings, names: tuple[TokenName, ...]) -> WebAnswer | None:
-    """The answer to a request without any of the tokens of which it needs one; None if it may go on."""
+    """The answer to a request that has none of the tokens ``names``. None if it has one."""
     if any(_has(request, settings, name) for name in names) or ("token" in names and _is_of_app_engine(request)):
         return None
     those = " or ".join(f"web.{name}" for name in names)
@@ -255,7 +257,7 @@ def _refused(request: WebRequest, settings: WebSettings, names: tuple[TokenName,
 
 
 def _has(request: WebRequest, settings: WebSettings, name: TokenName) -> bool:
-    """Whether a request has the token ``name``, and that is set."""
+    """Whether the token ``name`` is set, and the request has it."""
     token: str | None = getattr(settings, name)
     given = request.headers.get("authorization", "")
     return (
@@ -266,7 +268,7 @@ def _has(request: WebRequest, settings: WebSettings, name: TokenName) -> bool:
 
 
 def _is_of_app_engine(request: WebRequest) -> bool:
-    """Whether App Engine's cron sends the request. There, a header of that name is taken from all other requests;
-    anywhere else, anybody may send it."""
+    """Whether App Engine's cron sent the request. In App Engine that header is removed from all other requests.
+    Anywhere else anybody could send it."""
     here = os.environ.get("GAE_ENV", "").startswith("standard")
     return here and request.headers.get("x-appengine-cron") == "true"

@@ -1,7 +1,7 @@
-"""How a launch ended, told by it to the request that has started it, over a pipe.
+"""The outcome of a launch, which the launch reports over a pipe to the request that started it.
 
-The ledger would need the store, and has no entry of a launch that found the lease held; what is printed has lines of
-handlers in between.
+The ledger would not do: it needs the store, and has no entry for a launch that found the lease held. Printed output
+would not do, since handlers print in between.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MOST_BYTES = 1024
 
 
 def telling_outcome(emit: Callable[[Event], None]) -> Callable[[Event], None]:
-    """``emit``, which also tells the launch's end to the request that has started it. Called in the launch."""
+    """``emit``, which also reports the launch's end to the request that started it. Called in the launch."""
     try:
         descriptor = int(os.environ.pop(OUTCOME_VARIABLE))
         if descriptor in STANDARD or not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
             return emit
         os.set_inheritable(descriptor, False)
         opened = Opened.now(descriptor)
-    except (ValueError, OverflowError, OSError):  # left in an environment: nobody waits for the outcome
+    except (ValueError, OverflowError, OSError):  # a variable left behind: nobody waits for the outcome
         return emit
 
     def write_outcome(event: Event) -> None:
@@ -43,15 +43,16 @@ def telling_outcome(emit: Callable[[Event], None]) -> Callable[[Event], None]:
 
 
 def has_outcome(descriptor: int) -> bool:
-    """Whether the launch at the other end of the pipe has told its end, or has closed it. By then its lease is
-    released."""
+    """Whether the launch at the other end of the pipe has reported its end, or has closed the pipe. By then its lease
+    is released."""
     asked = select.poll()
     asked.register(descriptor, select.POLLIN)
     return bool(asked.poll(0))
 
 
 def read_outcome(descriptor: int) -> dict[str, Any] | None:
-    """What the launch at the other end of the pipe has told; None if it has told nothing. Called once it has ended."""
+    """The outcome that the launch at the other end of the pipe has reported. None if there is none. Called once the
+    launch has ended."""
     os.set_blocking(descriptor, False)  # a process of a handler may hold the other end
     try:
         outcome = os.read(descriptor, MOST_BYTES)

@@ -23,12 +23,12 @@ from pollconsumer.web.web_exchange import WebAnswer, failure
 
 FOR_ANSWER = 0.5
 FOR_END = BESIDE_WINDOW - FOR_ANSWER
-"""Seconds of a request's budget after the window: for the launch's end, as a store that is away is waited for a little
-longer, and for the answer."""
+"""Seconds of a request's budget after the window: for the launch's end, which may wait for the store a little longer,
+and for the answer."""
 SHORTEST = 1.0
-"""Seconds of the least window that is worth a process."""
+"""The shortest window for which a process is started, in seconds."""
 MOST_CHILDREN = 4
-"""Launches of a web process that have not ended."""
+"""Maximum number of launches of a web process that have not ended."""
 RUNNING = WebAnswer(200, {"stop_reason": "lease_held", "handled": 0, "failed": 0, "note": "already running"})
 UNFINISHED = WebAnswer(202, {"stop_reason": None, "handled": None, "failed": None, "note": "still running"})
 EXITS: dict[int, tuple[int, str]] = {
@@ -47,13 +47,13 @@ class LaunchStarter:
         self._calls = calls_of(app)
         self._one_at_a_time = Lock()
         self._children: list[LaunchChild] = []
-        """Those that have not ended: one that works, and others that exit."""
+        """Launches that have not ended: one that works, and others that are exiting."""
 
     def start(self, within: float, *, by_producer: bool) -> WebAnswer:
-        """Start a launch, and answer when it has ended; at the latest after ``within`` seconds, or the budget of a
-        request. Without a launch, if the one before is working: it keeps the lease, and looks for messages after its
-        release. While it exits, another is started. ``by_producer``: a producer asks for it, on demand. Raises as
-        `LaunchChild`."""
+        """Start a launch, and answer when it has ended, at the latest after ``within`` seconds or the budget of a
+        request. If the launch before is still working, none is started: that one has the lease, and looks for messages
+        after its release. If it is exiting, another one is started. ``by_producer``: a producer asks for it, on demand.
+        Raises the errors of `LaunchChild`."""
         begun, settings = time.monotonic(), self._calls.settings()
         window = min(within, settings.web.budget) - (time.monotonic() - begun) - FOR_END - FOR_ANSWER
         if window < SHORTEST:
@@ -79,8 +79,9 @@ class LaunchStarter:
 
 
 class LaunchChild:
-    """The process. ``location``: of the application's store, where that is not the settings'. OSError if the system
-    refuses a process; ConfigurationError for a store that no other process can open."""
+    """A launch in a process of its own. ``location``: that of the application's store, if it differs from the
+    settings'. OSError if the system refuses a process. ConfigurationError for a store that no other process can
+    open."""
 
     def __init__(
         self, settings: Settings, location: tuple[object, str | None], seconds: float, *, by_producer: bool
@@ -91,7 +92,7 @@ class LaunchChild:
             environment[DEMANDED_VARIABLE] = ON_DEMAND_BY_URL
         # Where a server runs a script for each request, standard output is the answer.
         output = subprocess.DEVNULL if sys.__stderr__ is None else STANDARD_ERROR
-        with above_standard():  # whose places the process fills, where its server has none, as under FastCGI
+        with above_standard():  # its server may have no standard streams, as under FastCGI
             outcome, telling = os.pipe()
         self._outcome, self._reading, self._is_unawaited = os.fdopen(outcome, "rb", buffering=0), Lock(), False
         try:
@@ -103,7 +104,7 @@ class LaunchChild:
                 stdout=output,
                 stderr=output,
                 pass_fds=(telling,),
-                start_new_session=True,  # the server's own end does not end it
+                start_new_session=True,  # the server's own end must not end it
             )
         except BaseException:
             self._outcome.close()
@@ -112,8 +113,8 @@ class LaunchChild:
             os.close(telling)
 
     def is_working(self) -> bool:
-        """Whether its launch may still have the lease, and will look for messages once more: it has neither told its
-        end nor exited."""
+        """Whether the launch may still have the lease, and will look for messages once more: it has neither reported
+        its end nor exited."""
         with self._reading:
             if not self._outcome.closed:
                 if not self.has_ended() and not has_outcome(self._outcome.fileno()):
@@ -126,8 +127,8 @@ class LaunchChild:
         return self._process.poll() is not None
 
     def wait(self, seconds: float) -> tuple[int | None, dict[str, Any] | None]:
-        """Wait for its end, at most ``seconds``. Returns its exit code, None if it goes on, and what it has told. To be
-        called once."""
+        """Wait for the launch's end, at most ``seconds``. Returns its exit code, None if it goes on, and its reported
+        outcome. To be called once."""
         try:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:

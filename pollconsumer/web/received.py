@@ -1,4 +1,4 @@
-"""What requests send, as JSON: messages, and recurrences. The error for what is refused has no value of a payload."""
+"""Messages and recurrences that requests send as JSON. The error for a refused one shows no value of a payload."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pollconsumer.runtime.new_messages import SendOptions, new_message
 from pollconsumer.store.recurrence_actions import Put
 
 CALLBACKS = ("then", "failed")
-"""Options whose values are no JSON."""
+"""Options whose values are not JSON."""
 OPTIONS = [name for name in SendOptions.__annotations__ if name not in CALLBACKS]
 KEYS = ("handler", "payload", *(name.removesuffix("_") for name in OPTIONS))
-"""The keys of a message."""
+"""The keys of a message in JSON."""
 PUT_KEYS = tuple(PutOptions.__annotations__)
-"""The keys of a recurrence."""
+"""The keys of a recurrence in JSON."""
 
 
 def enqueue_received(app: AppCalls, body: bytes) -> Handle[Any]:
-    """Enqueue the message in ``body``. BadData for what is none, for a handler that this process does not know, and for
-    arguments that do not fit it. Other errors as of `PollConsumer.enqueue`."""
+    """Enqueue the message in ``body``. BadData if it is no message, if this process does not know its handler, or if
+    its arguments do not fit. Other errors are those of `PollConsumer.enqueue`."""
     entry = _object_in(body, KEYS)
     options: dict[str, Any] = {"in_" if name == "in" else name: value for name, value in entry.items()}
     handler, payload = options.pop("handler"), options.pop("payload", {})
@@ -46,8 +46,8 @@ def enqueue_received(app: AppCalls, body: bytes) -> Handle[Any]:
 
 
 def received_put(app: AppCalls, name: str, body: bytes) -> Put:
-    """The recurrence in ``body``, to be put as ``name``. BadData for what is none, for a handler that this process does
-    not know, and for a payload that does not fit it."""
+    """The recurrence in ``body``, to be put as ``name``. BadData if it is no recurrence, if this process does not know
+    its handler, or if its payload does not fit."""
     options = _object_in(body, PUT_KEYS)
     known = _known(app, options["handler"])
     for key, words in (("first", ("now", "next")), ("until", ())):
@@ -62,7 +62,7 @@ def received_put(app: AppCalls, name: str, body: bytes) -> Put:
 
 
 def _check(app: AppCalls, handler: str, payload: dict[str, Any], options: dict[str, Any]) -> None:
-    """Raise BadData for what is wrong beside the values of the payload, and give ``at`` its type."""
+    """Raise BadData for anything wrong apart from the values of the payload, and convert ``at`` to its type."""
     known = _known(app, handler)
     if known is not None:
         check_arguments(known, payload)
@@ -70,13 +70,13 @@ def _check(app: AppCalls, handler: str, payload: dict[str, Any], options: dict[s
     if options.get("at") is not None:
         options["at"] = _instant("at", options["at"])
     try:
-        new_message(handler, {}, **options)  # what is wrong with an option is told, unlike a value of the payload
+        new_message(handler, {}, **options)  # an error about an option may show its value, unlike one about the payload
     except TypeError as error:
         raise BadData(str(error)) from None
 
 
 def _known(app: AppCalls, handler: str) -> RegisteredHandler | None:
-    """The handler of that name; None for a program. BadData for one that this process does not know."""
+    """The handler of that name. None for a program. BadData if this process does not know it."""
     known = app.known(handler)
     if known is None and handler not in (programs := app.settings().commands):
         refuse_handler(handler, {*app.handlers, *programs}, fix="")
@@ -91,10 +91,10 @@ def _instant(key: str, value: object) -> Any:
 
 
 def _object_in(body: bytes, keys: Collection[str]) -> dict[str, Any]:
-    """The JSON object in ``body``, which has a handler, and no other than these keys."""
+    """The JSON object in ``body``. It has a handler, and only these ``keys``."""
     try:
         value = json_values.parse(body)
-    except ValueError:  # its text has parts of the body
+    except ValueError:  # the error's text has parts of the body
         raise BadData("body", None, "must be JSON, in UTF-8") from None
     if not isinstance(value, dict):
         raise BadData("body", None, "must be a JSON object, with handler and payload")

@@ -1,4 +1,4 @@
-"""A request and its answer, as WSGI, ASGI, Lambda and Django have them in common, and how each of these brings them."""
+"""A request and its answer, in the form that WSGI, ASGI, Lambda and Django share, and conversions for each of these."""
 
 from __future__ import annotations
 
@@ -24,22 +24,23 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 RETRY_AFTER = 30
-"""Seconds after which a client may repeat what failed for now."""
+"""After so many seconds a client may repeat a request that failed for now."""
 T = TypeVar("T")
 BODY_WITHIN = 10.0
-"""Seconds for a body of a message."""
+"""The body of a message must arrive within so many seconds."""
 MOST_READ = 32
-"""Bodies that are read at one time. If there are more, the one that began first is given up: an honest client's comes
-within milliseconds."""
+"""Number of bodies that are read at a time. If there are more, the one that began first is given up. The body of an
+honest client comes within milliseconds."""
 THREADS = 16
 MOST_WAITING, MOST_BYTES = 256, 32 << 20
-"""Requests that have a thread or wait for one, and bytes of their bodies. Further ones are asked to come again."""
+"""Number of requests that have a thread or wait for one, and total bytes of their bodies. Further clients are asked to
+come again."""
 
 
 class WebRequest(NamedTuple):
-    """A request for ``path`` below ``mount``, where the application stands in a site. ``headers`` by their names in
-    small letters. ``read`` returns the body, or its beginning of that many bytes; TimeoutError or OSError if it does
-    not come. ``source``: what the server gave, as WSGI's environ or ASGI's scope."""
+    """A request for ``path`` below ``mount``, the application's place in a site. ``headers``: by name in lower case.
+    ``read``: returns the body, or its first bytes up to that number; TimeoutError or OSError if it does not come.
+    ``source``: what the server gave, WSGI's environ or ASGI's scope."""
 
     method: str
     path: str
@@ -62,12 +63,12 @@ class Answer(Protocol):
 
 
 class WebAnswer(NamedTuple):
-    """An answer with the JSON object ``json_fields`` as its content."""
+    """An answer whose content is the JSON object ``json_fields``."""
 
     status: int
     json_fields: Mapping[str, Any]
     further: tuple[tuple[str, str], ...] = ()
-    """Headers beside those of every answer."""
+    """Further headers, besides those of every answer."""
 
     def headers(self) -> list[tuple[str, str]]:
         basic = [("Content-Type", "application/json"), ("Content-Length", str(len(self.content())))]
@@ -83,17 +84,17 @@ def refusal(status: int, error: str, *further: tuple[str, str]) -> WebAnswer:
 
 
 def failure(status: int, **json_fields: Any) -> WebAnswer:
-    """An answer to what failed on our side; 503 asks the client to come again."""
+    """An answer about a failure on our side. 503 asks the client to come again."""
     return WebAnswer(status, json_fields, (("Retry-After", str(RETRY_AFTER)),) if status == 503 else ())
 
 
 def status_of(error: Exception, known: Mapping[type[PollConsumerError], S], otherwise: S) -> S:
-    """The status ``known`` for the class of an error, else for the nearest class above it."""
+    """The status that ``known`` has for the class of an error, or for the nearest class above it."""
     return next((known[kind] for kind in type(error).__mro__ if kind in known), otherwise)
 
 
 def equal_secrets(one: str, other: str) -> bool:
-    """Whether two secrets are equal, in a time that does not tell where they differ."""
+    """Whether two secrets are equal. The time that it takes does not show where they differ."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
@@ -107,7 +108,7 @@ def serve_wsgi(
     }
 
     def read(most: int) -> bytes:
-        """Read not beyond what is announced, unless the server ends the input there: it would block."""
+        """Read no more than is announced, unless the server ends the input there: a read beyond it would block."""
         ends, announced = environ.get("wsgi.input_terminated"), headers.get("content-length", "")
         size = int(announced) if announced.isascii() and announced.isdecimal() and len(announced) < 10 else 0
         read: bytes = environ["wsgi.input"].read(most if ends else min(most, size))
@@ -124,12 +125,13 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class AsgiApplication:
-    """An object, since servers take a bound method for an application of ASGI 2."""
+    """An ASGI application. It is an object, since servers take a bound method for an application of ASGI 2."""
 
     def __init__(
         self, answer: Callable[[WebRequest], Answer], before_body: Callable[[WebRequest], Answer | int]
     ) -> None:
-        """``before_body``: the answer to a request that needs no body, else how many bytes of the body are read."""
+        """``before_body``: returns the answer to a request that needs no body, or else how many bytes of the body to
+        read."""
         self._answer, self._before_body = answer, before_body
         self._free: WeakKeyDictionary[AbstractEventLoop, Semaphore] = WeakKeyDictionary()
         self._bodies: dict[Task[bytes], None] = {}
@@ -169,10 +171,11 @@ class AsgiApplication:
             return failure(503, error=str(error))
 
     async def _in_thread(self, call: Callable[[WebRequest], T], request: WebRequest, size: int = 0) -> T:
-        """What ``call`` returns or raises, in one of the threads, once one is free. ``size``: bytes of the body."""
-        import asyncio  # which nobody needs under WSGI, nor a launch
+        """The result of ``call``, or its exception, from one of the threads, once one is free. ``size``: bytes of the
+        body."""
+        import asyncio  # neither WSGI nor a launch needs it
 
-        loop, context = asyncio.get_running_loop(), copy_context()  # a site's `visitor` may look at context variables
+        loop, context = asyncio.get_running_loop(), copy_context()  # a site's `visitor` may use context variables
         free = self._free.setdefault(loop, asyncio.Semaphore(THREADS))
         ended: asyncio.Future[None] = loop.create_future()
         found, raised = list[T](), list[BaseException]()
@@ -183,7 +186,7 @@ class AsgiApplication:
         def end() -> None:
             leave()
             free.release()
-            if not ended.done():  # else the server has given up the request
+            if not ended.done():  # otherwise the server has given up the request
                 ended.set_result(None)
 
         def run() -> None:
@@ -213,7 +216,7 @@ class AsgiApplication:
         return found[0]
 
     async def _read_ahead(self, receive: Receive, most: int) -> bytes:
-        """The first ``most`` bytes of the body. OSError if they do not come in time."""
+        """The first ``most`` bytes of the body. OSError if they do not arrive in time."""
         import asyncio
 
         if not most:
@@ -235,7 +238,7 @@ class AsgiApplication:
 
 
 class _TooManyError(Exception):
-    """There are as many requests as are answered at one time, or the system refuses another thread."""
+    """Too many requests are being answered, or the system refuses another thread."""
 
 
 def _not_read(_: int) -> bytes:
@@ -256,8 +259,8 @@ async def _body(receive: Receive, most: int) -> bytes:
 def serve_lambda(
     answer: Callable[[WebRequest, float], WebAnswer], event: Mapping[str, Any], context: Any
 ) -> dict[str, Any]:
-    """``context``: Lambda's, if there is one, which says how much time is left. 400 for an event of another kind, which
-    the log says, too: a scheduler may look at no answer."""
+    """``context``: Lambda's, if there is one, which says how much time is left. An event of another kind is answered
+    with 400, and logged, since a scheduler may ignore the answer."""
     left = inf if context is None else context.get_remaining_time_in_millis() / 1000
     try:
         request = _request_of(event)
@@ -271,11 +274,11 @@ def serve_lambda(
 
 
 def _request_of(event: Mapping[str, Any]) -> WebRequest:
-    """The request of an event. AttributeError, KeyError, TypeError or ValueError if it has another form."""
+    """The request of an event. AttributeError, KeyError, TypeError or ValueError if the event has another form."""
     method, path = event["requestContext"]["http"]["method"], unquote(event["rawPath"])
     headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
     body, query = event.get("body") or "", event.get("rawQueryString") or ""
     for text in (method, path, query, *headers, *headers.values()):
-        text.encode()  # a text without unpaired surrogates
+        text.encode()  # unpaired surrogates are refused
     content = b64decode(body, validate=True) if event.get("isBase64Encoded") else body.encode()
     return WebRequest(method, path, headers, lambda most: content[:most], query)
