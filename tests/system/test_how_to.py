@@ -55,7 +55,7 @@ def test_what_the_page_on_sending_tells_is_so(site: Site) -> None:
 def test_what_the_page_on_limits_tells_is_so(site: Site) -> None:
     for program in install(site, "how-to-limit.md"):
         assert run(site, program) == ""
-    assert states(site, "sync") == ["ready"] * 4
+    assert states(site, "sync") == ["ready"] * 7
     (crontab,) = code("how-to-limit.md", "text")
     for line in crontab.splitlines():
         words = shlex.split(line.partition("config.toml")[2])
@@ -63,7 +63,7 @@ def test_what_the_page_on_limits_tells_is_so(site: Site) -> None:
         done = site.drain("--queue", queue)  # not for the rest of a quarter of an hour, which may be a second
         assert (done.returncode, done.stderr) == (0, ""), line
         site.enqueue("render", film="m")
-    assert states(site, "sync") == ["completed"] * 4
+    assert states(site, "sync") == ["completed"] * 7
     assert states(site, "render") == ["completed", "ready"]
 
 
@@ -81,8 +81,13 @@ def test_what_the_page_on_managing_messages_tells_is_so(site: Site) -> None:
     assert run(site, program) == ""
     for line in "".join(blocks).splitlines():
         words = line.partition("#")[0].split()[1:]
-        mail = site.enqueue("mail", "--in", "1h", to="ada", subject="a") if words[0] == "cancel" else report
-        shown = site.command(*(mail if word == "ID" else word for word in words))
+        if words[0] == "cancel":
+            message = site.enqueue("mail", "--in", "1h", to="ada", subject="a")
+        elif words[0] == "rerun":
+            (message,) = [each["id"] for each in site.json("list", "--handler", "mail", "--state", "completed")]
+        else:
+            message = report
+        shown = site.command(*(message if word == "ID" else word for word in words))
         assert (shown.returncode, shown.stderr) == (0, ""), line
     assert states(site, "report") == ["ready"]
     assert site.command("reschedule", report, "--priority", "1").returncode == 0
@@ -90,7 +95,7 @@ def test_what_the_page_on_managing_messages_tells_is_so(site: Site) -> None:
 
 
 def test_what_the_page_on_batches_tells_is_so(site: Site) -> None:
-    batch, look, redrive, read, grow, nightly, chain, callbacks, options = install(site, "batches.md")
+    batch, look, redrive, read, grow, nightly, inner, chain, callbacks, options = install(site, "batches.md")
     assert run(site, batch) == ""
     assert handled(site) == ["c.txt: Fatal: no table", "import-42: 2 of 3"]
     failure = "import-42.2 {'path': 'c.txt'} Fatal: no table\n"
@@ -101,6 +106,8 @@ def test_what_the_page_on_batches_tells_is_so(site: Site) -> None:
     assert run(site, read) == "0 10\n1 10\n2 10\n"
     assert run(site, grow) + run(site, nightly) == ""
     assert handled(site) == ["of-monday: 1 of 1", "tree: 3 of 3"]
+    assert run(site, inner) == ""
+    assert handled(site, "--linger", "1s") == ["day 0: 0 rows", "day 1: 20 rows", "day 2: 20 rows", "year: 2 of 2"]
     assert run(site, chain) == "waiting\n"
     assert handled(site) == ["chain dead, None"]
     assert run(site, callbacks) == ""
