@@ -70,7 +70,7 @@ def nothing_follows_an_end(history: History) -> Iterator[str]:
         ours = executions.get((message.queue, message.id), [])
         completing = completing_call(message, executions)
         for each in ours:
-            charged = each.outcome not in UNCHARGED
+            charged = each.outcome not in UNCHARGED and not _called_alone_next(each)
             if charged and each.generation == message.generation and each.attempt > message.attempts:
                 yield f"{message.id} ended at attempt {message.attempts}, and was begun at {each.attempt}"
             if completing is None or completing.ended is None or each.started < completing.ended:

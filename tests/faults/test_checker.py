@@ -400,6 +400,17 @@ def test_every_invariant_is_tried() -> None:
             "executions": [DIED_TOGETHER, CALL._replace(handler="bulk_isolated", pid=2, started=LATE, ended=LATE + 1)],
             "stored": [HELD._replace(handler="bulk_isolated")],
         },
+        {
+            "executions": [DIED_TOGETHER],
+            "operations": [
+                ASKED._replace(handler="bulk_isolated"),
+                ASKED._replace(handler="bulk_isolated", what="cancel", invoked=LATE, answered=LATE + 1),
+            ],
+            "stored": [
+                HELD._replace(handler="bulk_isolated", state="cancelled", places=("cancelled",), attempts=0, crashes=1)
+            ],
+            "queues": [Queue("default", {"cancelled": 1}, {})],
+        },
         two({"handler": "bulk", "outcome": "ok"}, {"handler": "bulk"})
         | {"stored": [HELD._replace(handler="bulk", attempts=2)], "resumed": [CALL.started - 9_000_000]},
     ],
@@ -431,6 +442,7 @@ def test_every_invariant_is_tried() -> None:
         "it was called with another, and failed alone",
         "its process died before its end in a call was settled, at most once",
         "the process of its call died, and it was called alone",
+        "the process of its call died, and it was cancelled before it was called alone",
         "its machine slept between its reservation and the call",
     ],
 )
