@@ -169,7 +169,7 @@ def test_batches_are_listed_shown_and_cancelled(admin: DjangoSite) -> None:
         f"""
 path = {BATCHES!r}
 listed = ids(path), ids(path + "?state=ended"), ids(path + "?q=import"), ids(path + "?q=other")
-home = app.batches.get("import").listed.home
+home = app.batches.get("import").listed.queue
 shown = "import" in ada.get(path + f"{{home}}_2Fimport/change/").text
 did = sent("cancel", f"{{home}}/import", path=path), sent("redrive", f"{{home}}/import", path=path)
 print(json.dumps([listed, shown, did, app.message("import.0").state]))

@@ -66,7 +66,7 @@ PHASES = {
         window=3.0, command=("doctor", "--quiet"),
     ),
     "check finds its state": Phase(
-        "from pollconsumer.interface.cli.installation.check import OnlyRead as O; O.place = HANG",
+        "from pollconsumer.interface.cli.installation.check import OnlyRead as O; O.writable_directory = HANG",
         window=3.0, command=("check",),
     ),
     "enqueue imports": Phase(module="open('pipe')\n", window=3.0, command=("enqueue", "say")),
