@@ -313,29 +313,30 @@ if __name__ == "__main__":
     noting(hello.enqueue)("Ann")
 """
 
+LAUNCHES = 3
+
 
 @cache
 def entered_by_a_message() -> dict[str, list[tuple[str, str]]]:
     """The files and functions of the product that a warm ``enqueue`` enters, and a launch's loop from the end of its
     first message, which makes what is made once: while it reserves, handles and settles a second one, and finds no
-    more."""
+    more. Of several launches, the one that enters the fewest functions counts: a slow machine lets a launch also do
+    what it does each second."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         (directory / "handlers.py").write_text(HANDLERS.format(package=f"{PACKAGE}/"), "utf-8")
         (directory / "config.toml").write_text('handlers = ["handlers"]\ndata = "data"\n', "utf-8")
         program = [sys.executable, "-m", "pollconsumer"]
         try:
-            enqueued = _printed(directory, sys.executable, "handlers.py")
+            enqueued = _entered(directory, sys.executable, "handlers.py")
             _printed(directory, *program, "run", "--until-empty")
-            _printed(directory, *program, "enqueue", "hello", '{"name": "Ann"}')
-            handled = _printed(directory, *program, "run", "--until-empty")
+            launches = []
+            for _ in range(LAUNCHES):
+                _printed(directory, *program, "enqueue", "hello", '{"name": "Ann"}')
+                launches.append(_entered(directory, *program, "run", "--until-empty"))
         finally:
             _printed(directory, *program, "store", "stop")
-    last_lines = {"enqueue": enqueued, "handle": handled}
-    return {
-        what: [(file, function) for file, function in json.loads(printed.strip().splitlines()[-1])]
-        for what, printed in last_lines.items()
-    }
+    return {"enqueue": enqueued, "handle": min(launches, key=len)}
 
 
 def files_entered(by: str) -> int:
@@ -354,6 +355,11 @@ def classes_of_a_message() -> set[str]:
         for _, function in entered
         if "." in function.rpartition("<locals>.")[2]
     }
+
+
+def _entered(directory: Path, *words: str) -> list[tuple[str, str]]:
+    *_, last_line = _printed(directory, *words).splitlines()
+    return [(file, function) for file, function in json.loads(last_line)]
 
 
 def _printed(directory: Path, *words: str) -> str:
