@@ -14,7 +14,8 @@ from pollconsumer.interface.assembly import launch_roles
 from pollconsumer.interface.cli import launch_commands
 from pollconsumer.runtime.handling.slot_waits import serve_here
 from pollconsumer.runtime.launch import launch
-from pollconsumer.runtime.launch.host import ThisProcess
+from pollconsumer.runtime.launch.heartbeat import Heartbeat
+from pollconsumer.runtime.launch.host import Host
 from pollconsumer.runtime.mover import Mover
 from pollconsumer.runtime.system.signals import StopRequest
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.records.reservations import Claim
 
 
-class NoHeartbeat:
+class NoHeartbeat(Heartbeat):
     """The lease of a launch that is shorter than it."""
 
     def __init__(self) -> None:
@@ -44,7 +45,7 @@ class NoHeartbeat:
     def stop(self) -> None: ...
 
 
-class TestsProcess(ThisProcess):
+class TestsProcess(Host):
     """A process that goes on after its launches."""
 
     def __init__(self) -> None:
@@ -67,8 +68,8 @@ class TestsProcess(ThisProcess):
 
     def start_heartbeat(
         self,
-        progress: LaunchProgress,  # noqa: ARG002  of the protocol
-        open_store: OpenStore,  # noqa: ARG002  of the protocol
+        progress: LaunchProgress,  # noqa: ARG002  of `Host`
+        open_store: OpenStore,  # noqa: ARG002  of `Host`
         on_launch_death: Callable[[int], None] | None,  # noqa: ARG002
     ) -> NoHeartbeat:
         return NoHeartbeat()

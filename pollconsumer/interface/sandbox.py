@@ -42,7 +42,7 @@ from pollconsumer.runtime.handling.annotations import BadArguments
 from pollconsumer.runtime.handling.executors import Handled, InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler, begin_launch, hook_timeout
 from pollconsumer.runtime.launch.board import Stops
-from pollconsumer.runtime.launch.host import ThisProcess
+from pollconsumer.runtime.launch.host import Host
 from pollconsumer.runtime.launch.launch import Attendance, Launch, LaunchPlan, Work
 from pollconsumer.runtime.mover import Mover, MoverOptions
 from pollconsumer.runtime.new_messages import due_ms
@@ -63,7 +63,7 @@ FOREVER = 1e12
 CONSUMER = Group("consumer", (), 1)
 
 
-class SandboxHost(ThisProcess):
+class SandboxHost(Host):
     """The test's process. Its clocks are virtual, and it goes on after its launches."""
 
     def __init__(self, clock: VirtualClock) -> None:

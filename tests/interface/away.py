@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer import PollConsumer
 from pollconsumer.interface.api.store_calls import StorePool
+from pollconsumer.store.client.patience import Clocks
 from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.queues.producer import Producer
 from tests.inner import calls_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.client.patience import Patience
 
 
-class Clock:
+class Clock(Clocks):
     """Virtual; ``read`` is set whenever somebody looks at it."""
 
     def __init__(self) -> None:

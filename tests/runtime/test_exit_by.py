@@ -6,7 +6,7 @@ import pytest
 
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.launcher.detection import Found
-from pollconsumer.runtime.launch.host import ThisProcess
+from pollconsumer.runtime.launch.host import Host
 from pollconsumer.runtime.launch.launch import Launch, LaunchPlan
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
@@ -17,7 +17,7 @@ from pollconsumer.store.records.reservations import CommonFields, Reservation
 TICK = 60.0
 
 
-class StandingStill(ThisProcess):
+class StandingStill(Host):
     """Its clock says what it is told to."""
 
     now = 0.0

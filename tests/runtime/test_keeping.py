@@ -8,11 +8,11 @@ import pytest
 
 from pollconsumer.core.errors import WentBack
 from pollconsumer.runtime.launch.board import ROLLED_BACK, LaunchProgress
-from pollconsumer.runtime.launch.heartbeat import keep
+from pollconsumer.runtime.launch.heartbeat import Parent, keep
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
-from pollconsumer.store.client.patience import SYSTEM_CLOCKS, SystemClocks
+from pollconsumer.store.client.patience import SYSTEM_CLOCKS, Clocks
 from pollconsumer.store.leases import RENEW_EVERY, Group, Leases
 from pollconsumer.store.records.reservations import Claim
 from tests.conftest import NAMESPACE
@@ -27,7 +27,7 @@ FENCES = f"{{{NAMESPACE}}}:fences"
 LASTS = 4 * RENEW_EVERY
 
 
-class Restoring(SystemClocks):
+class Restoring(Clocks, Parent):
     """A launch that lasts for a few renewals, and its clocks, which go on as it is waited for; after the first renewal,
     the store's mark is that of an hour ago."""
 

@@ -9,9 +9,9 @@ import pytest
 from pollconsumer.core.launcher.coverage import WorkBeyond
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.board import LaunchProgress
-from pollconsumer.runtime.launch.heartbeat import LOOK_EVERY, LongRunningWatch, keep
+from pollconsumer.runtime.launch.heartbeat import LOOK_EVERY, LongRunningWatch, Parent, keep
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
-from pollconsumer.store.client.patience import SystemClocks
+from pollconsumer.store.client.patience import Clocks
 from pollconsumer.store.leases import RENEW_EVERY, TTL, Group, Leases
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.reservations import Claim, CommonFields, Reservation
@@ -63,7 +63,7 @@ def test_a_message_is_told_of_once_more_when_the_window_is_over_and_none_where_n
 FACTS = {"launch_id": "one", "role": "consumer", "queues": (QUEUE,), "host": "host", "pid": 1}
 
 
-class Watched(SystemClocks):
+class Watched(Clocks, Parent):
     """A launch whose heartbeat's clocks go on as it waits, and that ends after some seconds."""
 
     def __init__(self, lasts: float) -> None:

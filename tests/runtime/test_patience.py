@@ -12,7 +12,7 @@ from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.core.events.events import Event, StoreAwaited
 from pollconsumer.runtime.launch.board import LaunchProgress
 from pollconsumer.runtime.launch.launch_end import LEAST_FOR_ANSWER, LaunchEnd, WindowPatience
-from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Budget, Patience
+from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Budget, Clocks, Patience
 from pollconsumer.store.client.wire import ServerWire
 from pollconsumer.store.records.reservations import CommonFields, Reservation
 from tests.store.relay import answering
@@ -33,7 +33,7 @@ def test_an_answer_may_take_what_is_left_after_the_window_and_no_more() -> None:
     assert patience(-4, 3).for_one_answer() == LEAST_FOR_ANSWER
 
 
-class Clock:
+class Clock(Clocks):
     """Nobody else uses it: it advances while its user sleeps."""
 
     now = 0.0

@@ -16,7 +16,7 @@ from unittest import mock
 
 import greenlet
 
-from pollconsumer.store.client.patience import Patience
+from pollconsumer.store.client.patience import Clocks, Patience
 from pollconsumer.store.client.wire import ServerWire, Wire
 from tests.fast_fakeredis.store import FastStore
 from tests.simulation.installation import SCRIPT_NAMES, SCRIPTS
@@ -284,7 +284,7 @@ class Stage:
         )
 
 
-class Clock:
+class Clock(Clocks):
     """Epoch seconds; every clock of a run."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import Conflict, OutcomeUnknown
 from pollconsumer.core.recurrence import Recurrence
-from pollconsumer.store.client.patience import SystemClocks
+from pollconsumer.store.client.patience import Clocks
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.queues import maintenance, outbox, producer
 from pollconsumer.store.queues.outbox import pack
@@ -347,13 +347,13 @@ def test_a_lost_reply_is_asked_for_again_and_the_messages_are_no_duplicates(
 def test_a_process_that_was_stopped_for_longer_than_ids_are_remembered_repeats_nothing(
     store: RedisStore, look: Looking, lose_reply: Callable[[Callable[[], None]], None]
 ) -> None:
-    class Clocks(SystemClocks):
+    class Clock(Clocks):
         now = 0.0
 
         def boot_time(self) -> float:
             return self.now
 
-    clock = Clocks()
+    clock = Clock()
     store = RedisStore(store.wire, NAMESPACE, clocks=clock)
     store.enqueue([message("first")])
     complete(store, 1)

@@ -56,7 +56,7 @@ PHASES = {
     "opening the log": Phase("import pollconsumer.interface.assembly.log_outputs as to; to._opened = HANG", start=3.0),
     "importing the user's modules": Phase(module="import time\ntime.sleep(600)\n", window=3.0),
     "standing down": Phase(
-        "from pollconsumer.runtime.launch.heartbeat import ForkedHeartbeat as H; H.stop = HANG", code=1
+        "from pollconsumer.runtime.launch.heartbeat import Heartbeat as H; H.stop = HANG", code=1
     ),
     "functions of atexit": Phase(module="import atexit, time\natexit.register(time.sleep, 600)\n", code=0),
     "list reads": Phase(READING, start=3.0, command=("list",)),

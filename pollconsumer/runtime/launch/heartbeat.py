@@ -19,7 +19,6 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError, StoreRefused, StoreUnreachable, shown
 from pollconsumer.core.notation.text import printable
@@ -154,6 +153,7 @@ class Parent:
         self._pid, self._ends, self._listening = pid, ends, listening
 
     def ends_within(self, seconds: float) -> bool:
+        """Wait at most ``seconds`` for the launch's end. Returns whether the launch has ended."""
         return self._listening.wait(self._ends_by, seconds)
 
     def _ends_by(self, seconds: float, descriptor: int | None) -> bool:
@@ -165,35 +165,23 @@ class Parent:
         return is_stopped(self._pid)
 
     def call(self) -> None:
+        """Have the launch interrupt a handler whose limit has passed."""
         with suppress(OSError):
             os.kill(self._pid, CALL)
 
     def kill(self) -> None:
-        """End the launch by a signal at which faulthandler writes its stacks. Spare a program that has replaced the
-        launch (exec)."""
+        """End the launch by a signal at which faulthandler writes its stacks. Its watchdog could not, since a handler
+        holds the GIL. Spare a program that has replaced the launch (exec)."""
         with suppress(OSError):
             if os.readlink(f"/proc/{self._pid}/exe") == os.readlink("/proc/self/exe"):  # noqa: PTH115  as text
                 os.kill(self._pid, signal.SIGABRT)
 
 
-class Heartbeat(Protocol):
+class Heartbeat:
     """A launch's heartbeat process, as the launch sees it."""
 
-    @property
-    def pid(self) -> int: ...
+    pid: int
 
-    def hold(self, claim: Claim, end: LaunchEnd) -> None:
-        """Have the heartbeat renew the lease. LeaseLost if the heartbeat is dead: it may be killed while the user's
-        modules are imported."""
-
-    def is_alive(self) -> bool:
-        """Whether the heartbeat is alive and not suspended."""
-
-    def stop(self) -> None:
-        """End the heartbeat at once. The launch holds no lease, or has released it."""
-
-
-class ForkedHeartbeat:
     def __init__(
         self, progress: LaunchProgress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None = None
     ) -> None:
@@ -215,6 +203,8 @@ class ForkedHeartbeat:
         self._stopped = False
 
     def hold(self, claim: Claim, end: LaunchEnd) -> None:
+        """Have the heartbeat renew the lease. LeaseLost if the heartbeat is dead: it may be killed while the user's
+        modules are imported."""
         progress = self._progress
         order = json.dumps([claim, progress.facts, progress.waited, progress.since, end.stop_before, end.grace])
         try:
@@ -225,6 +215,7 @@ class ForkedHeartbeat:
             raise LeaseLost("lease not renewed", None, GONE) from None
 
     def is_alive(self) -> bool:
+        """Whether the heartbeat is alive and not suspended."""
         if not self._stopped:
             try:
                 self._stopped = os.waitpid(self.pid, os.WNOHANG)[0] != 0
@@ -233,6 +224,7 @@ class ForkedHeartbeat:
         return not self._stopped and not is_stopped(self.pid)
 
     def stop(self) -> None:
+        """End the heartbeat at once. The launch holds no lease, or has released it."""
         if not self._stopped:
             self._stopped = True
             os.kill(self.pid, signal.SIGKILL)
@@ -285,23 +277,8 @@ class LongRunningWatch:
         return bool(new)
 
 
-class Watched(Protocol):
-    """A launch, as its heartbeat sees it."""
-
-    def ends_within(self, seconds: float) -> bool:
-        """Wait at most ``seconds`` for the launch's end. Returns whether the launch has ended."""
-
-    def is_suspended(self) -> bool: ...
-
-    def call(self) -> None:
-        """Have the launch interrupt a handler whose limit has passed."""
-
-    def kill(self) -> None:
-        """End the launch. Its watchdog could not, since a handler holds the GIL."""
-
-
 def keep(
-    launch: Watched,
+    launch: Parent,
     progress: LaunchProgress,
     leases: Leases,
     claim: Claim,
@@ -336,8 +313,8 @@ def keep(
                 lost = True
 
 
-def _ends_within(launch: Watched, seconds: float, watch: LongRunningWatch, end: LaunchEnd, clocks: Clocks) -> bool:
-    """Wait as `Watched.ends_within` does. Return early when a message has been in flight for a while, so that it is
+def _ends_within(launch: Parent, seconds: float, watch: LongRunningWatch, end: LaunchEnd, clocks: Clocks) -> bool:
+    """Wait as `Parent.ends_within` does. Return early when a message has been in flight for a while, so that it is
     reported to the store. Meanwhile enforce limits, since the launch may hold the GIL."""
     until = clocks.monotonic() + seconds
     while True:

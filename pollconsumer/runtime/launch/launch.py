@@ -31,7 +31,7 @@ from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop, tick_from
 from pollconsumer.runtime.launch.board import EMPTIED, ROLLED_BACK, LaunchProgress
 from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
-from pollconsumer.runtime.launch.host import Host, ThisProcess
+from pollconsumer.runtime.launch.host import Host
 from pollconsumer.runtime.launch.launch_end import LONG_WAIT, LaunchEnd, WindowPatience
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.system_limits import exit_code_of
@@ -404,7 +404,7 @@ def run_launch(
 
     Releases the lease, then raises the error that ended the launch: LeaseLost, StoreUnreachable, ConfigurationError.
     """
-    host = host or ThisProcess()
+    host = host or Host()
     launch = Launch(plan, opener, emit, host, pinger)
     open_store = partial(opener.for_heartbeat, partial(Budget, HEARTBEAT_BUDGET, host))
     heartbeat = host.start_heartbeat(launch.progress, open_store, on_launch_death)

@@ -17,27 +17,18 @@ STEP = 0.1
 be told."""
 
 
-class Clocks(Protocol):
-    """Tells the time, in seconds, and waits. A simulated machine has its own clocks."""
-
-    def monotonic(self) -> float: ...
-
-    def boot_time(self) -> float:
-        """The time of a clock that goes on while the machine sleeps."""
-
-    def sleep(self, seconds: float) -> None: ...
-
-
-class SystemClocks:
-    """The clocks of this machine."""
+class Clocks:
+    """Tells the time, in seconds, and waits, by the clocks of this machine. A simulated machine has its own clocks."""
 
     monotonic = staticmethod(time.monotonic)
-    sleep = staticmethod(time.sleep)
-
     boot_time = staticmethod(partial(time.clock_gettime, _BOOT))
+    """The time of a clock that goes on while the machine sleeps."""
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
 
 
-SYSTEM_CLOCKS = SystemClocks()
+SYSTEM_CLOCKS = Clocks()
 
 
 class Patience(Protocol):

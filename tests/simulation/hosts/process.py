@@ -1,4 +1,4 @@
-"""Simulated machines and processes, which implement ``Host``."""
+"""Simulated machines and processes, of which each is a ``Host``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import LeaseLost, PollConsumerError
 from pollconsumer.runtime.launch.board import EMPTIED
-from pollconsumer.runtime.launch.heartbeat import GONE, keep, requeue_all
+from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat, Parent, keep, requeue_all
+from pollconsumer.runtime.launch.host import Host
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
 from pollconsumer.runtime.system.signals import StopRequest
 from pollconsumer.runtime.system.watchdog import EXIT_CODE
@@ -73,7 +74,7 @@ class Machine:
         self.world.after(seconds, wake_up)
 
 
-class Process:
+class Process(Host):
     """A process, and the heartbeat that it forks. ``code`` is its exit code, None while it lives."""
 
     def __init__(self, machine: Machine, name: str, main: Callable[[Process], int]) -> None:
@@ -137,7 +138,7 @@ class Process:
     def at_exit(self, act: Callable[[], None]) -> None:
         self._last_acts.append(act)
 
-    def processes(self, heartbeat_pid: int) -> dict[str, Any]:  # noqa: ARG002  the protocol has it
+    def processes(self, heartbeat_pid: int) -> dict[str, Any]:  # noqa: ARG002  `Host` has it
         return {"host": self.machine.name, "pid": self._number % 30000, "namespace": "", "births": {}}
 
     def catch_signals(self) -> StopRequest:
@@ -231,7 +232,7 @@ class Process:
         self.end(code)
 
 
-class SimulatedHeartbeat:
+class SimulatedHeartbeat(Heartbeat, Parent):
     """The launch's side, and the heartbeat's loop, which runs as a separate actor."""
 
     pid = 0
