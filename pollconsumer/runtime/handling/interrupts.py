@@ -59,25 +59,42 @@ def is_importing(frame: FrameType) -> bool:
 
 
 class Limit(Stopper):
-    """A timeout in force. An `Alarm` can be hastened only in the main thread."""
+    """Interrupts a handler or a hook: at its timeout; or, with ``in_flight``, at a person's request, which stays in
+    force until the message is no longer in flight. An `Alarm` can be hastened only in the main thread."""
 
-    __slots__ = ("_when_fired", "due", "fired", "hastened", "over", "seconds")
+    __slots__ = ("_in_flight", "_when_fired", "due", "fired", "hastened", "over", "seconds")
 
     due: float
-    """When the timeout ends, on the monotonic clock, in seconds."""
+    """When the handler is interrupted, on the monotonic clock, in seconds."""
 
-    def __init__(self, seconds: float, when_fired: Callable[[], None] | None) -> None:
-        self.seconds, self._when_fired = seconds, when_fired
+    def __init__(
+        self,
+        seconds: float,
+        when_fired: Callable[[], None] | None = None,
+        in_flight: Callable[[], bool] | None = None,
+    ) -> None:
+        self.seconds, self._when_fired, self._in_flight = seconds, when_fired, in_flight
         self.fired = self.over = self.deferred = self.hastened = False
 
-    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def begin(self, thread: int) -> None:
+        """Come into force in ``thread``, until `end`."""
         raise NotImplementedError
 
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        self.begin(threading.get_ident())
+        try:
+            return inside(function, *arguments)
+        finally:
+            self.over = True
+            self.end()
+
     def has_ended(self) -> bool:
-        return self.over
+        return self.over if self._in_flight is None else not self._in_flight()
 
     def reaches(self, frame: FrameType | None) -> bool:
         """Whether the handler may be stopped at this frame: beneath `inside`, but not in an import."""
+        if self._in_flight is not None:
+            return _may_be_interrupted(frame)
         while frame is not None and frame.f_back is not None and not is_importing(frame):
             frame = frame.f_back
             if frame.f_code is inside.__code__:
@@ -94,41 +111,33 @@ class Limit(Stopper):
 
 
 class Alarm(Limit):
-    """A timeout in the main thread, by SIGALRM. Afterwards the signal's handler and timer are as before."""
+    """A limit in the main thread, by SIGALRM. Afterwards the signal's handler and timer are as before."""
 
-    __slots__ = ("_before", "_interval", "_left", "_since")
-
-    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        thread = threading.get_ident()
-        outer = in_force.get(thread)
-        self.begin()
-        in_force[thread] = self
-        try:
-            return inside(function, *arguments)
-        finally:
-            self.over = True
-            if outer is None:
-                in_force.pop(thread, None)
-            else:
-                in_force[thread] = outer
-            self.end()
+    __slots__ = ("_before", "_interval", "_left", "_outer", "_since")
 
     def hasten(self, seconds: float) -> None:
+        if self._in_flight is not None:
+            return  # the handler is to stop already
         self.hastened, self.due = True, min(self.due, time.monotonic() + seconds)
         if not self.fired and signal.getitimer(_TIMER)[0] > seconds:
             signal.setitimer(_TIMER, seconds)
 
-    def begin(self) -> None:
+    def begin(self, thread: int) -> None:
         """Set the signal's handler and timer."""
-        self._since = time.monotonic()
+        self._outer, self._since = in_force.get(thread), time.monotonic()
         self.due = self._since + self.seconds
         self._left, self._interval = signal.setitimer(_TIMER, 0)  # another timer's rest, and interval
         self._before = _set_handler(_SIGALRM, self._ring)
         signal.setitimer(_TIMER, self.seconds)
+        in_force[thread] = self
 
     def end(self) -> None:
         """Restore the signal's handler and timer."""
-        self.over = True
+        self.over, thread = True, threading.get_ident()
+        if self._outer is None:
+            in_force.pop(thread, None)
+        else:
+            in_force[thread] = self._outer
         signal.setitimer(_TIMER, 0)
         # A pending signal is handled within this call, before the change.
         _set_handler(_SIGALRM, signal.SIG_DFL if self._before is None else self._before)
@@ -192,26 +201,31 @@ def _limit(seconds: float, when_fired: Callable[[], None] | None = None) -> Limi
 
 
 class Strike(Limit):
-    """A timeout in a thread other than the main one."""
+    """A limit in a thread other than the main one."""
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
         try:
-            striker = Striker.started()
+            Striker.started()
         except RuntimeError as error:
             raise NotBegun(start_refused(error)) from None
-        self.thread, self.pid = threading.get_ident(), os.getpid()
-        self.due = time.monotonic() + self.seconds
-        in_force[self.thread] = self
-        striker.watch(self)
+        self.begin(threading.get_ident())
         try:
             return inside(function, *arguments)
         finally:
             self.over = True
             # One exception may still arrive, which was scheduled before. No second one can.
             try:
-                striker.forget(self)
+                self.end()
             except TimeIsUp:
-                striker.forget(self)
+                self.end()
+
+    def begin(self, thread: int) -> None:
+        self.thread, self.pid, self.due = thread, os.getpid(), time.monotonic() + self.seconds
+        in_force[thread] = self
+        Striker.started().watch(self)
+
+    def end(self) -> None:
+        Striker.started().forget(self)
 
     def defer(self) -> None:
         Striker.started().defer(self)
@@ -297,13 +311,13 @@ def interrupt(seconds: float, in_flight: Callable[[], bool]) -> bool:
     is ``in_flight``. Returns False if no handler that can be interrupted is under way."""
     if not _may_be_interrupted(sys._getframe(), even_in_store=True):  # noqa: SLF001  documented
         return False
-    _UntimedAlarm(seconds, in_flight).start()
+    Alarm(seconds, in_flight=in_flight).begin(threading.get_ident())
     return True
 
 
 def interrupt_in(thread: int, seconds: float, in_flight: Callable[[], bool]) -> None:
     """Interrupt the handler in another ``thread``, as `interrupt` does in the main one."""
-    _UntimedStrike(seconds, in_flight).start(thread)
+    Strike(seconds, in_flight=in_flight).begin(thread)
 
 
 def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False) -> bool:
@@ -316,41 +330,3 @@ def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False)
             return True
         frame = frame.f_back
     return False
-
-
-class _Untimed(Limit):
-    """A limit that stays in force until its message is no longer in flight."""
-
-    def __init__(self, seconds: float, in_flight: Callable[[], bool]) -> None:
-        super().__init__(seconds, None)
-        self._in_flight = in_flight
-
-    def has_ended(self) -> bool:
-        return not self._in_flight()
-
-    def reaches(self, frame: FrameType | None) -> bool:
-        return _may_be_interrupted(frame)
-
-
-class _UntimedAlarm(_Untimed, Alarm):
-    def start(self) -> None:
-        in_force[threading.get_ident()] = self
-        self.begin()
-
-    def hasten(self, seconds: float) -> None:
-        """Nothing to do: the handler is being stopped already."""
-
-    def end(self) -> None:
-        in_force.pop(threading.get_ident(), None)
-        super().end()
-
-
-class _UntimedStrike(_Untimed, Strike):
-    def start(self, thread: int) -> None:
-        self.thread, self.pid = thread, os.getpid()
-        self.due = time.monotonic() + self.seconds
-        in_force[thread] = self
-        Striker.started().watch(self)
-
-    def end(self) -> None:
-        Striker.started().forget(self)
