@@ -21,7 +21,7 @@ from pollconsumer.runtime.handling import handler as hooks_of_runtime
 from pollconsumer.runtime.handling.context import Context, LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.executors import Attempt, ThreadExecutor
-from pollconsumer.runtime.handling.handler import Crashed, Handler, Hooks, hooked_coroutine, with_hooks
+from pollconsumer.runtime.handling.handler import Crashed, Handler, Hooks, with_hooks
 from pollconsumer.runtime.handling.interrupts import limited
 from pollconsumer.runtime.new_messages import Defaults
 from tests.inner import calls_of
@@ -251,7 +251,8 @@ def test_hooks_go_around_what_is_awaited_too(log: Log) -> None:
     log.hooks.before.append(log.noting("before"))
     log.hooks.after.append(log.noting("after"))
     given = context()
-    assert asyncio.run(hooked_coroutine(run, log.hooks, None)({}, given)) == 42
+    handler = with_hooks(Handler("h", run, asynchronous=True), log.hooks)
+    assert asyncio.run(handler.run({}, given)) == 42
     assert log.calls == [("before", given), ("run", {}), ("after", given, 42)]
 
 

@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, get_args, get_origin
 
@@ -25,7 +26,7 @@ from pollconsumer.runtime.handling.annotations import (
 from pollconsumer.runtime.handling.arguments import Arguments, Convert, Upgrade, upgraded
 from pollconsumer.runtime.handling.context import Context, LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery
-from pollconsumer.runtime.handling.handler import Hooks, Run, RunAsync
+from pollconsumer.runtime.handling.handler import Hooks, Run
 from pollconsumer.runtime.handling.outcome import DONE, CallOutcomes, Outcome, done_result, failed, returned
 
 if TYPE_CHECKING:
@@ -297,41 +298,15 @@ def calling_bulk(function: Callable[..., Any], arguments: BulkArguments, *, asyn
     return run_async if asynchronous else run
 
 
-def hooked_bulk(run: Run, hooks: Hooks, timeout: float | None) -> Run:
-    """``run`` between two kinds of hooks: ``before`` for all messages, and ``after`` for those that it completes. Its
-    ``timeout`` begins when the ``before`` hooks have ended."""
-
-    def run_hooked(payload: dict[str, Any], context: LaunchContext | None) -> CallOutcomes:
-        contexts, skipped = _before(hooks, payload, context, timeout)
-        return _after(hooks, contexts, skipped, run(_without(skipped, payload), context))
-
-    return run_hooked
-
-
-def hooked_bulk_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunAsync:
-    """`hooked_bulk` for coroutines."""
-
-    async def run_hooked(payload: dict[str, Any], context: LaunchContext | None) -> CallOutcomes:
-        contexts, skipped = _before(hooks, payload, context, timeout)
-        if timeout is not None:
-            from pollconsumer.runtime.handling.event_loop import restart_timeout
-
-            restart_timeout()
-        return _after(hooks, contexts, skipped, await run(_without(skipped, payload), context))
-
-    return run_hooked
-
-
-def _before(
-    hooks: Hooks, payload: dict[str, Any], context: LaunchContext | None, timeout: float | None
-) -> tuple[list[LaunchContext], list[bool]]:
-    """The contexts of the call's messages, and whether each is to be skipped."""
-    assert context is not None
+def around_bulk(
+    hooks: Hooks, timeout: float | None, payload: dict[str, Any], context: LaunchContext
+) -> tuple[dict[str, Any], Callable[[CallOutcomes], CallOutcomes]]:
+    """`Around` for a bulk handler: hooks ``before`` for all messages, and ``after`` for those that it completes."""
     contexts = context.messages(Delivery(*each) for each, _ in payload[MESSAGES])
     skipped = [hooks.call("before", each) for each in contexts]
     if timeout is not None:
         context.limit(timeout)
-    return contexts, skipped
+    return _without(skipped, payload), partial(_after, hooks, contexts, skipped)
 
 
 def _without(skipped: Sequence[bool], payload: dict[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,6 @@ from pollconsumer.runtime.system.signals import end_stray
 from pollconsumer.runtime.system.system_limits import start_refused
 
 Run = Callable[[dict[str, Any], LaunchContext | None], Any]
-RunAsync = Callable[[dict[str, Any], LaunchContext | None], Coroutine[Any, Any, Any]]
 MOST_CHARACTERS = 300
 HOOK_TIMEOUT = 5.0
 """Timeout of one call of a hook, in seconds."""
@@ -128,40 +127,47 @@ class Hooks:
         self._hung.add(id(hook))
 
 
-def hooked(run: Run, hooks: Hooks, timeout: float | None) -> Run:
-    """``run`` between its ``before`` and ``after`` hooks. It needs a context. Its ``timeout`` begins after ``before``.
-    Hooks and handler share the message's context variables."""
+Around = Callable[[dict[str, Any], LaunchContext], tuple[dict[str, Any] | None, Callable[[Any], Any]]]
+"""Calls the hooks ``before`` of a payload and its context, and begins the timeout. Returns the payload for the handler,
+None to skip it; and a function that is given the result, calls the hooks ``after``, and returns the result."""
+
+
+def hooked(handler: "Handler", around: Around) -> "Handler":
+    """``handler`` with ``around`` around each call. Hooks and handler share the message's context variables."""
+    run: Any = handler.run
 
     def run_hooked(payload: dict[str, Any], context: LaunchContext | None) -> Any:
         assert context is not None
-        skips = hooks.call("before", context)
-        if timeout is not None:
-            context.limit(timeout)
+        given, end = around(payload, context)
         # GUARD what is skipped
-        result = None if skips else done_result(run(payload, context))
-        hooks.call("after", context, result)
-        return result
+        return end(None if given is None else done_result(run(given, context)))
 
-    return run_hooked
-
-
-def hooked_coroutine(run: RunAsync, hooks: Hooks, timeout: float | None) -> RunAsync:
-    """`hooked` for coroutines."""
-
-    async def run_hooked(payload: dict[str, Any], context: LaunchContext | None) -> Any:
+    async def run_hooked_async(payload: dict[str, Any], context: LaunchContext | None) -> Any:
         assert context is not None
-        skips = hooks.call("before", context)
-        if timeout is not None:
+        given, end = around(payload, context)
+        if handler.timeout is not None:
             from pollconsumer.runtime.handling.event_loop import restart_timeout
 
-            context.limit(timeout)
             restart_timeout()
         # GUARD what is skipped, awaited
-        result = None if skips else done_result(await run(payload, context))
+        return end(None if given is None else done_result(await run(given, context)))
+
+    return handler._replace(run=run_hooked_async if handler.asynchronous else run_hooked, takes_context=True)
+
+
+def _around_one(
+    hooks: Hooks, timeout: float | None, payload: dict[str, Any], context: LaunchContext
+) -> tuple[dict[str, Any] | None, Callable[[Any], Any]]:
+    """`Around` for a handler of one message."""
+    skips = hooks.call("before", context)
+    if timeout is not None:
+        context.limit(timeout)
+
+    def end(result: Any) -> Any:
         hooks.call("after", context, result)
         return result
 
-    return run_hooked
+    return None if skips else payload, end
 
 
 def begin_launch(applications: Iterable[Hooks]) -> Callable[[Callable[[], float]], None]:
@@ -325,12 +331,11 @@ def with_hooks(handler: Handler, hooks: Hooks) -> Handler:
 
 
 def _with_hooks(handler: Handler, hooks: Hooks) -> Handler:
-    changes: dict[str, Any] = {"hooks": hooks}
     if hooks.before or hooks.after:
-        around = hooked_coroutine if handler.asynchronous else hooked
+        around: Callable[..., Any] = _around_one
         if handler.bulk is not None:
-            from pollconsumer.runtime.handling.bulk import hooked_bulk, hooked_bulk_coroutine
+            from pollconsumer.runtime.handling.bulk import around_bulk
 
-            around = hooked_bulk_coroutine if handler.asynchronous else hooked_bulk
-        changes |= {"takes_context": True, "run": around(handler.run, hooks, handler.timeout)}
-    return handler._replace(**changes)
+            around = around_bulk
+        handler = hooked(handler, partial(around, hooks, handler.timeout))
+    return handler._replace(hooks=hooks)
