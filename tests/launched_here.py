@@ -15,7 +15,7 @@ from pollconsumer.interface.cli import launch_commands
 from pollconsumer.runtime.handling.slot_waits import serve_here
 from pollconsumer.runtime.launch import launch
 from pollconsumer.runtime.launch.heartbeat import Heartbeat
-from pollconsumer.runtime.launch.host import Host
+from pollconsumer.runtime.launch.launch import Host
 from pollconsumer.runtime.mover import Mover
 from pollconsumer.runtime.system.signals import StopRequest
 

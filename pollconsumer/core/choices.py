@@ -33,7 +33,7 @@ class LauncherRule(StrEnum):
     """What the platform does at a tick while the launch before is alive."""
 
     AUTO = "auto"
-    """The launch finds the rule out: see ``core/launcher/detection.py``."""
+    """The launch finds the rule out: see ``core/launcher.py``."""
     PARALLEL = "parallel"
     """The platform starts another launch beside it."""
     QUEUE = "queue"

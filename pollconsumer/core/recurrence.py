@@ -16,7 +16,7 @@ from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.cron_expression import Cron
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.instants import LAST_MILLISECOND, datetime_of, epoch_ms
-from pollconsumer.core.notation.timespan import DAY, YEAR, format_duration
+from pollconsumer.core.spans import DAY, YEAR, format_duration
 
 ON_TIME = 90.0
 """Seconds by which an occurrence may be late without counting as missed, since a platform may skip one launch a

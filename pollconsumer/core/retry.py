@@ -7,8 +7,7 @@ from inspect import signature
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from pollconsumer.core.errors import BadData
-from pollconsumer.core.notation.timespan import DAY, Span, format_duration, parse_duration
-from pollconsumer.core.spans import seconds_in
+from pollconsumer.core.spans import DAY, Span, format_duration, parse_duration, seconds_in
 from pollconsumer.core.users_code import called
 
 MOST_CRASHES = 3

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from pollconsumer.core.durations import BOUNDS, Histogram
 from pollconsumer.core.notation.instants import datetime_of
 from pollconsumer.core.notation.text import printable
-from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.spans import format_duration
 from pollconsumer.core.window import StopReason, why_stopped
 from pollconsumer.dashboard.excerpts import Completions
 from pollconsumer.dashboard.page_reader import Page, PastSpan

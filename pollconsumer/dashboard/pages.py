@@ -18,9 +18,9 @@ from urllib.parse import urlencode
 import jinja2
 from markupsafe import Markup, escape
 
+from pollconsumer.core.coverage import working_on
 from pollconsumer.core.durations import Histogram
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.launcher.coverage import working_on
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.notation.digests import sha256

@@ -27,8 +27,8 @@ from django.utils.module_loading import module_has_submodule
 from pollconsumer.core.errors import NotFound, PollConsumerError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import NewMessage, check_handler, check_queue
-from pollconsumer.core.notation.timespan import Span
 from pollconsumer.core.retry import Fatal, HandlerTimeout, ProcessDied
+from pollconsumer.core.spans import Span
 from pollconsumer.django.site import application, beside_site
 from pollconsumer.interface.api.app import calls_of
 from pollconsumer.interface.api.registry import HandlerOptions, Retrying, check_options

@@ -18,14 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError
-from pollconsumer.core.events.pings import Ping
-from pollconsumer.core.launcher.detection import DEMANDED_VARIABLE, ON_DEMAND
+from pollconsumer.core.launcher import DEMANDED_VARIABLE, ON_DEMAND
 from pollconsumer.core.window import StopReason, tick_from
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE, variable
 from pollconsumer.interface.settings.values import PROCESS
-from pollconsumer.runtime.launch.pings import delivered
+from pollconsumer.runtime.launch.pings import Ping, delivered
 from pollconsumer.runtime.system.own_threads import Started, start_thread
 from pollconsumer.runtime.system.watchdog import before_exit
 from pollconsumer.store.leases import TTL

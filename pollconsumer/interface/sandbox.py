@@ -16,14 +16,13 @@ from types import TracebackType
 from typing import Any, NamedTuple, cast
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.events.events import Event
+from pollconsumer.core.events import Event
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.codec import readable_value
 from pollconsumer.core.notation.instants import ceil_ms
-from pollconsumer.core.notation.timespan import Span
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield, is_fatal
-from pollconsumer.core.spans import seconds_in
+from pollconsumer.core.spans import Span, seconds_in
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.api.app import PollConsumer, calls_of
 from pollconsumer.interface.api.handle import Handle
@@ -36,14 +35,13 @@ from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
 from pollconsumer.interface.settings.load import read_settings
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.runtime.children.notes import Programs
+from pollconsumer.runtime.children.command import Programs
 from pollconsumer.runtime.consumer import consume, define
-from pollconsumer.runtime.handling.annotations import BadArguments
+from pollconsumer.runtime.handling.arguments import BadArguments
 from pollconsumer.runtime.handling.executors import Handled, InlineExecutor
 from pollconsumer.runtime.handling.handler import Handler, begin_launch, hook_timeout
 from pollconsumer.runtime.launch.board import Stops
-from pollconsumer.runtime.launch.host import Host
-from pollconsumer.runtime.launch.launch import Attendance, Launch, LaunchPlan, Work
+from pollconsumer.runtime.launch.launch import Attendance, Host, Launch, LaunchPlan, Work
 from pollconsumer.runtime.mover import Mover, MoverOptions
 from pollconsumer.runtime.new_messages import due_ms
 from pollconsumer.runtime.store_opener import StoreOpener

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core import json_values
 from pollconsumer.core.errors import BadData, StoreRefused
-from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.spans import format_duration
 from pollconsumer.interface.cli.messages.enqueue import refuse_closed_input
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.named_files import open_incoming

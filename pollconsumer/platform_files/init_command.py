@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 import click
 
 from pollconsumer.core.choices import HandOff, LauncherRule
+from pollconsumer.core.coverage import unserved_time
 from pollconsumer.core.errors import CannotCreate, ConfigurationError, UsageError, suggestion
-from pollconsumer.core.launcher.coverage import unserved_time
 from pollconsumer.core.notation.cron_expression import five_fields
 from pollconsumer.core.notation.text import redacted
 from pollconsumer.interface.assembly.handlers import import_handlers, load_handlers

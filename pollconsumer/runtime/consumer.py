@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PermissionDenied, PollConsumerError, StoreUnreachable
-from pollconsumer.core.events.events import Event, QueueLeftOut, QueueUnknown, QueueUnserved, WindowTooShort
+from pollconsumer.core.events import Event, QueueLeftOut, QueueUnknown, QueueUnserved, WindowTooShort
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.handling.executors import Executor
 from pollconsumer.runtime.handling.handler import Handler, aliases_among

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from pollconsumer.core.errors import NodeLost, PollConsumerError
-from pollconsumer.core.events.events import (
+from pollconsumer.core.events import (
     ConflictDropped,
     MessagesFound,
     NewerMessagesFound,

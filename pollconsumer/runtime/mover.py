@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PollConsumerError
-from pollconsumer.core.events.events import QueueLeftOut
+from pollconsumer.core.events import QueueLeftOut
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.board import Counts
 from pollconsumer.runtime.launch.launch import Launch

@@ -26,8 +26,7 @@ from pollconsumer.core.messages.message import (
 )
 from pollconsumer.core.messages.payloads import decode_payload, digest_of, encode_payload
 from pollconsumer.core.notation.instants import ceil_ms, due_of, exact_epoch_ms
-from pollconsumer.core.notation.timespan import YEAR, Span
-from pollconsumer.core.spans import check_rate, check_short_key, key_of, seconds_in
+from pollconsumer.core.spans import YEAR, Span, check_rate, check_short_key, key_of, seconds_in
 from pollconsumer.core.users_code import called
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pollconsumer.core.errors import CannotCreate, NodeLost, PermissionDenied, PollConsumerError, StoreUnreachable
-from pollconsumer.core.events.events import Event, SpoolFileRefused, SpoolUnusable
+from pollconsumer.core.events import Event, SpoolFileRefused, SpoolUnusable
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.runtime.embedded.directory import (
     PRIVATE,

@@ -13,10 +13,10 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple
 
+from pollconsumer.core import events
 from pollconsumer.core.choices import After, Overlap
 from pollconsumer.core.errors import OF_ANY_QUEUE, BadData, NotFound, PollConsumerError, StoreRefused
-from pollconsumer.core.events import events
-from pollconsumer.core.events.events import Event
+from pollconsumer.core.events import Event
 from pollconsumer.core.lifecycle import State, state_of
 from pollconsumer.core.notation.instants import moment_of
 from pollconsumer.core.recurrence import Recurrence, Replaced, Tick, recurrence_from_json, tick, tick_after_end

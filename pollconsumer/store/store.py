@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pollconsumer.core.users_code import lazy
-from pollconsumer.store.actions import BatchActions, HandlerPauses, MessageActions
+from pollconsumer.store.actions import BatchActions, HandlerPauses, MessageActions, Reruns
 from pollconsumer.store.audit_log import Intervention, audit_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -15,7 +15,6 @@ from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.inspector import Inspector, MessageSelector
 from pollconsumer.store.recurrence_actions import Recurrences
-from pollconsumer.store.reruns import Reruns
 
 T = TypeVar("T")
 

@@ -20,18 +20,17 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core import json_values
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.events.events import Event, MessageCompleted
-from pollconsumer.core.events.pings import Ping, extended
-from pollconsumer.core.launcher.past import UNLEARNED_EXIT
+from pollconsumer.core.events import Event, MessageCompleted
+from pollconsumer.core.launcher import UNLEARNED_EXIT
 from pollconsumer.core.notation.instants import LAST_MILLISECOND, iso
 from pollconsumer.core.notation.text import printable
-from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.spans import format_duration
 from pollconsumer.interface.configured_store import opener_of
 from pollconsumer.interface.logs.logs import PERSISTENT, about, log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import PREFIX
 from pollconsumer.interface.settings.values import duration_alarms
-from pollconsumer.runtime.launch.pings import ANSWER_WITHIN, delivered, host_of
+from pollconsumer.runtime.launch.pings import ANSWER_WITHIN, Ping, delivered, extended, host_of
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.store import Store
 from pollconsumer.watching.examiner import look

@@ -18,7 +18,7 @@ from pollconsumer.core.choices import HandOff
 from pollconsumer.core.lifecycle import State, state_of
 from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.core.notation.text import counted
-from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.spans import format_duration
 from pollconsumer.interface.configured_store import spool_of
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.owners import REMEDY, OwnStore, own_store

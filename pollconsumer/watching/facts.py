@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.errors import shown
-from pollconsumer.core.launcher.detection import BY_PRODUCERS, ON_DEMAND
+from pollconsumer.core.launcher import BY_PRODUCERS, ON_DEMAND
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
 

@@ -8,12 +8,12 @@ from itertools import combinations
 from typing import Any
 
 from pollconsumer.core.choices import LauncherRule
+from pollconsumer.core.coverage import holes_of, unserved_time
 from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.errors import shown
-from pollconsumer.core.launcher.coverage import holes_of, unserved_time
-from pollconsumer.core.launcher.past import past_launch
+from pollconsumer.core.launcher import past_launch
 from pollconsumer.core.notation.text import counted
-from pollconsumer.core.notation.timespan import DAY, format_duration
+from pollconsumer.core.spans import DAY, format_duration
 from pollconsumer.core.window import StopReason
 from pollconsumer.watching.facts import (
     AT_LEAST,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from pollconsumer.core.events.events import Event, LaunchEnded
+from pollconsumer.core.events import Event, LaunchEnded
 from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
 from pollconsumer.store.client.own_descriptors import STANDARD, Opened
 

@@ -10,7 +10,7 @@ from threading import Lock
 from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PermissionDenied, StoreUnreachable
-from pollconsumer.core.launcher.detection import DEMANDED_VARIABLE, ON_DEMAND_BY_URL
+from pollconsumer.core.launcher import DEMANDED_VARIABLE, ON_DEMAND_BY_URL
 from pollconsumer.interface.api.app import PollConsumer, calls_of
 from pollconsumer.interface.on_demand import launch_command, launch_environment
 from pollconsumer.interface.settings.model import Settings

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import Dialect
-from pollconsumer.core.events.pings import RunEnd, first, last
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.window import StopReason
+from pollconsumer.runtime.launch.pings import RunEnd, first, last
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.events.repeats import (
+from pollconsumer.core.repeats import (
     FORGOTTEN_AFTER,
     HOUR,
     MET_AGAIN_WITHIN,

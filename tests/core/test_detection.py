@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.launcher.detection import (
+from pollconsumer.core.launcher import (
     LAUNCHERS,
     PLATFORMS,
     REAPED_LATE,

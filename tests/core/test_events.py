@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pollconsumer.core.events.events import LaunchEnded, MessagesFound, OrphansRecovered
+from pollconsumer.core.events import LaunchEnded, MessagesFound, OrphansRecovered
 
 
 def test_events_are_equal_where_kind_and_fields_are() -> None:

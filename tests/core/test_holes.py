@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pollconsumer.core.launcher.coverage import Hole, holes_of
-from pollconsumer.core.launcher.detection import ON_DEMAND
+from pollconsumer.core.coverage import Hole, holes_of
+from pollconsumer.core.launcher import ON_DEMAND
 from pollconsumer.core.window import StopReason
 
 NOON = 1_700_000_000_000 // 60_000 * 60_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.launcher.past import TIMES, Observed, Past, observed, read_observed
+from pollconsumer.core.launcher import TIMES, Observed, Past, observed, read_observed
 
 AUTO, PARALLEL, QUEUE, DROP = LauncherRule.AUTO, LauncherRule.PARALLEL, LauncherRule.QUEUE, LauncherRule.DROP
 OFFSET = 1.8

@@ -7,9 +7,9 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 import pytest
 
 from pollconsumer.core.choices import Dialect
-from pollconsumer.core.events.events import LaunchEnded
-from pollconsumer.core.events.pings import Ping, dialect_of, ending_of, first, last
+from pollconsumer.core.events import LaunchEnded
 from pollconsumer.core.notation.text import check_address
+from pollconsumer.runtime.launch.pings import Ping, dialect_of, ending_of, first, last
 
 RUN = "0e0dd2a3-8d29-4a0b-a8b5-93c4e2a1ab11"
 END = LaunchEnded("consumer", "no_time_to_handle", 55.25, handled=12, failed=1)

@@ -9,18 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.launcher.detection import REAPED_LATE, Found
-from pollconsumer.core.launcher.past import (
+from pollconsumer.core.launcher import (
     FLOOR,
     FLOOR_OF_DROP,
     LAUNCHES,
+    REAPED_LATE,
     UNLEARNED_EXIT,
+    Found,
     Past,
     Punctuality,
     allowance,
     past_launches,
 )
-from pollconsumer.core.launcher.past import learned as learned_of
+from pollconsumer.core.launcher import learned as learned_of
 
 MAIL = "consumer:mail"
 PARALLEL, DROP = Found("cron", LauncherRule.PARALLEL), Found("flock", LauncherRule.DROP)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.notation.timespan import UNITS, format_duration, parse_duration
+from pollconsumer.core.spans import UNITS, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

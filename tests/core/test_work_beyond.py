@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pollconsumer.core.launcher.coverage import WorkBeyond, read_work, working_on
+from pollconsumer.core.coverage import WorkBeyond, read_work, working_on
 
 NOON = round(datetime(2026, 11, 29, 12, tzinfo=UTC).timestamp() * 1000)
 MINUTE, DAY = 60_000, 86_400_000

@@ -8,7 +8,7 @@ from itertools import pairwise
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.launcher.past import LAUNCHES
+from pollconsumer.core.launcher import LAUNCHES
 from pollconsumer.core.window import OUR_OWN
 from tests.cron.place import show
 from tests.cron.watch import ROLES

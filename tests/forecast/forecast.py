@@ -16,8 +16,7 @@ from itertools import takewhile
 from math import inf
 
 from pollconsumer.core.durations import GENERATION, Histogram
-from pollconsumer.core.launcher.detection import given_launcher
-from pollconsumer.core.launcher.past import LAUNCHES, Punctuality, allowance, punctuality_of
+from pollconsumer.core.launcher import LAUNCHES, Punctuality, allowance, given_launcher, punctuality_of
 from pollconsumer.core.window import OUR_OWN, Window, predict_stop
 from tests.forecast.consumer_rules import Rules
 from tests.forecast.distributions import Arrival, Chance, draw

@@ -13,7 +13,7 @@ from datetime import UTC, tzinfo
 from itertools import groupby, islice
 from typing import NamedTuple
 
-from pollconsumer.core.launcher.detection import UNKNOWN, Found
+from pollconsumer.core.launcher import UNKNOWN, Found
 from pollconsumer.core.notation.cron_expression import Cron
 from tests.forecast.distributions import Chance, Distribution, lognormal_between
 

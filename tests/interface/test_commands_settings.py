@@ -11,7 +11,7 @@ from pollconsumer.core.retry import Backoff
 from pollconsumer.interface.assembly.handlers import load_commands
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import CommandSettings
-from pollconsumer.runtime.children.notes import Programs
+from pollconsumer.runtime.children.command import Programs
 
 if TYPE_CHECKING:
     from pathlib import Path

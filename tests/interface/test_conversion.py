@@ -26,8 +26,7 @@ from pollconsumer import PollConsumer
 from pollconsumer.core.errors import BadData
 from pollconsumer.core.messages.payloads import decode_payload, encode_payload
 from pollconsumer.interface.api.registry import _converting, _dumping
-from pollconsumer.runtime.handling.annotations import MOST_CHARACTERS, BadArguments
-from pollconsumer.runtime.handling.arguments import Arguments
+from pollconsumer.runtime.handling.arguments import MOST_CHARACTERS, Arguments, BadArguments
 from tests.core.test_message import TEXT
 from tests.inner import calls_of, registered
 from tests.interface.results import RESULTS, Colour, Level, Line, Pair, Tree

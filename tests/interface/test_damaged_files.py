@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import WentBack
-from pollconsumer.core.events.repeats import Streaks
+from pollconsumer.core.repeats import Streaks
 from pollconsumer.interface import cli
-from pollconsumer.runtime.children.notes import Noted
+from pollconsumer.runtime.children.command import Noted
 from pollconsumer.runtime.store_opener import StoreMemo
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.patience import Budget

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.core import json_values
-from pollconsumer.core.events import events
-from pollconsumer.core.events.events import Event
+from pollconsumer.core import events, json_values
+from pollconsumer.core.events import Event
 from pollconsumer.interface.assembly.log_outputs import journal_line, json_line
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.event_log import NOTES, WARNINGS, listener

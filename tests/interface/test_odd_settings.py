@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.notation.timespan import parse_duration
+from pollconsumer.core.spans import parse_duration
 from pollconsumer.interface.settings.declared import Settings
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import declared_fields

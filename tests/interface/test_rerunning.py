@@ -13,9 +13,9 @@ from pollconsumer.audit import acting_as, interventions
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import MAX_HEADERS_BYTES
 from pollconsumer.interface import cli, on_demand
+from pollconsumer.store.actions import INSTEAD
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.records.rows import WRITTEN_BY_NEWER
-from pollconsumer.store.reruns import INSTEAD
 from pollconsumer.testing import Sandbox
 from tests.conftest import NAMESPACE
 from tests.inner import calls_of

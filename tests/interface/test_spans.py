@@ -15,7 +15,7 @@ import pytest
 
 import pollconsumer
 from pollconsumer import Backoff, Context, Item, PollConsumer, RetryIn, testing
-from pollconsumer.core.notation.timespan import parse_duration
+from pollconsumer.core.spans import parse_duration
 from pollconsumer.django import PollConsumerTask
 from pollconsumer.interface.api.registry import BulkOptions
 from pollconsumer.runtime.new_messages import SendOptions

@@ -11,8 +11,8 @@ import pytest
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.core.notation.instants import epoch_ms
-from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import offset_of
+from pollconsumer.core.spans import format_duration
 from pollconsumer.interface.assembly.handlers import load_recurrences
 from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
 from pollconsumer.store.recurrences import readable

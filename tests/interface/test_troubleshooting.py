@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.core import errors
+from pollconsumer.core import errors, events
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.events import events
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.logs.event_log import listener
 from tests.exits import DOCUMENTED

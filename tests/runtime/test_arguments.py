@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.runtime.handling.annotations import MOST_CHARACTERS, BadArguments, Mismatch, NoJsonForm
-from pollconsumer.runtime.handling.arguments import Arguments
+from pollconsumer.runtime.handling.arguments import MOST_CHARACTERS, Arguments, BadArguments, Mismatch, NoJsonForm
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Handler, calling
 from tests.core.test_message import PAYLOADS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer import HandlerTimeout, PollConsumer, RetryIn
-from pollconsumer.runtime.handling.annotations import BadArguments
+from pollconsumer.runtime.handling.arguments import BadArguments
 from pollconsumer.runtime.handling.context import Context, LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.executors import Attempt, InlineExecutor, ThreadExecutor

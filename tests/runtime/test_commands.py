@@ -17,8 +17,7 @@ import pytest
 
 from pollconsumer.core.retry import Fatal, NotBegun
 from pollconsumer.interface.settings.load import ABOUT_MESSAGE, MESSAGE_VARIABLE
-from pollconsumer.runtime.children.command import KEPT_BYTES, Command, CommandFailed
-from pollconsumer.runtime.children.notes import Programs
+from pollconsumer.runtime.children.command import KEPT_BYTES, Command, CommandFailed, Programs
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.outcome import trace
@@ -288,7 +287,7 @@ LAUNCH = """
 import sys, time
 from pathlib import Path
 from pollconsumer.runtime.children.command import Command
-from pollconsumer.runtime.children.notes import Programs
+from pollconsumer.runtime.children.command import Programs
 from tests.runtime.test_commands import DELIVERY, context
 place = Path(sys.argv[1])
 delivery = DELIVERY._replace(fence=int(sys.argv[2]))

@@ -29,7 +29,7 @@ from pollconsumer.store.reading.ledger import launches_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pollconsumer.core.events.events import Event
+    from pollconsumer.core.events import Event
 
 
 class Ending:

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from pollconsumer.core.events.events import QueueLeftOut, ReservationsLost
+from pollconsumer.core.events import QueueLeftOut, ReservationsLost
 from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
 from pollconsumer.interface.sandbox import SandboxLaunch
@@ -33,7 +33,7 @@ from tests.store.test_enqueue_new import scripts_sent
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from pollconsumer.core.events.events import Event
+    from pollconsumer.core.events import Event
     from pollconsumer.store.records.reservations import Reservation
 
 QUEUES = ("mail", "other")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pollconsumer.core.choices import HandOff, LauncherRule
-from pollconsumer.core.launcher.detection import Found
-from pollconsumer.runtime.launch.host import Host
-from pollconsumer.runtime.launch.launch import Launch, LaunchPlan
+from pollconsumer.core.launcher import Found
+from pollconsumer.runtime.launch.launch import Host, Launch, LaunchPlan
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.system.signals import StopRequest

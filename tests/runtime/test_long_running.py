@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.core.launcher.coverage import WorkBeyond
+from pollconsumer.core.coverage import WorkBeyond
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.board import LaunchProgress
 from pollconsumer.runtime.launch.heartbeat import LOOK_EVERY, LongRunningWatch, Parent, keep

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pollconsumer.core.choices import HandOff, Loop
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.core.events.events import WindowTooShort
+from pollconsumer.core.events import WindowTooShort
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime import consumer
 from pollconsumer.runtime.session.exchange import TRIM_EVERY

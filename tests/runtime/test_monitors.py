@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 
 from pollconsumer.core.choices import Dialect
-from pollconsumer.core.events.events import Event, PingFailed
-from pollconsumer.core.events.pings import Ping
-from pollconsumer.runtime.launch.pings import AT_A_TIME, MOST_WAITING, NO_ANSWER, TOO_MANY, Monitors
+from pollconsumer.core.events import Event, PingFailed
+from pollconsumer.runtime.launch.pings import AT_A_TIME, MOST_WAITING, NO_ANSWER, TOO_MANY, Monitors, Ping
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Reservation
 

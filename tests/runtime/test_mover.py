@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.events.events import OrphansRecovered, QueueLeftOut
+from pollconsumer.core.events import OrphansRecovered, QueueLeftOut
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.mover import Mover, MoverOptions
 from pollconsumer.store.queues.outbox import pack
@@ -19,7 +19,7 @@ from tests.store import acting
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pollconsumer.core.events.events import Event
+    from pollconsumer.core.events import Event
     from pollconsumer.runtime.launch.launch import Launch
     from pollconsumer.store.queues.redis_store import RedisStore
 

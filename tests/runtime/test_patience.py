@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
-from pollconsumer.core.events.events import Event, StoreAwaited
+from pollconsumer.core.events import Event, StoreAwaited
 from pollconsumer.runtime.launch.board import LaunchProgress
 from pollconsumer.runtime.launch.launch_end import LEAST_FOR_ANSWER, LaunchEnd, WindowPatience
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Budget, Clocks, Patience

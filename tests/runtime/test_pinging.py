@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.choices import Dialect
-from pollconsumer.core.events.events import LaunchEnded
-from pollconsumer.core.events.pings import Ping
+from pollconsumer.core.events import LaunchEnded
 from pollconsumer.runtime.launch import pings
-from pollconsumer.runtime.launch.pings import NO_ANSWER, Failed, Pinger, delivered
+from pollconsumer.runtime.launch.pings import NO_ANSWER, Failed, Ping, Pinger, delivered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

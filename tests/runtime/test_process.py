@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.core.launcher.detection import Ancestor
+from pollconsumer.core.launcher import Ancestor
 from pollconsumer.runtime.system import process
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.system.signals import StopRequest

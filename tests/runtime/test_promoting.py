@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.choices import Missed
-from pollconsumer.core.events.events import Event
+from pollconsumer.core.events import Event
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.retry import RetryIn
 from pollconsumer.core.window import StopReason

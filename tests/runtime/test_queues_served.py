@@ -24,7 +24,7 @@ from tests.store.acting import HOUR, QUEUE, Launch, Looking, message
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pollconsumer.core.events.events import Event
+    from pollconsumer.core.events import Event
     from pollconsumer.runtime.launch import launch
     from pollconsumer.store.client.wire import Wire
     from pollconsumer.store.queues.redis_store import RedisStore

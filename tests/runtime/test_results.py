@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import example, given
 
-from pollconsumer.core.events.events import ResultDropped
+from pollconsumer.core.events import ResultDropped
 from pollconsumer.runtime.session.settlements import MAX_RESULT_BYTES
 from pollconsumer.store.records.reservations import Reservation
 from tests.core.test_message import VALUES
@@ -17,7 +17,7 @@ from tests.runtime.test_exchange import Exchanging
 from tests.store.test_steps import LOTS
 
 if TYPE_CHECKING:
-    from pollconsumer.core.events.events import Event
+    from pollconsumer.core.events import Event
     from pollconsumer.store.records.steps import CompletionEffects
 
 RESERVATION = Reservation(LOTS[0], b"a", b"{}")

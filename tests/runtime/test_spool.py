@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import CannotCreate, PermissionDenied, StoreUnreachable
-from pollconsumer.core.events.events import SpoolFileRefused, SpoolUnusable
+from pollconsumer.core.events import SpoolFileRefused, SpoolUnusable
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.runtime import spool as spooling
@@ -22,7 +22,7 @@ from tests.store.servers import server_ms
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pollconsumer.core.events.events import Event
+    from pollconsumer.core.events import Event
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
 

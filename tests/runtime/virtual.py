@@ -34,7 +34,7 @@ from pollconsumer.store.records.steps import Promoted, QueueStep, Stepped
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pollconsumer.core.events.events import Event
+    from pollconsumer.core.events import Event
     from pollconsumer.runtime.handling.executors import Executor
     from pollconsumer.runtime.launch.launch import Launch
     from pollconsumer.store.records.steps import Reports

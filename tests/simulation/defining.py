@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import LeaseLost, NotFound
-from pollconsumer.core.events.events import RecurrenceContested
+from pollconsumer.core.events import RecurrenceContested
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.faults import store_view
@@ -19,7 +19,7 @@ from tests.store.acting import AllRecurrences, Looking, unattended
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pollconsumer.core.events.events import Event
+    from pollconsumer.core.events import Event
     from pollconsumer.store.recurrences import RecurrenceStatus
     from tests.simulation.exploring import Actor, Judge, Stage
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer import store
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.errors import PollConsumerError
-from pollconsumer.core.launcher.detection import UNKNOWN, given_launcher
+from pollconsumer.core.launcher import UNKNOWN, given_launcher
 from pollconsumer.core.retry import Backoff, Fatal, Skip, Yield
 from pollconsumer.runtime.consumer import consume
 from pollconsumer.runtime.handling.executors import Handled
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from pollconsumer.core.events.events import Event
+    from pollconsumer.core.events import Event
     from pollconsumer.core.recurrence import Recurrence
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.context import Context, LaunchContext

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.events.events import LaunchBegan, LaunchWaits
+from pollconsumer.core.events import LaunchBegan, LaunchWaits
 from pollconsumer.core.lifecycle import State
 from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.runtime.new_messages import new_message
@@ -30,7 +30,7 @@ from tests.simulation.standing import holders, standing
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pollconsumer.core.events.events import Event
+    from pollconsumer.core.events import Event
     from pollconsumer.core.window import StopReason
     from pollconsumer.runtime.handling.context import Context
     from pollconsumer.runtime.handling.handler import Handler

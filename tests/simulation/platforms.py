@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.launcher.detection import REAPED_LATE, Found
+from pollconsumer.core.launcher import REAPED_LATE, Found
 from tests.forecast.distributions import Chance, draw, lognormal_between
 from tests.forecast.launchers import (
     Allow,

@@ -13,7 +13,7 @@ from itertools import product
 
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGETS
-from pollconsumer.core.launcher.detection import given_launcher
+from pollconsumer.core.launcher import given_launcher
 from tests.as_set import rules_as_set
 from tests.forecast.distributions import Lognormal
 from tests.forecast.figures import Figures, Spread

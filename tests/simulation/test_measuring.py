@@ -7,8 +7,7 @@ import random
 import pytest
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.launcher.detection import UNKNOWN
-from pollconsumer.core.launcher.past import TIMES
+from pollconsumer.core.launcher import TIMES, UNKNOWN
 from tests.as_set import rules_as_set
 from tests.forecast.consumer_rules import Rules
 from tests.forecast.figures import Figures

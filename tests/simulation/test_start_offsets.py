@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.launcher.detection import Found
+from pollconsumer.core.launcher import Found
 from pollconsumer.core.window import StopReason
 from pollconsumer.runtime.launch.launch import Launch
 from tests.forecast.launchers import Decision, LaunchedProcess, Launcher, Platform, alive

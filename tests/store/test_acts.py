@@ -12,7 +12,7 @@ from pollconsumer.core.errors import BadData, NotFound, StoreUnreachable
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import actions as module
 from pollconsumer.store import recurrence_actions
-from pollconsumer.store.actions import BatchActions, HandlerPauses, MessageActions
+from pollconsumer.store.actions import BatchActions, HandlerPauses, MessageActions, Reruns
 from pollconsumer.store.audit_log import acting_as, audit_of
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
@@ -22,7 +22,6 @@ from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.recurrence_actions import Recurrences
-from pollconsumer.store.reruns import Reruns
 from tests.conftest import NAMESPACE, empty_server
 from tests.leaving_out import long
 from tests.store.acting import HOUR, QUEUE, Launch, die, message, release

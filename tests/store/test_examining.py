@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.choices import Missed
-from pollconsumer.core.events.events import Event, OccurrencesSkipped
+from pollconsumer.core.events import Event, OccurrencesSkipped
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.wire import ServerWire, Wire

@@ -10,7 +10,7 @@ import pytest
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData, NotFound
-from pollconsumer.core.events.events import Event, RecurrenceTaken
+from pollconsumer.core.events import Event, RecurrenceTaken
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms
 from pollconsumer.core.recurrence import Recurrence

@@ -11,7 +11,7 @@ import pytest
 
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import LeaseLost, NotFound
-from pollconsumer.core.events.events import (
+from pollconsumer.core.events import (
     Event,
     QueueLeftOut,
     RecurrenceContested,

@@ -15,7 +15,7 @@ from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorde
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.moving.store_closer import StoreCloser
 from pollconsumer.store import rights
-from pollconsumer.store.actions import HandlerPauses, MessageActions
+from pollconsumer.store.actions import HandlerPauses, MessageActions, Reruns
 from pollconsumer.store.audit_log import acting_as, audit_of
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.wire import WAITING, ByPeople, ServerWire, Strict, Wire
@@ -26,7 +26,6 @@ from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.records.steps import Settlement
-from pollconsumer.store.reruns import Reruns
 from pollconsumer.store.scripts import linked
 from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE

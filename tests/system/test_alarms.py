@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer.core.launcher.past import UNLEARNED_EXIT
+from pollconsumer.core.launcher import UNLEARNED_EXIT
 from tests.system.monitor import SECRET, Monitor
 
 if TYPE_CHECKING:

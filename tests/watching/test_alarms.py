@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.launcher.past import UNLEARNED_EXIT
+from pollconsumer.core.launcher import UNLEARNED_EXIT
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import SECTIONS, Settings
 from pollconsumer.interface.settings.values import DURATION_ALARMS, duration_alarms
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from pollconsumer.core.events.pings import Ping
+    from pollconsumer.runtime.launch.pings import Ping
     from pollconsumer.store.client.wire import Wire
 
 NOW = 1_900_000_000_000

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.choices import HandOff
-from pollconsumer.core.launcher.coverage import WorkBeyond
+from pollconsumer.core.coverage import WorkBeyond
 from pollconsumer.watching.facts import (
     Expected,
     Facts,

@@ -12,8 +12,7 @@ from pollconsumer.core.errors import BadData
 from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.text import check_address, is_text
-from pollconsumer.core.notation.timespan import YEAR
-from pollconsumer.core.spans import check_rate, check_short_key
+from pollconsumer.core.spans import YEAR, check_rate, check_short_key
 
 MAX_PRIORITY = 4096
 MOST_ATTEMPTS = 10_000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from pollconsumer.core.errors import ConfigurationError, unknown_options
 from pollconsumer.core.lifecycle import State, StateName
 from pollconsumer.core.messages.message import Codec, check_headers, check_policy_name, created_header
-from pollconsumer.core.notation.timespan import Span
+from pollconsumer.core.spans import Span
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle

@@ -16,7 +16,7 @@ from pollconsumer.core.errors import BadData, NotFound, UsageError, WentBack
 from pollconsumer.core.lifecycle import State, StateName
 from pollconsumer.core.messages.continuation import Continuation, decoded, encoded, identified, packed
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.core.notation.timespan import Span
+from pollconsumer.core.spans import Span
 from pollconsumer.interface.api.handle import Handle, Looks
 from pollconsumer.interface.api.store_calls import StoreCalls
 from pollconsumer.interface.settings.values import parse_word

@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails, PydanticSerializationError, SchemaValida
 
 from pollconsumer.core.errors import shown
 from pollconsumer.core.json_values import in_order
-from pollconsumer.runtime.handling.annotations import MOST_NAMED, Mismatch, NoJsonForm
+from pollconsumer.runtime.handling.arguments import MOST_NAMED, Mismatch, NoJsonForm
 
 _QUOTING = {"assertion_error", "json_invalid", "union_tag_invalid", "uuid_parsing", "value_error"}
 """Kinds of errors whose text may contain part of the value."""

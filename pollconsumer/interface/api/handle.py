@@ -23,8 +23,7 @@ from pollconsumer.core.messages.codec import encoded_json
 from pollconsumer.core.messages.message import ENCODED, Codec, check_priority
 from pollconsumer.core.messages.message_steps import as_json, signal_line
 from pollconsumer.core.messages.payloads import encode_payload
-from pollconsumer.core.notation.timespan import Span
-from pollconsumer.core.spans import seconds_in
+from pollconsumer.core.spans import Span, seconds_in
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.runtime.handling.slot_waits import slot_waits

@@ -15,8 +15,8 @@ from pollconsumer.core.messages.codec import encoded_json, readable_value
 from pollconsumer.core.messages.message import LONGEST_CREATOR, Codec
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import datetime_of
-from pollconsumer.core.notation.timespan import Span, parse_duration
 from pollconsumer.core.recurrence import LONGEST_NAME, MOST_TIMES
+from pollconsumer.core.spans import Span, parse_duration
 from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler

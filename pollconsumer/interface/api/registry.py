@@ -14,9 +14,8 @@ from typing import Any, Literal, NamedTuple, NoReturn, Protocol, Required, Typed
 from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import ConfigurationError, UsageError, unknown_options
 from pollconsumer.core.messages.message import MOST_ATTEMPTS, Codec, check_handler, check_queue
-from pollconsumer.core.notation.timespan import Span, parse_duration
 from pollconsumer.core.retry import Backoff, ErrorPolicy, Pauses, RetryPolicy, sees_error
-from pollconsumer.core.spans import parse_rate
+from pollconsumer.core.spans import Span, parse_duration, parse_rate
 from pollconsumer.core.users_code import called
 from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
 from pollconsumer.interface.settings.reading import check_recurrence

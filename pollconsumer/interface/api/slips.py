@@ -11,7 +11,7 @@ from pollconsumer.core.errors import BadData, shown, suggestion
 from pollconsumer.core.users_code import called
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.runtime.handling.annotations import BadArguments, refuse_thrown
+from pollconsumer.runtime.handling.arguments import BadArguments, refuse_thrown
 
 LATER = "using(in_=...).enqueue(...)"
 OF_HANDLERS = {

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.spans import format_duration
 from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.registry import RegisteredHandler, location_of, registry
 from pollconsumer.interface.api.slips import BY_QUEUE, check_arguments, check_retry, refuse_handler
@@ -32,8 +32,7 @@ from pollconsumer.runtime.system.process import why_not_run
 
 if TYPE_CHECKING:
     from pollconsumer.core.recurrence import Recurrence
-    from pollconsumer.runtime.children.command import Command
-    from pollconsumer.runtime.children.notes import Programs
+    from pollconsumer.runtime.children.command import Command, Programs
 
 PARTS = {
     "LaunchAlarms": "pollconsumer.watching.alarms",
@@ -303,7 +302,7 @@ def _handler_of(name: str, run: Command, command: CommandSettings) -> Handler:
 def running_programs(settings: Settings) -> Programs:
     """The notes of running programs for this store and namespace, in the state directory. No notes are kept if
     ``state`` is ``none``."""
-    from pollconsumer.runtime.children.notes import Programs  # as for Command
+    from pollconsumer.runtime.children.command import Programs  # as for Command
 
     store = str(settings.data_directory()) if settings.is_embedded else settings.shown_store
     name = sha256(f"{store}\n{settings.namespace}".encode())[:32]

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.durations import OVERRUN_TARGET_OF_BUDGETS, OVERRUN_TARGETS
-from pollconsumer.core.launcher.detection import Found, find_launcher, given_launcher, run_id
-from pollconsumer.core.launcher.past import FLOOR, UNLEARNED_EXIT, Punctuality
+from pollconsumer.core.launcher import FLOOR, UNLEARNED_EXIT, Found, Punctuality, find_launcher, given_launcher, run_id
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.spans import parse_quota, parse_rate
 from pollconsumer.core.window import StopReason
@@ -48,7 +47,7 @@ from pollconsumer.store.leases import Group
 from pollconsumer.store.records.steps import Kept, Limits, Retention
 
 if TYPE_CHECKING:
-    from pollconsumer.runtime.children.notes import Programs
+    from pollconsumer.runtime.children.command import Programs
     from pollconsumer.runtime.launch.pings import Monitors
     from pollconsumer.runtime.mover import MoverOptions
     from pollconsumer.runtime.session.pace import ConsumerOptions

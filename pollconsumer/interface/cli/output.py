@@ -21,7 +21,7 @@ import click
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.core.notation.text import printable, printable_lines
-from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.spans import format_duration
 from pollconsumer.runtime.system.signals import raising_terminations
 from pollconsumer.runtime.system.watchdog import lift
 

@@ -14,7 +14,7 @@ from pollconsumer.core.errors import shown, suggestion
 from pollconsumer.core.messages.message import CREATED_BY, MAX_PRIORITY, MOST_ATTEMPTS, read_header
 from pollconsumer.core.notation.instants import read_instant
 from pollconsumer.core.notation.text import is_text
-from pollconsumer.core.notation.timespan import YEAR, format_duration, parse_duration
+from pollconsumer.core.spans import YEAR, format_duration, parse_duration
 from pollconsumer.interface.cli.output import note_json
 from pollconsumer.interface.named_files import named_path
 from pollconsumer.interface.settings.model import (

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Collection
 from typing import Any
 
+from pollconsumer.core import events
 from pollconsumer.core.errors import suggestion
-from pollconsumer.core.events import events
-from pollconsumer.core.events.events import Event
-from pollconsumer.core.notation.timespan import YEAR, format_duration
+from pollconsumer.core.events import Event
+from pollconsumer.core.spans import YEAR, format_duration
 from pollconsumer.core.window import why_stopped
 from pollconsumer.interface.logs.logs import LASTING, MET, PERSISTENT, UNDAMPED, about, launch_stopped, log
 

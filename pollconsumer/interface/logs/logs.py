@@ -1,7 +1,7 @@
 """Writes the log to standard error, a line ``pollconsumer: LEVEL: TEXT`` for each record. By default it writes only
 warnings and errors, since cron mails all output.
 
-After a call of ``damp``, repeated warnings are damped: see ``core/events/repeats.py``. Two warnings are the same if
+After a call of ``damp``, repeated warnings are damped: see ``core/repeats.py``. Two warnings are the same if
 their texts are, apart from numbers. ``extra=about(...)`` names a warning independently of its text. A warning with
 ``extra=UNDAMPED`` is printed each time.
 """
@@ -23,10 +23,10 @@ from types import MappingProxyType
 from typing import Any, TextIO
 
 from pollconsumer.core.errors import ConfigurationError, LeaseLost, PollConsumerError, StoreUnreachable, UsageError
-from pollconsumer.core.events.repeats import Streaks
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.instants import iso_of
 from pollconsumer.core.notation.text import printable, printable_lines, redacted
+from pollconsumer.core.repeats import Streaks
 from pollconsumer.core.users_code import MOST_CHARACTERS, called, described, text_of
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.command_line import values_of
@@ -56,7 +56,7 @@ _VARIABLES = {"--config": "CONFIG", "--store": "STORE", "--namespace": "NAMESPAC
 UNDAMPED: dict[str, Any] = {"streak": None}
 """The ``extra`` of a record that is not damped."""
 FAILURE, PERSISTENT, LASTING, MET = "failure", "standing", "lasting", "met"
-"""Kinds of streaks: see ``core/events/repeats.py``."""
+"""Kinds of streaks: see ``core/repeats.py``."""
 OUR_LOGGERS = ("django.tasks", "django_tasks")
 """Loggers of Django's tasks framework. Their records are left out, since the launch reports dead letters itself."""
 _NUMBER = r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])"
@@ -100,7 +100,7 @@ def identity() -> tuple[str | None, str | None]:
 
 class LaunchStreaks:
     """The streaks of warnings and failures that one launch of a crontab line meets or ends: see
-    ``core/events/repeats.py``.
+    ``core/repeats.py``.
 
     They are stored in a small file of the user's. There is one file for each configuration file, store, namespace, role
     and set of queues, as arguments and environment name them, since the configuration may be invalid. Two concurrent

@@ -24,8 +24,7 @@ from pollconsumer.core.choices import After, Dialect, HandOff, LauncherRule, Loo
 from pollconsumer.core.durations import HANDLER_LIMIT
 from pollconsumer.core.messages.message import MOST_ATTEMPTS
 from pollconsumer.core.notation.text import check_address
-from pollconsumer.core.notation.timespan import YEAR
-from pollconsumer.core.spans import MOST_IN_A_PERIOD, parse_quota, parse_rate
+from pollconsumer.core.spans import MOST_IN_A_PERIOD, YEAR, parse_quota, parse_rate
 from pollconsumer.interface.settings import values
 from pollconsumer.interface.settings.values import Placed
 from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from pollconsumer.core import choices
-from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.spans import format_duration
 from pollconsumer.interface.settings.values import Placed
 
 READ_ARGV, READ_DURATION, READ_MEMORY, READ_KEPT_SIZE, CHECK_NAME, CHECK_CRON = (

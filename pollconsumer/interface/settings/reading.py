@@ -20,8 +20,8 @@ from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerEr
 from pollconsumer.core.messages.message import NewMessage, check_handler
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.text import HIDDEN, check_address, redacted, site_of
-from pollconsumer.core.notation.timespan import format_duration, parse_duration
 from pollconsumer.core.retry import Backoff
+from pollconsumer.core.spans import format_duration, parse_duration
 from pollconsumer.interface.settings.model import (
     EXPECTED,
     CommandSettings,

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from pollconsumer.core.errors import ConfigurationError, shown, suggestion
 from pollconsumer.core.messages.message import check_handler
 from pollconsumer.core.notation.text import check_address, redacted
-from pollconsumer.core.notation.timespan import YEAR, Span, parse_duration
+from pollconsumer.core.spans import YEAR, Span, parse_duration
 from pollconsumer.interface.named_files import other_than_directory
 from pollconsumer.interface.settings.names import NO_STATE
 from pollconsumer.runtime.new_messages import Defaults

@@ -13,17 +13,20 @@ from pollconsumer.core.messages.message import Codec
 from pollconsumer.core.messages.payloads import encode_named
 from pollconsumer.core.retry import Partial
 from pollconsumer.core.users_code import called, lazy
-from pollconsumer.runtime.handling.annotations import (
+from pollconsumer.runtime.handling.arguments import (
     Annotations,
+    Arguments,
     BadArguments,
+    Convert,
     Mismatch,
     NoJsonForm,
+    Upgrade,
     accepted_types,
     bad_arguments,
     reason_of,
     refuse_thrown,
+    upgraded,
 )
-from pollconsumer.runtime.handling.arguments import Arguments, Convert, Upgrade, upgraded
 from pollconsumer.runtime.handling.context import Context, LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery
 from pollconsumer.runtime.handling.handler import Hooks, Run

@@ -16,7 +16,7 @@ from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.message_steps import Recorded, StepEntry, checked
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.instants import datetime_of
-from pollconsumer.core.notation.timespan import Span
+from pollconsumer.core.spans import Span
 from pollconsumer.runtime.handling.delivery import Delivery, Previous, Situation
 from pollconsumer.runtime.handling.journal import Journal
 from pollconsumer.runtime.handling.shield import Shield

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.messages.codec import decoded_object
 from pollconsumer.core.messages.message import Codec
-from pollconsumer.core.notation.timespan import DAY
 from pollconsumer.core.retry import Backoff, ErrorPolicy, NotBegun, RetryPolicy, Skip
+from pollconsumer.core.spans import DAY
 from pollconsumer.core.users_code import called
 from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.context import LaunchContext

@@ -14,7 +14,7 @@ from pollconsumer.core.messages.codec import coded_packed
 from pollconsumer.core.messages.continuation import INNER, identified
 from pollconsumer.core.messages.message import Codec, NewMessage, check_stem
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, moment_of
-from pollconsumer.core.notation.timespan import Span
+from pollconsumer.core.spans import Span
 from pollconsumer.runtime.new_messages import Sendable, callback_of, lifetime_ms, message_of, refuse_own_identity
 from pollconsumer.store.actions import CancelledMembers
 from pollconsumer.store.queues.batches import Batches, NewBatch

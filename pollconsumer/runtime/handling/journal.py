@@ -24,8 +24,8 @@ from pollconsumer.core.messages.message_steps import (
     as_recorded,
     check_step_name,
 )
-from pollconsumer.core.notation.timespan import YEAR, Span, parse_duration
 from pollconsumer.core.retry import Asleep
+from pollconsumer.core.spans import YEAR, Span, parse_duration
 from pollconsumer.runtime.handling.shield import Shield
 
 LONGEST_WAIT = 10 * YEAR

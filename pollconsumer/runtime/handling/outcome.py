@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pollconsumer.core.json_values import explain
 from pollconsumer.core.messages.payloads import Malformed
 from pollconsumer.core.users_code import Exited, UnreadableError, readable, text_of
-from pollconsumer.runtime.handling.annotations import BadArguments
+from pollconsumer.runtime.handling.arguments import BadArguments
 
 _OURS = str(Path(__file__).parents[2] / "_")[:-1]
 _NOT_THEIRS = (_OURS, str(Path(os.__file__).parent / "_")[:-1], "<")

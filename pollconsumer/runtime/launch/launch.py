@@ -7,6 +7,11 @@ the hand-off does not wait for them. Last comes the lease, since only its holder
 
 from __future__ import annotations
 
+import gc
+import os
+import random
+import signal
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -17,10 +22,11 @@ from pollconsumer.core import json_values
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.durations import HANDLER_LIMIT
 from pollconsumer.core.errors import LeaseLost, StoreRefused, StoreUnreachable
-from pollconsumer.core.events.events import Event, LaunchBegan, LaunchEnded, LaunchWaits, NamespaceShared, PingFailed
-from pollconsumer.core.launcher.detection import UNKNOWN, Found
-from pollconsumer.core.launcher.past import (
+from pollconsumer.core.events import Event, LaunchBegan, LaunchEnded, LaunchWaits, NamespaceShared, PingFailed
+from pollconsumer.core.launcher import (
     FLOOR_OF_DROP,
+    UNKNOWN,
+    Found,
     Punctuality,
     allowance,
     learned,
@@ -30,13 +36,23 @@ from pollconsumer.core.launcher.past import (
 from pollconsumer.core.notation.instants import ceil_ms
 from pollconsumer.core.window import OUR_OWN, StopReason, Window, predict_stop, tick_from
 from pollconsumer.runtime.launch.board import EMPTIED, ROLLED_BACK, LaunchProgress
-from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat
-from pollconsumer.runtime.launch.host import Host
+from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat, OpenStore
 from pollconsumer.runtime.launch.launch_end import LONG_WAIT, LaunchEnd, WindowPatience
 from pollconsumer.runtime.store_opener import StoreOpener
+from pollconsumer.runtime.system.process import all_gone, birth, namespace, started_at
+from pollconsumer.runtime.system.signals import CALL, StopRequest
 from pollconsumer.runtime.system.system_limits import exit_code_of
-from pollconsumer.runtime.system.watchdog import EXIT_CODE, EXIT_WITHIN
-from pollconsumer.store.client.patience import Budget
+from pollconsumer.runtime.system.watchdog import (
+    EXIT_CODE,
+    EXIT_WITHIN,
+    WATCHDOG,
+    at_the_end,
+    before_exit,
+    expect_exit,
+    leave_by,
+    watch,
+)
+from pollconsumer.store.client.patience import Budget, Clocks
 from pollconsumer.store.client.replies import RESTORE
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import TRUSTED_FOR, TTL, Group, HeldLeases, Leases, TurnedAway
@@ -45,6 +61,58 @@ from pollconsumer.store.records.reservations import Claim
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.launch.pings import Pinger
+
+
+class Host(Clocks):
+    """Clocks and processes: those of this machine, and this process."""
+
+    started_at = staticmethod(started_at)
+    """When this process was started, on the monotonic clock."""
+    chance = staticmethod(random.random)
+    """A random number in [0, 1)."""
+    all_gone = staticmethod(all_gone)
+    """Whether the processes that `processes` described are known to have ended."""
+    leave_by = staticmethod(leave_by)
+    """Have this process exit before an instant on the monotonic clock, once it has nothing more to do."""
+    before_exit = staticmethod(before_exit)
+    """Have an act called before this process exits, within the time that is left."""
+    at_exit = staticmethod(at_the_end)
+    """Have an act called when this process is about to exit."""
+    expect_exit = staticmethod(expect_exit)
+    """The launch is over: bound this process by the time limit of an exit, instead of the launch's hard end."""
+
+    def new_id(self) -> str:
+        """An id for a launch."""
+        return os.urandom(8).hex()
+
+    def processes(self, heartbeat_pid: int) -> dict[str, Any]:
+        """Where the launch and its heartbeat run: host, pid, pid namespace, and the births of both processes."""
+        births = {str(pid): birth(pid) or "" for pid in (os.getpid(), heartbeat_pid)}
+        return {"host": socket.gethostname(), "pid": os.getpid(), "namespace": namespace(), "births": births}
+
+    def catch_signals(self) -> StopRequest:
+        """Have the first signal ask the launch to stop."""
+        interruption = StopRequest(os.environ.get("WEBJOBS_SHUTDOWN_FILE") or None)
+        interruption.install()
+        return interruption
+
+    def start_heartbeat(
+        self, progress: LaunchProgress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None
+    ) -> Heartbeat:
+        gc.freeze()  # a collection would visit all modules, and write to memory that both processes share
+        gc.enable()
+        signal.signal(CALL, lambda *_: progress.stops.called())
+        return Heartbeat(progress, open_store, on_launch_death)
+
+    def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> None:
+        """At the hard end of ``end``, call ``last_act`` and end this process with the watchdog's exit code."""
+        self.leave_by(end.hard_end())
+        watch(end.hard_end, last_act)
+
+    def extend(self, end: LaunchEnd) -> None:
+        """Where the GIL is held, end this process only at the farthest end, which is later than before."""
+        WATCHDOG.bound(end.farthest() + end.grace - self.monotonic())
+
 
 HEARTBEAT_BUDGET = 2.0
 REFRESH = 0.5

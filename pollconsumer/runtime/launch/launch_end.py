@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 from pollconsumer.core.errors import shown
-from pollconsumer.core.events.events import Event, StoreAwaited
+from pollconsumer.core.events import Event, StoreAwaited
 from pollconsumer.core.notation.text import printable
-from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.retry import HandlerTimeout
+from pollconsumer.core.spans import format_duration
 from pollconsumer.runtime.launch.board import Flight, MessageInFlight
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Clocks, Patience, answer_within
 

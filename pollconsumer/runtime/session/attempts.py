@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
 
-from pollconsumer.core.events.events import DescriptorsUsedUp
+from pollconsumer.core.events import DescriptorsUsedUp
 from pollconsumer.core.messages import continuation as continuations
 from pollconsumer.core.messages.message import decoded_options
 from pollconsumer.core.messages.payloads import Malformed, decode_payload
-from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.retry import (
     MOST_CRASHES,
     STOP_GRACE,
@@ -22,6 +21,7 @@ from pollconsumer.core.retry import (
     Stopped,
     Yield,
 )
+from pollconsumer.core.spans import format_duration
 from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors import Attempt, Executor, Handled

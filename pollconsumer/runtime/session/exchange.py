@@ -15,7 +15,7 @@ from math import inf
 from threading import Lock
 
 from pollconsumer.core.errors import OF_ANY_QUEUE, NodeLost, PollConsumerError, StoreUnreachable
-from pollconsumer.core.events.events import NewerMessagesFound, QueueLeftOut, ReservationsLost
+from pollconsumer.core.events import NewerMessagesFound, QueueLeftOut, ReservationsLost
 from pollconsumer.runtime.handling.executors import Executor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.board import Counts

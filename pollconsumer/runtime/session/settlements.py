@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pollconsumer.core.events.events import (
+from pollconsumer.core.events import (
     AttemptFailed,
     HandlerPaused,
     MessageCompleted,
@@ -25,7 +25,6 @@ from pollconsumer.core.messages import continuation as continuations
 from pollconsumer.core.messages.codec import encoded_json
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import Malformed, quick
-from pollconsumer.core.notation.timespan import YEAR, format_duration
 from pollconsumer.core.retry import (
     LONGEST_DEFERRAL,
     Asleep,
@@ -35,6 +34,7 @@ from pollconsumer.core.retry import (
     after_failure,
     is_deferred,
 )
+from pollconsumer.core.spans import YEAR, format_duration
 from pollconsumer.core.users_code import TimeIsUp, described, text_of
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors import Attempt, Handled

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pollconsumer.core.launcher.detection import Ancestor
+from pollconsumer.core.launcher import Ancestor
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS
 
 MOST_ANCESTORS = 6

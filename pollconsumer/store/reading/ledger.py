@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pollconsumer.core import json_values
-from pollconsumer.core.launcher.coverage import holes_of, read_work
+from pollconsumer.core.coverage import holes_of, read_work
 from pollconsumer.core.notation.instants import LAST_MILLISECOND
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys

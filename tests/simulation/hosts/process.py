@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.core.errors import LeaseLost, PollConsumerError
 from pollconsumer.runtime.launch.board import EMPTIED
 from pollconsumer.runtime.launch.heartbeat import GONE, Heartbeat, Parent, keep, requeue_all
-from pollconsumer.runtime.launch.host import Host
+from pollconsumer.runtime.launch.launch import Host
 from pollconsumer.runtime.launch.launch_end import LaunchEnd
 from pollconsumer.runtime.system.signals import StopRequest
 from pollconsumer.runtime.system.watchdog import EXIT_CODE

@@ -11,7 +11,7 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from pollconsumer.core.choices import Missed, Overlap
 from pollconsumer.core.errors import BadData, LeaseLost
-from pollconsumer.core.events.events import Event, OccurrencesSkipped, RecurrenceRemoved
+from pollconsumer.core.events import Event, OccurrencesSkipped, RecurrenceRemoved
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import created_header
 from pollconsumer.core.notation.instants import epoch_ms

@@ -15,15 +15,23 @@ from typing import Any
 import click
 
 from pollconsumer.core.choices import After, HandOff, LauncherRule
+from pollconsumer.core.coverage import unserved_time, usual_margin
 from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDenied, shown, suggestion
-from pollconsumer.core.events.pings import dialect_of
-from pollconsumer.core.launcher.coverage import unserved_time, usual_margin
-from pollconsumer.core.launcher.detection import BY_PRODUCERS, Found, given_launcher, recorded_launcher
-from pollconsumer.core.launcher.past import Observed, allowance, learned, past_launch, read_observed
+from pollconsumer.core.launcher import (
+    BY_PRODUCERS,
+    Found,
+    Observed,
+    allowance,
+    given_launcher,
+    learned,
+    past_launch,
+    read_observed,
+    recorded_launcher,
+)
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.text import counted, site_of
-from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import Recurrence, zone_of
+from pollconsumer.core.spans import format_duration
 from pollconsumer.core.window import predict_stop
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.api.slips import check_arguments, check_retry
@@ -51,6 +59,7 @@ from pollconsumer.interface.settings.owners import OwnStore, group_writable, oth
 from pollconsumer.runtime.children.command import Command
 from pollconsumer.runtime.handling.handler import Handler, aliases_among
 from pollconsumer.runtime.launch.next_launches import next_launches
+from pollconsumer.runtime.launch.pings import dialect_of
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.runtime.system.signals import raising_terminations
 from pollconsumer.runtime.system.watchdog import WATCHDOG, watch

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
+from pollconsumer.core.coverage import Hole, holes_of, working_on
 from pollconsumer.core.errors import NotFound, UsageError
-from pollconsumer.core.launcher.coverage import Hole, holes_of, working_on
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.messages.message_steps import Recorded

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.spans import format_duration
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import command_patience
 from pollconsumer.interface.cli.output import print_line, print_table, printed_as_json

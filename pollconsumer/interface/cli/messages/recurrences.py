@@ -14,8 +14,8 @@ from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData, ConfigurationError, NotFound, UsageError
 from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso, read_instant
-from pollconsumer.core.notation.timespan import format_duration
 from pollconsumer.core.recurrence import MOST_JITTER, Recurrence, zone_of
+from pollconsumer.core.spans import format_duration
 from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.described import describe_recurrence
 from pollconsumer.interface.api.recurrences import encoded_put, new_put

@@ -10,10 +10,10 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from pollconsumer.core.choices import HandOff, LauncherRule
-from pollconsumer.core.launcher.detection import BY_PRODUCERS
+from pollconsumer.core.launcher import BY_PRODUCERS
 from pollconsumer.core.notation.instants import clock, iso
 from pollconsumer.core.notation.text import counted
-from pollconsumer.core.notation.timespan import format_duration
+from pollconsumer.core.spans import format_duration
 from pollconsumer.core.window import StopReason, why_stopped
 
 LOOKED_AT = 10

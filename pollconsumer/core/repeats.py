@@ -21,7 +21,7 @@ from typing import NamedTuple, Self
 
 from pollconsumer.core import json_values
 from pollconsumer.core.notation.text import counted
-from pollconsumer.core.notation.timespan import DAY, format_duration
+from pollconsumer.core.spans import DAY, format_duration
 
 PRINTED_AT = (1, 2, 5, 15, 60)
 HOUR = 3570.0
