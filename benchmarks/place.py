@@ -226,9 +226,9 @@ def server_seconds(wire: Wire) -> float:
 
 def plain_wire(url: str) -> Wire:
     from pollconsumer.store.client.patience import Budget
-    from pollconsumer.store.client.wire import ServerWire
+    from pollconsumer.store.client.wire import Wire
 
-    return ServerWire(url, lambda: Budget(10.0))
+    return Wire(url, lambda: Budget(10.0))
 
 
 def at(values: Sequence[float], share: float) -> float:

@@ -29,7 +29,7 @@ from pollconsumer.interface.memory_store import SCRIPTS, DirectConnection
 from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.embedded.start import find_program
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.inspector import Inspector
@@ -210,7 +210,7 @@ def _own_log() -> Iterator[None]:
 
 def by_url(url: str) -> MakeWire:
     """Connections of our own."""
-    return lambda patience, greet: ServerWire(url, patience, greet=greet)
+    return lambda patience, greet: Wire(url, patience, greet=greet)
 
 
 def by_client(url: str) -> MakeWire:
@@ -229,7 +229,7 @@ def real_server(make: Callable[[str], MakeWire] = by_url) -> Iterator[Server]:
     with subprocess.Popen([find_program(), *options], stdout=subprocess.DEVNULL) as process:
         try:
             url = f"unix://{socket}"
-            _await(ServerWire(url, Impatient))
+            _await(Wire(url, Impatient))
             yield Server(make(url), url=url, pid=process.pid)
         finally:
             process.kill()
@@ -337,7 +337,7 @@ def in_memory(clock_step: int | None = None) -> Server:
 
     def make(patience: Callable[[], Patience], greet: Callable[[Wire], int | None] | None) -> Wire:
         connection = partial(DirectConnection, execute)
-        return ServerWire("redis://in-memory", patience, greet=greet, connect=connection, scripts=SCRIPTS)
+        return Wire("redis://in-memory", patience, greet=greet, connect=connection, scripts=SCRIPTS)
 
     return Server(make, clock=clock)
 

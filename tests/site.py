@@ -21,7 +21,7 @@ from pollconsumer.interface import cli
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.runtime.embedded.directory import SOCKET
 from pollconsumer.runtime.embedded.server import EmbeddedServer
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.reading.inspector import Inspector
 from tests import server_stand_in
 from tests.forks import FORKS, Fork
@@ -283,7 +283,7 @@ class Site:
 
     def holders(self) -> set[int]:
         """Processes that hold a lease of the embedded server, as `lease show` lists them, read without a command."""
-        wire = ServerWire(f"unix://{self.socket}", Impatient)
+        wire = Wire(f"unix://{self.socket}", Impatient)
         try:
             return {lease["pid"] for lease in Inspector(wire, "pollconsumer").leases()}
         except StoreUnreachable:

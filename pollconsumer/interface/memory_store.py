@@ -11,7 +11,7 @@ from pollconsumer.core.notation.instants import ceil_epoch_ms, ceil_ms, datetime
 from pollconsumer.store.client.connection import Command, Connection
 from pollconsumer.store.client.patience import Budget, Patience
 from pollconsumer.store.client.replies import ErrorReply
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
 
@@ -159,7 +159,7 @@ class MemoryOpener:
             wire.close()
 
 
-class VirtualWire(ServerWire):
+class VirtualWire(Wire):
     """A connection whose blocking commands let virtual time pass until they are answered."""
 
     def __init__(

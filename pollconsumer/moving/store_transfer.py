@@ -39,7 +39,7 @@ from pollconsumer.runtime.embedded.directory import AOF_DIRECTORY
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.signals import raising_terminations
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.suitability import EXPORT
 
 NOT_SERVED = "elements read, the store cannot be used before all are there: import the same file again"
@@ -301,7 +301,7 @@ def copied(wire: Wire, directory: Path, program: Path | None) -> Iterator[Wire]:
     UsageError for a cluster, whose nodes have no common instant. PermissionDenied and StoreRefused if the server gives
     no copy, or one that our server cannot read.
     """
-    if not isinstance(wire, ServerWire):
+    if wire.is_cluster:
         raise UsageError("a cluster", wire.address, ANOTHER_WAY)
     named: bytes = wire.command("CLIENT", "INFO")
     database = dict(field.partition("=")[::2] for field in named.decode().split())["db"]  # of this connection
@@ -314,12 +314,12 @@ def copied(wire: Wire, directory: Path, program: Path | None) -> Iterator[Wire]:
         server = EmbeddedServer(Path(folder), program=program)
         try:
             server.ensure_running(patience=READ_WITHIN)
-            yield ServerWire(f"{server.url.partition('?')[0]}?db={database}", wire.patience)
+            yield Wire(f"{server.url.partition('?')[0]}?db={database}", wire.patience)
         finally:
             server.stop()
 
 
-def _receive(wire: ServerWire, written: BinaryIO) -> None:
+def _receive(wire: Wire, written: BinaryIO) -> None:
     """Write the server's contents, an RDB file, to ``written``."""
     wire.command("REPLCONF", "rdb-only", "1")  # nothing follows the contents
     with contextlib.closing(wire.raw(("SYNC",), SILENT_FOR)) as pieces:

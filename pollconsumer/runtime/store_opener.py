@@ -12,7 +12,7 @@ from pollconsumer.core.users_code import lazy
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.address import ClusterAddress, CredentialProvider, url_warnings
 from pollconsumer.store.client.patience import Patience
-from pollconsumer.store.client.wire import ByKeepers, ByPeople, ServerWire, Strict, Wire
+from pollconsumer.store.client.wire import ByKeepers, ByPeople, Strict, Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
@@ -165,7 +165,7 @@ class StoreOpener:
             from pollconsumer.store.client.cluster_wire import connecting_to  # few stores are clusters
 
             return connecting_to(ClusterAddress(self._url, credentials), self.namespace)
-        return partial(ServerWire, self._url, credentials=credentials)
+        return partial(Wire, self._url, credentials=credentials)
 
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
         """What a heartbeat needs of the store. The last connection is for blocking commands. It starts the embedded

@@ -31,7 +31,7 @@ from pollconsumer.store.client.address import Node
 from pollconsumer.store.client.cluster_wire import connecting_to
 from pollconsumer.store.client.connection import MOST_BYTES, Command, packed
 from pollconsumer.store.client.replies import ErrorReply
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.scripts import Scripts
 
 READABLE_EVERY = 0.05
@@ -150,7 +150,7 @@ class ClientConnection:
             raise ConnectionError(f"{self.location} is not the primary any more")
 
 
-class ClientWire(ServerWire):
+class ClientWire(Wire):
     look_every = READABLE_EVERY
 
 
@@ -227,7 +227,7 @@ class ClientCluster:
         return f"redis://[{node.host}]:{node.port}" if ":" in node.host else f"redis://{node.host}:{node.port}"
 
     def options_of(self, node: Node) -> dict[str, Any]:
-        """Options of `ServerWire` for a connection to ``node``. The client's own hook is left out: it would replace the
+        """Options of `Wire` for a connection to ``node``. The client's own hook is left out: it would replace the
         parser, and allow reads from a replica."""
         client = self._client
         pool = client.nodes_manager.create_redis_node(*node, **client.get_connection_kwargs()).connection_pool

@@ -16,7 +16,7 @@ from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.client.cluster_nodes import SLOTS
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class NodeProcess:
 
     def ask(self, *command: Any) -> Any:
         """The node's answer to a command. PollConsumerError if it does not answer, or answers with an error."""
-        wire = ServerWire(f"redis://127.0.0.1:{self.port}", lambda: Budget(5))
+        wire = Wire(f"redis://127.0.0.1:{self.port}", lambda: Budget(5))
         try:
             return wire.command(*command)
         finally:

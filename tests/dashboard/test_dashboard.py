@@ -22,7 +22,7 @@ from pollconsumer.dashboard.page_actions import SWEEP_WITHIN
 from pollconsumer.dashboard.server import LONGEST_FORM
 from pollconsumer.store.actions import HandlerPauses, MessageActions
 from pollconsumer.store.audit_log import acting_as, note
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.recurrences import LaunchRecurrences
 from pollconsumer.store.store import Store
@@ -209,7 +209,7 @@ def test_a_payload_that_is_none_and_one_that_is_huge_are_shown_in_part(wire: Wir
     assert len(client.get("/queue?name=mail").content) < 20_000
 
 
-class Counting(ServerWire):
+class Counting(Wire):
     """Counts the commands that it sends, and the bytes that come back."""
 
     commands = answered = 0
@@ -313,7 +313,7 @@ def test_the_page_of_a_message_says_whose_end_it_waits_for_and_who_created_it(wi
 
 
 def test_a_store_that_is_away_is_a_page_not_a_crash(wire: Wire) -> None:
-    answer = browser(ServerWire("unix:///nonexistent/socket", Impatient)).get("/")
+    answer = browser(Wire("unix:///nonexistent/socket", Impatient)).get("/")
     assert answer.status_code == 503
     assert "store unreachable" in Document(answer.text).text
     del wire

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.producer import Producer
 from tests.failovers import kinds
 from tests.failovers.servers import Trio, await_true
@@ -29,7 +29,7 @@ def test_it_settles_on_the_new_primary_and_goes_on(watched: bool, site: Site) ->
             message(f"m{n}", handler="record", queue="default", payload=b'{"name":"%d"}' % n, priority=1)
             for n in range(5)
         ]
-        Producer(ServerWire(trio.url, lambda: Budget(30.0)), NAMESPACE).enqueue([first, *others])
+        Producer(Wire(trio.url, lambda: Budget(30.0)), NAMESPACE).enqueue([first, *others])
         checked = json.loads(site.command("check", "--json", POLLCONSUMER_STORE=trio.url).stdout)
         assert checked["primary"] == (trio.primary().place if watched else None)
         launch = site.start("run", "--until-empty", "--timeout", "1h", POLLCONSUMER_STORE=trio.url)
@@ -42,7 +42,7 @@ def test_it_settles_on_the_new_primary_and_goes_on(watched: bool, site: Site) ->
         site.open_gate()
         assert launch.wait(60) == 0
         assert sorted(site.notes()) == ["0", "1", "2", "3", "4", "begin first", "end first"]
-        left = Producer(ServerWire(trio.url, lambda: Budget(30.0)), NAMESPACE).enqueue([first])
+        left = Producer(Wire(trio.url, lambda: Budget(30.0)), NAMESPACE).enqueue([first])
         assert [entry.duplicate for entry in left] == [True]
     finally:
         trio.close()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis import sentinel
 
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.user_client import supplied_client
 from tests.failovers.servers import SERVICE
 from tests.store.servers import Server
@@ -36,7 +36,7 @@ def client_module(trio: Trio) -> str:
 
 def sentinel_server(trio: Trio, namespace: str, *, by_client: bool = False) -> Server:
     if not by_client:
-        return Server(lambda patience, greet: ServerWire(trio.url, patience, greet=greet), trio.url)
+        return Server(lambda patience, greet: Wire(trio.url, patience, greet=greet), trio.url)
     connect = supplied_client(Sentinel(_places(trio)).master_for(SERVICE, decode_responses=True)).connecting(namespace)
     return Server(lambda patience, greet: connect(patience, greet=greet), trio.url)
 

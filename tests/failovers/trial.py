@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.reading.inspector import Inspector
 from tests.failovers import kinds
 from tests.failovers.report import Report, Span, report
@@ -86,7 +86,7 @@ class Trial:
         for command in (*self._producers, *launches):
             command.process.wait(60)
         until = time.monotonic() + LONGEST_DRAIN
-        wire = ServerWire(f"unix://{trio.primary().socket}", lambda: Budget(30.0))
+        wire = Wire(f"unix://{trio.primary().socket}", lambda: Budget(30.0))
         while _left(wire) and time.monotonic() < until:
             self.places[0].run("-q", "run", "--until-empty")
         found = report(self.places, wire, spans)

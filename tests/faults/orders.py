@@ -23,7 +23,7 @@ from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.producer import Producer
 from tests.site import Launch, Site
 
@@ -91,7 +91,7 @@ class Orders:
         summary."""
         try:
             self._site.command("store", "start")
-            wire = ServerWire(f"unix://{self._site.socket}", lambda: Budget(10.0))
+            wire = Wire(f"unix://{self._site.socket}", lambda: Budget(10.0))
             producer, signals = Producer(wire, NAMESPACE), MessageActions(wire, NAMESPACE)
             until, launch = time.monotonic() + self._seconds, None
             while time.monotonic() < until:
@@ -113,7 +113,7 @@ class Orders:
         finally:
             self._site.close()
 
-    def _kill(self, launch: Launch, wire: ServerWire) -> None:
+    def _kill(self, launch: Launch, wire: Wire) -> None:
         victim = self._chance.choice(self._victims)
         self._kills[victim] += 1
         if victim == "launch":

@@ -20,7 +20,7 @@ from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from tests.faults.drawing import drawn_options
 from tests.faults.recording import append, digest, now
 
@@ -50,7 +50,7 @@ class Producer:
         self._log = directory / LOG.format(seed)
         settings = load_settings(directory / "config.toml")
         self._app = PollConsumer()
-        self._person = MessageActions(ServerWire(settings.store, lambda: Budget(5)), settings.namespace)
+        self._person = MessageActions(Wire(settings.store, lambda: Budget(5)), settings.namespace)
         self._sent: list[tuple[str, str]] = []
 
     def run(self, count: int, pace: float) -> None:

@@ -12,7 +12,7 @@ from redis import Redis, exceptions
 
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,7 +53,7 @@ class Server:
 
     def wire(self) -> Wire:
         """As the store's readers want it. To be closed by the caller."""
-        return ServerWire(f"unix://{self.socket}?password={self._password}", lambda: Budget(10))
+        return Wire(f"unix://{self.socket}?password={self._password}", lambda: Budget(10))
 
     def await_ready(self) -> None:
         until = time.monotonic() + PATIENCE

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer import PollConsumer
 from pollconsumer.interface.api.store_calls import StorePool
 from pollconsumer.store.client.patience import Clocks
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.producer import Producer
 from tests.inner import calls_of
 
@@ -64,7 +64,7 @@ def application(clock: Clock, patience: float, connect: Callable[[], Connection]
     """One on a store that needs no greeting, which knows its queue."""
 
     def open_store(patience: Patience) -> Producer:
-        store = Producer(ServerWire("memory:", lambda: patience, connect=connect), "tests", clocks=clock)
+        store = Producer(Wire("memory:", lambda: patience, connect=connect), "tests", clocks=clock)
         vars(store)["_registered"].add("default")
         return store
 

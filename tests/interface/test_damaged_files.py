@@ -22,7 +22,7 @@ from pollconsumer.runtime.children.command import Noted
 from pollconsumer.runtime.store_opener import StoreMemo
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.suitability import Rollback
 from tests.conftest import NAMESPACE
@@ -198,7 +198,7 @@ def test_state_of_any_form_is_no_state_or_ours(content: bytes) -> None:
                 file.write_bytes(content)
         known = memo.read()
         assert known is None or known.isascii()
-        wire = ServerWire("redis://h", lambda: Budget(0))
+        wire = Wire("redis://h", lambda: Budget(0))
         with suppress(WentBack):
             Rollback("n", memo, lambda _: None, refuse=False).look(wire, b"\xff" * 6, memo.read_watermarks())
         assert Noted.read(file) is None

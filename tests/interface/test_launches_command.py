@@ -11,7 +11,7 @@ import pytest
 
 from pollconsumer.core.notation.instants import iso
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.server import now_ms
@@ -30,7 +30,7 @@ def noon(site: Site) -> int:
     """The tick of the last launch of ten, of which those five to two minutes before it did not come; a day ago. Another
     launch found the lease of the last one held."""
     assert site.command("store", "start").returncode == 0
-    wire = ServerWire(f"unix://{site.json('store', 'path')['socket']}", lambda: Budget(PATIENCE))
+    wire = Wire(f"unix://{site.json('store', 'path')['socket']}", lambda: Budget(PATIENCE))
     leases, now = Leases(wire, "pollconsumer"), now_ms(wire)
     noon = (now - 1440 * MINUTE) // MINUTE * MINUTE
     for ago in (12, 11, 10, 9, 8, 7, 6, 1, 0):

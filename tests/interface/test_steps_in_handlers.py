@@ -15,7 +15,7 @@ from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import BadData, StoreUnreachable, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message_steps import MOST_STEPS
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.testing import Sandbox
 from tests.conftest import NAMESPACE
@@ -423,10 +423,10 @@ def test_what_has_taken_a_step_does_not_expire(app: PollConsumer, sandbox: Sandb
 def test_a_step_costs_one_round_trip_and_a_recorded_one_none(
     app: PollConsumer, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, original = [0], ServerWire.all
+    made, original = [0], Wire.all
     costs: list[list[int]] = []
 
-    def counting(wire: ServerWire, *arguments: Any, **options: Any) -> Any:
+    def counting(wire: Wire, *arguments: Any, **options: Any) -> Any:
         made[0] += 1
         return original(wire, *arguments, **options)
 
@@ -442,7 +442,7 @@ def test_a_step_costs_one_round_trip_and_a_recorded_one_none(
         finally:
             costs[-1].append(made[0] - before)
 
-    monkeypatch.setattr(ServerWire, "all", counting)
+    monkeypatch.setattr(Wire, "all", counting)
     sent(app, flow)
     sandbox.run_for("2h")
     assert costs == [[1, 1, 1, 1], [0, 0, 0, 0]]

@@ -13,7 +13,7 @@ from typing import Any
 
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from tests.short_directory import short_directory
 
 PROGRAM = Path(__file__).with_name("program.py")
@@ -40,7 +40,7 @@ def interruptions(url: str, times: int, seed: int) -> dict[str, Any]:
 
 def evict(url: str) -> None:
     """From now on every first connection of an application logs a warning, and each ``logged`` kind enqueues then."""
-    wire = ServerWire(url, lambda: Budget(10))
+    wire = Wire(url, lambda: Budget(10))
     wire.command("CONFIG", "SET", "maxmemory", "2gb", "maxmemory-policy", "volatile-lru")
     wire.close()
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.reading.inspector import Inspector
@@ -93,7 +93,7 @@ class Trial:
             stdout=subprocess.DEVNULL,
         )  # fmt: skip
         url = f"unix://:{password}@{socket}"
-        self._wire = ServerWire(url, lambda: Budget(20))
+        self._wire = Wire(url, lambda: Budget(20))
         self._wire.command("PING")
         for _ in range(self._instances + 1):
             self.hosts.append(LaunchingHost(network, self.directory, f"redis://:{password}@{place.address}/0"))
@@ -137,7 +137,7 @@ class Trial:
         return {lease.fence: lease.lease_name for lease in store_view.leases(self._wire, NAMESPACE)}
 
     def _produce(self, url: str) -> None:
-        producer = Producer(ServerWire(url, lambda: Budget(20)), NAMESPACE)
+        producer = Producer(Wire(url, lambda: Budget(20)), NAMESPACE)
         while not self._over.wait(ENQUEUE_EVERY / self._instances):
             self.accepted.append(producer.enqueue_one(new_message("work", {})).id)
 

@@ -16,7 +16,7 @@ from typing import Any
 from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.window import OUR_OWN
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.reading.inspector import Inspector
 from tests.cron.place import Place, Unfit, enter, replaced
 from tests.cron.report import Note, expected_start, read_notes
@@ -126,7 +126,7 @@ def _result(place: Place, row: Row, launching: Launching, due: list[float], left
 
 
 def _wire(place: Place) -> Wire:
-    return ServerWire(f"unix://{place.directory}/.local/share/pollconsumer/server.sock", lambda: Budget(5))
+    return Wire(f"unix://{place.directory}/.local/share/pollconsumer/server.sock", lambda: Budget(5))
 
 
 def as_json(found: Figures) -> dict[str, Any]:

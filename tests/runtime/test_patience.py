@@ -13,7 +13,7 @@ from pollconsumer.core.events import Event, StoreAwaited
 from pollconsumer.runtime.launch.board import LaunchProgress
 from pollconsumer.runtime.launch.launch_end import LEAST_FOR_ANSWER, LaunchEnd, WindowPatience
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, SYSTEM_CLOCKS, Budget, Clocks, Patience
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.records.reservations import CommonFields, Reservation
 from tests.store.relay import answering
 
@@ -77,7 +77,7 @@ def test_a_call_tells_its_patience_of_each_answer_that_is_missing(tmp_path: Path
             missed.append((address, first))
 
     clock, url = Clock(), f"unix://{tmp_path}/nowhere.sock"
-    wire = ServerWire(url, lambda: Noting(0.1, clock))
+    wire = Wire(url, lambda: Noting(0.1, clock))
     with pytest.raises(StoreUnreachable):
         wire.command("PING")
     assert missed[0] == (wire.address, True)
@@ -113,7 +113,7 @@ def test_a_connection_waits_for_an_answer_as_long_as_its_caller_can() -> None:
             return 1.5
 
     with answering(b"+PONG\r\n") as url:
-        wire = ServerWire(url, Noting)
+        wire = Wire(url, Noting)
         wire.send([("PING",)])
         connection: Any = wire._connection  # noqa: SLF001  what is waited for shows nowhere else
         read = connection.read

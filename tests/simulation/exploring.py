@@ -17,7 +17,7 @@ from unittest import mock
 import greenlet
 
 from pollconsumer.store.client.patience import Clocks, Patience
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from tests.fast_fakeredis.store import FastStore
 from tests.simulation.installation import SCRIPT_NAMES, SCRIPTS
 
@@ -111,7 +111,7 @@ class Actor:
         return fate
 
     def wire(self) -> Wire:
-        return ServerWire("redis://explored", Endless, connect=lambda: Link(self), scripts=SCRIPTS)
+        return Wire("redis://explored", Endless, connect=lambda: Link(self), scripts=SCRIPTS)
 
 
 class Endless(Patience):

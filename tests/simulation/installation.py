@@ -20,7 +20,7 @@ from pollconsumer.runtime.launch.launch import LaunchPlan, run_launch
 from pollconsumer.runtime.mover import Mover, MoverOptions
 from pollconsumer.runtime.session.pace import ConsumerOptions
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records.reservations import Reservation
@@ -79,9 +79,7 @@ class Opener:
 
     def wire(self, patience: Callable[[], Patience] | None = None) -> Wire:
         patience = patience or (lambda: Budget(5.0, self._process))
-        return ServerWire(
-            "redis://simulated", patience, connect=lambda: Link(self._server, self._process), scripts=SCRIPTS
-        )
+        return Wire("redis://simulated", patience, connect=lambda: Link(self._server, self._process), scripts=SCRIPTS)
 
     bare_wire = launch_wire = wire
 

@@ -14,7 +14,7 @@ from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.runtime.system.watchdog import EXIT_CODE
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.ledger import launches_of
@@ -115,7 +115,7 @@ class LongWork(Installation):
         """Processes that were killed, or whose heartbeat was, and when."""
         self.found: list[str] = []
         self.sent = sorted(self._drawn())
-        self.wire = ServerWire(
+        self.wire = Wire(
             "memory:", lambda: Budget(60.0), connect=lambda: DirectConnection(self.server.store.execute),
             scripts=SCRIPTS,
         )  # fmt: skip

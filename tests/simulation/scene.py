@@ -9,7 +9,7 @@ from pollconsumer.core.errors import BadData, LeaseLost, NotFound, OutcomeUnknow
 from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Group, HeldLeases, Leases
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.outbox import pack
@@ -59,7 +59,7 @@ class Scene:
 
     def _wire(self) -> Wire:
         connect = lambda: DirectConnection(self.stage.store.execute)  # noqa: E731  one expression
-        return ServerWire("memory:", lambda: Budget(5.0), connect=connect, scripts=SCRIPTS)
+        return Wire("memory:", lambda: Budget(5.0), connect=connect, scripts=SCRIPTS)
 
     # What stands before
 

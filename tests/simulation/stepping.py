@@ -12,7 +12,7 @@ from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
@@ -154,7 +154,7 @@ class Stepping(Installation):
             yield f"{len(taken)} of {MESSAGES} messages with a rate were handled"
 
     def _of_readings(self) -> Iterator[str]:
-        wire = ServerWire(
+        wire = Wire(
             "memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(self.server.store.execute), scripts=SCRIPTS
         )
         told = {

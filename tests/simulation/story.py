@@ -18,7 +18,7 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.interface.api import batches
 from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.batches import OPEN_FOR_MS
 from pollconsumer.store.reading.batch_reader import FIRST_ADDED, BatchReader
@@ -150,7 +150,7 @@ def tell(
         made = [*(each.processes for each in producers), *(each.processes for each in of_batches)]
         return any(each.alive for each in (operator.process, *chain.from_iterable(made)))
 
-    wire = ServerWire(
+    wire = Wire(
         "memory:",
         lambda: Budget(60.0),
         connect=lambda: DirectConnection(installation.server.store.execute),

@@ -10,7 +10,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.dashboard.page_reader import PageReader, PastSpan
 from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.reading.inspector import Inspector
 from pollconsumer.store.store import Store
 from tests.as_set import expected_as_set
@@ -37,9 +37,9 @@ def begins(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> f
     return seconds
 
 
-def wire_to(store: FastStore) -> ServerWire:
+def wire_to(store: FastStore) -> Wire:
     connect = lambda: DirectConnection(store.execute)  # noqa: E731  said in place
-    return ServerWire("memory:", lambda: Budget(60.0), connect=connect, scripts=SCRIPTS)
+    return Wire("memory:", lambda: Budget(60.0), connect=connect, scripts=SCRIPTS)
 
 
 @pytest.mark.parametrize("seed", [1, *map(long, range(2, 6))])

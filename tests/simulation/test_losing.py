@@ -8,7 +8,7 @@ from pollconsumer.core.errors import LeaseLost
 from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.faults import store_view
 from tests.faults.checker import violations
@@ -48,7 +48,7 @@ def installation() -> Installation:
 
 def outside(installation: Installation) -> Wire:
     store = installation.server.store
-    return ServerWire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store.execute), scripts=SCRIPTS)
+    return Wire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store.execute), scripts=SCRIPTS)
 
 
 def judged(installation: Installation) -> list[str]:

@@ -12,7 +12,7 @@ from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire, Strict, Wire
+from pollconsumer.store.client.wire import Strict, Wire
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.leaving_out import long
 from tests.simulation.hosts.network import Link
@@ -77,7 +77,7 @@ class StrictOpener(Opener):
     def _connected(self, patience: Callable[[], Patience] | None, strict: Strict | None) -> Wire:
         patience = patience or (lambda: Budget(5.0, self._process))
         connect = partial(Connection, self._server, self._process)
-        return ServerWire("redis://simulated", patience, connect=connect, scripts=SCRIPTS, strict=strict)
+        return Wire("redis://simulated", patience, connect=connect, scripts=SCRIPTS, strict=strict)
 
 
 class Installed(Installation):
@@ -93,7 +93,7 @@ class Installed(Installation):
         self.server: FallingSilent = FallingSilent(self.world, self.network, SCRIPT_NAMES)
 
     def enqueue(self, lasts: float, count: int) -> None:
-        wire = ServerWire(
+        wire = Wire(
             "memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(self.server.store.execute), scripts=SCRIPTS
         )
         payload = {"seconds": lasts, "fails": 0}

@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.interface.memory_store import DirectConnection
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from tests.faults.history import History, Operation, Stored
 from tests.simulation.installation import NAMESPACE, SCRIPTS, Installation
@@ -41,7 +41,7 @@ def test_what_is_wrong_in_the_store_is_found_at_once(command: tuple[Any, ...], p
     Producer(installation, "p0", 40, 0.5, Exponential(0.1), lambda _: True)
     installation.world.run_until(60.0)
     store = installation.server.store
-    wire = ServerWire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store.execute), scripts=SCRIPTS)
+    wire = Wire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store.execute), scripts=SCRIPTS)
     assert standing(installation, wire) == []
     assert not isinstance(store.execute(command), Exception)
     assert any(problem in line for line in standing(installation, wire))
@@ -65,7 +65,7 @@ class Holds:
 def test_two_launches_that_trust_one_lease_are_found() -> None:
     installation = Installation(3)
     store = installation.server.store
-    wire = ServerWire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store.execute), scripts=SCRIPTS)
+    wire = Wire("memory:", lambda: Budget(5.0), connect=lambda: DirectConnection(store.execute), scripts=SCRIPTS)
     holds: Any = Holds()
     installation.working = [(installation.launch("run"), holds), (installation.launch("move"), holds)]
     assert standing(installation, wire) == []

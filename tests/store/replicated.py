@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire, Strict, Wire
+from pollconsumer.store.client.wire import Strict, Wire
 from pollconsumer.store.queues.producer import StrictProducer
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.suitability import Suitability
@@ -55,7 +55,7 @@ class Pair:
     ) -> Wire:
         aof = strict is not None and strict.aof
         greet = Suitability(NAMESPACE, Memo(), lambda _: None, aof=aof) if greeted else None
-        wire = ServerWire(url or self.url(), patience, greet=greet, strict=strict)
+        wire = Wire(url or self.url(), patience, greet=greet, strict=strict)
         self._wires.append(wire)
         return wire
 

@@ -23,7 +23,7 @@ from pollconsumer.store import user_client
 from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import ErrorReply
-from pollconsumer.store.client.wire import ByPeople, ServerWire
+from pollconsumer.store.client.wire import ByPeople, Wire
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.suitability import Suitability
 from pollconsumer.store.user_client import ClientConnection, supplied_client
@@ -210,7 +210,7 @@ def user(valkey: Server) -> Iterator[str]:
 def test_credentials_are_asked_for_at_each_connection(user: str, kind: str) -> None:
     asked = Asked("launch", SECRET)
     client: Any = redis.Redis(unix_socket_path=user.removeprefix("unix://"), credential_provider=asked)  # type: ignore[arg-type]
-    wire = wire_of(client, Impatient) if kind == "client" else ServerWire(user, Impatient, credentials=asked)
+    wire = wire_of(client, Impatient) if kind == "client" else Wire(user, Impatient, credentials=asked)
     for times in (1, 2):
         assert wire.command("ACL", "WHOAMI") == b"launch"
         assert wire.command("PING") == b"PONG"
@@ -220,8 +220,8 @@ def test_credentials_are_asked_for_at_each_connection(user: str, kind: str) -> N
 
 def test_a_connection_that_the_server_closes_is_made_anew_with_the_credentials_of_now(user: str) -> None:
     asked = Asked("launch", SECRET)
-    wire = ServerWire(user, lambda: Budget(LONG), credentials=asked)
-    other = ServerWire(user, Impatient)
+    wire = Wire(user, lambda: Budget(LONG), credentials=asked)
+    other = Wire(user, Impatient)
     wire.command("PING")
     other.command("ACL", "SETUSER", "launch", "resetpass", ">another")
     other.command("CLIENT", "KILL", "USER", "launch")
@@ -240,7 +240,7 @@ def test_what_is_no_login_is_refused_without_showing_it(user: str, credentials: 
     asked = Asked()
     asked.credentials = credentials
     with pytest.raises(ConfigurationError, match=r"^credentials: a \w+; get_credentials must return") as caught:
-        ServerWire(user, Impatient, credentials=asked).command("PING")
+        Wire(user, Impatient, credentials=asked).command("PING")
     assert SECRET not in str(caught.value)
 
 
@@ -251,7 +251,7 @@ def test_a_provider_that_must_be_awaited_is_refused_without_a_warning_of_pythons
             return "launch", SECRET
 
     with pytest.raises(ConfigurationError, match=r"^credentials: a coroutine; get_credentials must return"):
-        ServerWire(user, Impatient, credentials=Awaited()).command("PING")  # type: ignore[arg-type]
+        Wire(user, Impatient, credentials=Awaited()).command("PING")  # type: ignore[arg-type]
     gc.collect()
 
 
@@ -263,11 +263,11 @@ def test_a_provider_that_fails_is_asked_again_as_long_as_patience_lasts(user: st
                 raise RuntimeError("no token yet")
             return super().get_credentials()
 
-    wire = ServerWire(user, lambda: Budget(LONG), credentials=Failing("launch", SECRET))
+    wire = Wire(user, lambda: Budget(LONG), credentials=Failing("launch", SECRET))
     assert wire.command("ACL", "WHOAMI") == b"launch"
     wire.close()
     with pytest.raises(StoreUnreachable, match="credentials: get_credentials raised RuntimeError: no token yet"):
-        ServerWire(user, Impatient, credentials=Failing("launch", SECRET)).command("PING")
+        Wire(user, Impatient, credentials=Failing("launch", SECRET)).command("PING")
 
 
 def test_encryption_is_that_of_the_client_and_what_no_repetition_mends_is_said_at_once(

@@ -9,7 +9,7 @@ import pytest
 
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.store.client.patience import STEP, Budget
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from tests.interface.away import Clock, Connection
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def test_a_server_that_accepts_and_never_answers_costs_the_budget_of_one_call(
         clock.now += timeout
         raise TimeoutError(ETIMEDOUT, "no answer")
 
-    wire = ServerWire(url, lambda: Budget(seconds, clock), greet=greeting, connect=lambda: Connection(never))
+    wire = Wire(url, lambda: Budget(seconds, clock), greet=greeting, connect=lambda: Connection(never))
     with pytest.raises(StoreUnreachable):
         wire.command("PING")
     assert seconds <= clock.now <= seconds + STEP
@@ -49,7 +49,7 @@ def test_a_call_has_its_own_budget_however_long_those_before_it_took() -> None:
         clock.now += 1.5
         return b"PONG"
 
-    wire = ServerWire("unix:///s", lambda: Budget(2.0, clock), connect=lambda: Connection(slow))
+    wire = Wire("unix:///s", lambda: Budget(2.0, clock), connect=lambda: Connection(slow))
     assert [wire.command("PING") for _ in range(10)] == [b"PONG"] * 10
 
 
@@ -64,7 +64,7 @@ def test_a_call_that_is_interrupted_leaves_no_reply_to_the_next(interruption: ty
         connections.append(Connection((lambda _: b"PONG") if connections else interrupted))
         return connections[-1]
 
-    wire = ServerWire("unix:///s", lambda: Budget(1.0, Clock()), connect=connect)
+    wire = Wire("unix:///s", lambda: Budget(1.0, Clock()), connect=connect)
     with pytest.raises(interruption):
         wire.command("PING")
     assert wire.command("PING") == b"PONG"

@@ -10,7 +10,7 @@ from pollconsumer.core.choices import Missed
 from pollconsumer.core.events import Event, OccurrencesSkipped
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.store import Store
 from pollconsumer.watching.examiner import UNREADABLE_READ, Examiner
 from pollconsumer.watching.facts import Facts, RecurrenceFacts
@@ -154,7 +154,7 @@ def test_rights_of_a_launch_that_the_user_lacks_are_named(valkey: Server, right:
     wire = valkey.wire()
     wire.command("ACL", "SETUSER", "some", "on", ">secret", "~*", "+@all", f"-{right}")
     try:
-        user = ServerWire(valkey.url.replace("unix://", "unix://some:secret@"), lambda: Budget(1))
+        user = Wire(valkey.url.replace("unix://", "unix://some:secret@"), lambda: Budget(1))
         assert examined(user).server.lacking == (right.upper(),)
         user.close()
     finally:

@@ -19,7 +19,7 @@ from pollconsumer.store.client.cluster_nodes import Topology
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import ErrorReply, Unanswered
 from pollconsumer.store.client.sentinel import Sentinels
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.reading import messages
 from tests.inner import calls_of
 from tests.store.relay import Listening
@@ -164,7 +164,7 @@ def test_a_bug_of_ours_is_not_blamed_on_a_server_that_is_a_redis(
 
 def test_the_same_error_is_the_word_of_a_server_that_is_none(url: str, saying: Saying) -> None:
     saying.said, saying.greets = b"+OK\r\n", True
-    wire = ServerWire(url, lambda: Budget(1))
+    wire = Wire(url, lambda: Budget(1))
     wire.command("PING")
     assert isinstance(wire.misread(TypeError("a bug")), StoreRefused)
     assert wire.misread(KeyboardInterrupt()) is None

@@ -15,7 +15,7 @@ from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
-from pollconsumer.store.client.wire import ServerWire, Strict, Wire, confirmed
+from pollconsumer.store.client.wire import Strict, Wire, confirmed
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches
@@ -313,7 +313,7 @@ def test_a_step_is_not_recorded_and_a_signal_not_sent_before_the_replica_has_it(
     assert [(each.name, each.value) for each in found.signals] == [("approved", "yes")]
 
 
-class Noting(ServerWire):
+class Noting(Wire):
     sent: Sequence[Command] = ()
 
     def send(self, commands: Sequence[Command]) -> None:

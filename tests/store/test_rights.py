@@ -18,7 +18,7 @@ from pollconsumer.store import rights
 from pollconsumer.store.actions import HandlerPauses, MessageActions, Reruns
 from pollconsumer.store.audit_log import acting_as, audit_of
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import WAITING, ByPeople, ServerWire, Strict, Wire
+from pollconsumer.store.client.wire import WAITING, ByPeople, Strict, Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.producer import Producer, StrictProducer
@@ -152,7 +152,7 @@ class Users:
         self._admin.command("ACL", "SETUSER", name, "on", ">secret", "resetchannels", *keys, "-@all", *granted)
         self._names.append(name)
         url = self._server.url.replace("unix://", f"unix://{name}:secret@")
-        wire = ServerWire(url, lambda: Budget(1), greet=Suitability(NAMESPACE, Memo(), lambda _: None), strict=strict)
+        wire = Wire(url, lambda: Budget(1), greet=Suitability(NAMESPACE, Memo(), lambda _: None), strict=strict)
         self._wires.append(wire)
         return wire
 
@@ -490,7 +490,7 @@ def test_notes_that_a_producer_forges_under_the_former_key_are_unverified_and_hi
     name = f"former-{secrets.token_hex(4)}"
     admin.command("ACL", "SETUSER", name, "on", ">secret", f"~{key}", "-@all", "+zadd")  # as the rights once were
     users._names.append(name)  # noqa: SLF001  the fixture's own
-    former = ServerWire(valkey.url.replace("unix://", f"unix://{name}:secret@"), lambda: Budget(1))
+    former = Wire(valkey.url.replace("unix://", f"unix://{name}:secret@"), lambda: Budget(1))
     said = '{"who": "eve", "what": "cancel", "queue": "mail", "names": ["a"], "number": 1}'
     far = [(f"{1 << 60}", "inf", "1e300", "-inf", "99999999999999")[n % 5] for n in range(12_000)]
     for at in range(0, len(far), 1000):

@@ -17,7 +17,7 @@ from pollconsumer.store.client.address import SENTINEL_PORT, service_of, url_war
 from pollconsumer.store.client.patience import Budget, Patience
 from pollconsumer.store.client.replies import ErrorReply, Unanswered, raise_if_error
 from pollconsumer.store.client.sentinel import ANSWER_WITHIN, Sentinels
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
 from tests.failovers.servers import SERVICE, Trio
@@ -52,11 +52,11 @@ def told(port: int) -> bytes:
 
 def wire_to(*sentinels: str, options: str = "", patience: Callable[[], Patience] = Impatient) -> Wire:
     hosts = ",".join(each.removeprefix("redis://") for each in sentinels)
-    return ServerWire(f"redis+sentinel://{hosts}/{SERVICE}{options}", patience)
+    return Wire(f"redis+sentinel://{hosts}/{SERVICE}{options}", patience)
 
 
 def test_a_connection_leads_to_the_primary_each_with_the_password_of_its_own(trio: Trio) -> None:
-    wire = ServerWire(trio.url, lambda: Budget(PATIENCE), greet=Suitability(NAMESPACE, Memo(), lambda _: None))
+    wire = Wire(trio.url, lambda: Budget(PATIENCE), greet=Suitability(NAMESPACE, Memo(), lambda _: None))
     assert wire.command("ROLE")[0] == b"master"
     assert wire.location == f"127.0.0.1:{trio.primary().port}"
 
@@ -67,7 +67,7 @@ def test_after_a_failover_what_was_connected_before_writes_to_the_new_primary(
 ) -> None:
     """Though the old one, which has not learnt of it yet, would still accept it."""
     monkeypatch.setattr(sentinel, "LOOK_EVERY", 0.0)
-    wire = ServerWire(trio.url, lambda: Budget(PATIENCE))
+    wire = Wire(trio.url, lambda: Budget(PATIENCE))
     wire.command("SET", "a", 1)
     before = wire.location
     primary = trio.fail_over()
@@ -89,7 +89,7 @@ def test_what_no_repetition_can_mend_is_said_at_once(
     old: str, new: str, error: type[Exception], said: str, trio: Trio
 ) -> None:
     with pytest.raises(error, match=said) as caught:
-        ServerWire(trio.url.replace(old, new), lambda: Budget(PATIENCE)).command("PING")
+        Wire(trio.url.replace(old, new), lambda: Budget(PATIENCE)).command("PING")
     assert not re.search("canary|another|wrong", str(caught.value))
 
 
@@ -102,7 +102,7 @@ def test_a_server_that_is_no_sentinel_is_a_mistake_of_configuration() -> None:
 def test_sentinels_that_are_away_are_named_and_the_next_one_is_asked(trio: Trio) -> None:
     with pytest.raises(StoreUnreachable, match=r"no Sentinel knows the primary; 127\.0\.0\.1:1: Connection refused"):
         wire_to("127.0.0.1:1").command("PING")
-    wire = ServerWire(trio.url.replace("@127", "@127.0.0.1:1,127"), lambda: Budget(PATIENCE))
+    wire = Wire(trio.url.replace("@127", "@127.0.0.1:1,127"), lambda: Budget(PATIENCE))
     assert wire.command("PING") == b"PONG"
 
 
@@ -126,7 +126,7 @@ def test_a_server_that_is_a_replica_by_now_is_not_written_to(trio: Trio) -> None
 def test_a_right_to_ask_for_the_role_is_missed_by_its_name(trio: Trio) -> None:
     trio.primary().ask("ACL", "SETUSER", "some", "on", ">canary", "+ping")
     with pytest.raises(PermissionDenied, match=r"\+role"):
-        ServerWire(trio.url.replace("//:canary", "//some:canary"), Impatient).command("PING")
+        Wire(trio.url.replace("//:canary", "//some:canary"), Impatient).command("PING")
 
 
 @pytest.mark.parametrize("encrypted", ["ssl=true", "ssl=true&sentinel_ssl=false"])
@@ -174,7 +174,7 @@ def test_one_that_hangs_up_is_tried_again_and_one_of_several_with_tls_is_left_ou
         wire_to(url).command("PING")
     encrypted = Encrypted("unix:///nowhere", trustme.CA().issue_cert("127.0.0.1"))
     try:
-        wire = ServerWire(trio.url.replace("@127", f"@127.0.0.1:{encrypted.port},127"), lambda: Budget(PATIENCE))
+        wire = Wire(trio.url.replace("@127", f"@127.0.0.1:{encrypted.port},127"), lambda: Budget(PATIENCE))
         assert wire.command("PING") == b"PONG"
     finally:
         encrypted.close()
@@ -185,7 +185,7 @@ def test_a_url_of_a_server_that_leads_to_a_sentinel_says_so(
     check: Callable[[Suitability, Wire], None], trio: Trio
 ) -> None:
     suitability = Suitability(NAMESPACE, Memo(), lambda _: None)
-    wire = ServerWire(f"redis://:another@127.0.0.1:{trio.sentinels[0].port}", Impatient)
+    wire = Wire(f"redis://:another@127.0.0.1:{trio.sentinels[0].port}", Impatient)
     with pytest.raises(StoreRefused) as caught:
         check(suitability, wire)
     place = f"127.0.0.1:{trio.sentinels[0].port}"
@@ -224,7 +224,7 @@ def test_a_client_that_was_given_up_is_killed_on_its_own_server_alone() -> None:
     """Clients of another server have the same numbers."""
     sent: list[tuple[str, Command]] = []
     places = iter(["one", "two", "one"])
-    wire = ServerWire("redis://h", Impatient, connect=lambda: Recording(next(places), sent))
+    wire = Wire("redis://h", Impatient, connect=lambda: Recording(next(places), sent))
     for _ in range(2):
         with pytest.raises(StoreUnreachable):
             wire.command("SILENT")
@@ -269,7 +269,7 @@ def test_a_url_names_sentinels_service_and_database_and_logins_for_both() -> Non
     ],
 )
 def test_a_url_that_cannot_be_meant_is_refused_by_its_rule(url: str, rule: str) -> None:
-    checks: list[Callable[[str], object]] = [check_store, lambda url: ServerWire(url, Impatient)]
+    checks: list[Callable[[str], object]] = [check_store, lambda url: Wire(url, Impatient)]
     for check in checks:
         with pytest.raises((ValueError, ConfigurationError), match=rule):
             check(url)

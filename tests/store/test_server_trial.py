@@ -13,7 +13,7 @@ from pollconsumer.interface.memory_store import SCRIPTS, DirectConnection
 from pollconsumer.store import rights, server_trial
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import ErrorReply, Unanswered
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.server_trial import STEPS, ServerTrial, TriedQueue
 from tests.conftest import NAMESPACE
@@ -79,7 +79,7 @@ class User:
         self._admin.command("ACL", "SETUSER", self._name, "on", ">secret", "resetchannels", *keys, "-@all", *granted)
 
     def lacks(self) -> list[tuple[str, str, int]]:
-        wire, another = ServerWire(self._url, Impatient), ServerWire(self._url, Impatient)
+        wire, another = Wire(self._url, Impatient), Wire(self._url, Impatient)
         found = ServerTrial(wire, another, NAMESPACE).lacks()
         wire.close()
         another.close()
@@ -120,7 +120,7 @@ class Limited:
         return b"" if name == "INFO" else self._whole.execute(command)  # fakeredis has none
 
     def wire(self) -> Wire:
-        return ServerWire(
+        return Wire(
             "redis://in-memory", lambda: Budget(1), connect=lambda: DirectConnection(self.execute), scripts=SCRIPTS
         )
 
@@ -142,13 +142,13 @@ def test_a_command_that_a_server_without_acl_check_cmd_does_not_know_is_named(mi
 @pytest.mark.usefixtures("untouched")
 def test_a_server_without_acl_check_cmd_lacks_nothing(valkey: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     leave_out_acl_check_cmd(monkeypatch)
-    wire, another = ServerWire(valkey.url, Impatient), ServerWire(valkey.url, Impatient)
+    wire, another = Wire(valkey.url, Impatient), Wire(valkey.url, Impatient)
     assert lacks(wire, another) == {}
     wire.close()
     another.close()
 
 
-class Changed(ServerWire):
+class Changed(Wire):
     """A connection that gets another ``answer`` of a script than the server's."""
 
     def __init__(self, url: str, script: str, answer: Any) -> None:
@@ -185,7 +185,7 @@ def test_what_a_server_answers_otherwise_is_named(
     assert all(said in each for step, each in found.items() if step != WAITING)
 
 
-class Unwoken(ServerWire):
+class Unwoken(Wire):
     """A connection to a server on which what a script adds to a list wakes nobody."""
 
     def send(self, commands: Sequence[Command]) -> None:
@@ -203,7 +203,7 @@ def test_a_server_whose_scripts_wake_nobody_is_told(valkey: Server, monkeypatch:
     assert "'late', not 'at once'" in found[WAITING]
 
 
-class Silent(ServerWire):
+class Silent(Wire):
     """A connection that gets no answer about the queue of one step."""
 
     def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from pollconsumer.core.errors import StoreRefused
 from pollconsumer.store.client.replies import Unanswered
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.producer import Enqueued, Producer
 from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE
@@ -141,7 +141,7 @@ def test_a_primary_that_another_replaced_is_waited_for_until_its_address_leads_t
             super().pause(seconds)
             server.command("REPLICAOF", "NO", "ONE")
 
-    wire = ServerWire(valkey.url, lambda: Promoting(9), greet=Suitability(NAMESPACE, Memo(), lambda _: None))
+    wire = Wire(valkey.url, lambda: Promoting(9), greet=Suitability(NAMESPACE, Memo(), lambda _: None))
     producer = Producer(wire, NAMESPACE)
     producer.enqueue([message("before")])
     server.command("REPLICAOF", "127.0.0.1", "1")

@@ -21,7 +21,7 @@ from pollconsumer.store.client.address import address_of, url_warnings
 from pollconsumer.store.client.connection import SocketConnection
 from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Budget, Patience
 from pollconsumer.store.client.transport import tls_refusal
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from tests.store.encrypted import Encrypted
 from tests.store.relay import Listening
 
@@ -79,7 +79,7 @@ class OneMoreTry(Patience):
 
 
 def ping(url: str, patience: Callable[[], Patience] = lambda: Budget(LONG)) -> object:
-    wire = ServerWire(url, patience)
+    wire = Wire(url, patience)
     try:
         return wire.command("PING")
     finally:

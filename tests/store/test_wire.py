@@ -27,7 +27,7 @@ from pollconsumer.store.client import patience as module
 from pollconsumer.store.client.address import KEPT_ALIVE_EVERY, address_of
 from pollconsumer.store.client.patience import Patience
 from pollconsumer.store.client.replies import Unanswered
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.queues.producer import Enqueued
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 def say(reply: bytes) -> object:
     """What a command ends with that is answered so."""
     with answering(reply) as url:
-        wire = ServerWire(url, Impatient)
+        wire = Wire(url, Impatient)
         try:
             return wire.command("PING")
         finally:
@@ -132,7 +132,7 @@ class Tries(Patience):
 def test_what_passes_is_tried_again_until_it_has_passed(passing: bytes) -> None:
     patience = Tries(5)
     with answering(passing, passing, b"+PONG\r\n") as url:
-        wire = ServerWire(url, lambda: patience)
+        wire = Wire(url, lambda: patience)
         assert wire.command("PING") == b"PONG"
         wire.close()
     assert patience.pauses == 2
@@ -141,7 +141,7 @@ def test_what_passes_is_tried_again_until_it_has_passed(passing: bytes) -> None:
 
 def test_what_never_passes_is_given_up_when_patience_ends() -> None:
     patience = Tries(4)
-    wire = ServerWire("unix:///nowhere/at/all", lambda: patience)
+    wire = Wire("unix:///nowhere/at/all", lambda: patience)
     with pytest.raises(StoreUnreachable, match="unix:///nowhere/at/all") as caught:
         wire.command("PING")
     assert patience.pauses == 3
@@ -152,7 +152,7 @@ def test_what_never_passes_is_given_up_when_patience_ends() -> None:
 def test_what_will_not_pass_is_not_tried_again(final: bytes) -> None:
     patience = Tries(5)
     with answering(final, b"+PONG\r\n") as url:
-        wire = ServerWire(url, lambda: patience)
+        wire = Wire(url, lambda: patience)
         with pytest.raises(PollConsumerError):
             wire.command("PING")
         wire.close()
@@ -258,7 +258,7 @@ def relay(valkey: Server) -> Iterator[Relay]:
 @pytest.fixture
 def distant(relay: Relay) -> Iterator[RedisStore]:
     """A store behind the relay."""
-    wire = ServerWire(relay.url, lambda: Tries(2))
+    wire = Wire(relay.url, lambda: Tries(2))
     yield RedisStore(wire, NAMESPACE)
     wire.close()
 
@@ -313,7 +313,7 @@ def test_an_enqueue_whose_reply_is_lost_is_of_unknown_outcome_where_its_repetiti
         if relay.lost:
             raise StoreUnreachable("store closed")
 
-    wire = ServerWire(relay.url, lambda: Tries(2), greet=greet)
+    wire = Wire(relay.url, lambda: Tries(2), greet=greet)
     store = RedisStore(wire, NAMESPACE)
     relay.lose_reply_to(b"accepted")
     with pytest.raises(OutcomeUnknown) as caught:
@@ -326,14 +326,14 @@ def test_an_enqueue_whose_reply_is_lost_is_of_unknown_outcome_where_its_repetiti
 def test_a_call_of_which_only_a_part_was_refused_may_have_been_carried_out(first: bytes, carried_out: bool) -> None:
     """Its server became a replica in between, or it waited for replicas then."""
     with answering(first + b"-UNBLOCKED\r\n") as url:
-        wire = ServerWire(url, lambda: Tries(1))
+        wire = Wire(url, lambda: Tries(1))
         with pytest.raises(StoreUnreachable) as caught:
             wire.all([("INCR", "a"), ("WAIT", 1, 100)])
         assert caught.value.sent == carried_out
 
 
 def test_an_enqueue_that_never_reached_the_server_is_not_of_unknown_outcome() -> None:
-    store = RedisStore(ServerWire("unix:///nowhere/at/all", lambda: Tries(2)), NAMESPACE)
+    store = RedisStore(Wire("unix:///nowhere/at/all", lambda: Tries(2)), NAMESPACE)
     with pytest.raises(StoreUnreachable) as caught:
         store.enqueue([message("a")])
     assert not isinstance(caught.value, OutcomeUnknown)
@@ -386,7 +386,7 @@ class Hasty(Tries):
 def connected(url: str, *opening: str, tries: int) -> Wire:
     """By the command ``opening``; of the next one, the first answer is given up soon."""
     patiences = chain([Tries(9), Hasty(tries)], repeat(Tries(9)))
-    wire = ServerWire(url, lambda: next(patiences))
+    wire = Wire(url, lambda: next(patiences))
     wire.command(*opening)
     return wire
 
@@ -438,11 +438,11 @@ def test_a_user_without_the_right_to_close_connections_repeats_all_the_same(
 @pytest.mark.parametrize("url", ["http://h", "h:6379", "", "redis://h:99999", "redis://h/abc?socket_timeout=x"])
 def test_a_url_that_cannot_be_meant_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError):
-        ServerWire(url, Impatient)
+        Wire(url, Impatient)
 
 
 def test_a_secret_of_the_url_is_in_no_error() -> None:
-    wire = ServerWire("redis://:s3cret@127.0.0.1:1/0", Impatient)
+    wire = Wire("redis://:s3cret@127.0.0.1:1/0", Impatient)
     with pytest.raises(StoreUnreachable) as caught:
         wire.command("PING")
     assert "s3cret" not in str(caught.value)
@@ -450,7 +450,7 @@ def test_a_secret_of_the_url_is_in_no_error() -> None:
 
 def test_a_wrong_password_is_refused_at_once(valkey: Server) -> None:
     patience = Tries(5)
-    wire = ServerWire(valkey.url.replace("unix://", "unix://nobody:wrong@"), lambda: patience)
+    wire = Wire(valkey.url.replace("unix://", "unix://nobody:wrong@"), lambda: patience)
     with pytest.raises(PermissionDenied):
         wire.command("PING")
     assert patience.pauses == 0
@@ -465,7 +465,7 @@ def test_a_server_that_is_ours_to_start_is_started_by_the_call_that_needs_it(val
         started.append(address)
         address.symlink_to(socket)
 
-    wire = ServerWire(f"unix://{address}", Impatient, revive=revive)
+    wire = Wire(f"unix://{address}", Impatient, revive=revive)
     assert wire.command("PING") == b"PONG"
     wire.close()
     assert wire.command("PING") == b"PONG"

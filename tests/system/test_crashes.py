@@ -10,7 +10,7 @@ import pytest
 
 from pollconsumer.core.durations import Histogram
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Leases
 from tests.site import PATIENCE, Site
 
@@ -66,7 +66,7 @@ def learn(site: Site, handler: str) -> None:
     assert site.command("store", "start").returncode == 0
     remembered = Histogram(0.01, {0: 100})
     group = "consumer:" + ",".join(sorted(site.json("check")["queues"]))
-    wire = ServerWire(f"unix://{site.json('store', 'path')['socket']}", lambda: Budget(PATIENCE))
+    wire = Wire(f"unix://{site.json('store', 'path')['socket']}", lambda: Budget(PATIENCE))
     Leases(wire, "pollconsumer").learn(group, {handler: remembered})
     wire.close()
 

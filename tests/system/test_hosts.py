@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire, Wire
+from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Group, HeldLeases, Leases
 from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.server import info_fields
@@ -66,7 +66,7 @@ def hosts(site: Site) -> Hosts:
 @pytest.fixture
 def wire(site: Site) -> Wire:
     site.command("store", "start")
-    return ServerWire(f"unix://{site.socket}", lambda: Budget(10))
+    return Wire(f"unix://{site.socket}", lambda: Budget(10))
 
 
 @pytest.mark.ends_with(1)

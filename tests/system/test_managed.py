@@ -15,7 +15,7 @@ import pytest
 
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.store.client.patience import Budget
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 from tests.short_directory import short_directory
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def managed(*disabled: str) -> Iterator[str]:
     options = ["--port", str(port), "--save", "", "--appendonly", "yes", "--dir", str(directory)]
     with subprocess.Popen([find_program(), str(directory / "conf"), *options], stdout=subprocess.DEVNULL) as process:
         try:
-            wire = ServerWire(f"redis://launch:{PASSWORD}@127.0.0.1:{port}", lambda: Budget(20))
+            wire = Wire(f"redis://launch:{PASSWORD}@127.0.0.1:{port}", lambda: Budget(20))
             wire.command("TIME")
             wire.close()
             yield f"127.0.0.1:{port}"

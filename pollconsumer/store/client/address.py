@@ -266,7 +266,7 @@ class NodeAddresses(Protocol):
         """The URL of one node."""
 
     def options_of(self, node: Node) -> dict[str, Any]:
-        """Options of `ServerWire` for a connection to ``node``, besides its URL."""
+        """Options of `Wire` for a connection to ``node``, besides its URL."""
 
 
 class ClusterAddress:

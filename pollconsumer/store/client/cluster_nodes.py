@@ -14,7 +14,7 @@ from pollconsumer.store.client.address import Node, NodeAddresses, host_and_port
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import Budget, Patience
 from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, not_understood, raise_if_error
-from pollconsumer.store.client.wire import ServerWire
+from pollconsumer.store.client.wire import Wire
 
 SLOTS = 16384
 KEYLESS = frozenset({"TIME", "INFO"})
@@ -133,7 +133,7 @@ def _node(described: Sequence[Any], asked: Node) -> Node:
     return Node(*place)
 
 
-class NodeWire(ServerWire):
+class NodeWire(Wire):
     """A connection to one node. It returns errors as answers, since a caller that sends to several nodes first reads
     the answers of all nodes."""
 
@@ -149,7 +149,7 @@ class NodeWire(ServerWire):
 
 
 def node_wire(address: NodeAddresses, node: Node, patience: Callable[[], Patience], **options: Any) -> NodeWire:
-    """A connection to ``node``, with these options of `ServerWire`."""
+    """A connection to ``node``, with these options of `Wire`."""
     return NodeWire(address.url_of(node), patience, **address.options_of(node), **options)
 
 

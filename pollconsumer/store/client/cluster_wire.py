@@ -13,9 +13,8 @@ from pollconsumer.store.client.cluster_nodes import Liveness, NodeWire, Topology
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import Patience
 from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered
-from pollconsumer.store.client.wire import WAITING, Strict, Wire
+from pollconsumer.store.client.wire import WAITING, Wire
 from pollconsumer.store.keyspace import Keys
-from pollconsumer.store.scripts import Scripts
 
 RIGHTS = ("ASKING", "CLUSTER|SLOTS")
 LOOK_EVERY = 0.05
@@ -42,13 +41,11 @@ class ClusterWire(Wire):
         topology: Topology,
         clock_key: str,
         patience: Callable[[], Patience],
-        *,
-        greet: Callable[[Wire], int | None] | None = None,
-        scripts: Scripts | None = None,
-        strict: Strict | None = None,
+        **options: Any,
     ) -> None:
-        """``greet`` checks each new connection to a node. The node with the key ``clock_key`` tells the time."""
-        super().__init__(url, patience, greet=greet, scripts=scripts, strict=strict)
+        """The node with the key ``clock_key`` tells the time. ``options`` of `Wire`: ``greet``, which checks each new
+        connection to a node, ``scripts`` and ``strict``."""
+        super().__init__(url, patience, **options)
         self._topology, self._clock_key = topology, clock_key
         self._liveness = Liveness(topology, self._patience_source)
         self._nodes: dict[Node, NodeWire] = {}

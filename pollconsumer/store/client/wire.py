@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import struct
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
@@ -135,7 +134,7 @@ class CallPatienceSource:
         return self.call or self._patience()
 
 
-class Wire(ABC):
+class Wire:
     """Connections to one server, or to the nodes of a cluster."""
 
     is_cluster = False
@@ -147,13 +146,18 @@ class Wire(ABC):
         url: str,
         patience: Callable[[], Patience],
         *,
+        revive: Callable[[float], None] | None = None,
         greet: Callable[[Wire], int | None] | None = None,
+        connect: Callable[[], Connection] | None = None,
+        credentials: CredentialProvider | None = None,
         scripts: Scripts | None = None,
         strict: Strict | None = None,
     ) -> None:
         """``greet`` checks each new connection, and raises if the server must not be used. It returns the number of the
         server's replicas; None if it has not asked. ``strict``: a script's change counts as unanswered until it is
-        confirmed."""
+        confirmed. ``revive`` starts an embedded server, within the given seconds. ``connect`` makes another kind of
+        connection. ``credentials`` are asked at each new connection of ours. ConfigurationError for an invalid ``url``.
+        """
         self.address = redacted(url)
         self.over_network = not url.startswith(("unix:", "memory:"))
         self.patience = patience
@@ -178,6 +182,25 @@ class Wire(ABC):
         """Whether `readable_queues` leaves out the queues whose node of a cluster is lost. These are then in
         ``unread``."""
         self.unread: set[str] = set()
+        self._revive = revive
+        self._tls: Mapping[str, str] | None = None
+        if connect is None and url.startswith("redis+sentinel:"):
+            from pollconsumer.store.client.sentinel import PrimaryConnection, Sentinels  # few stores have Sentinels
+
+            sentinels = Sentinels(url, credentials)
+            self._tls, connect = sentinels.login.tls, partial(PrimaryConnection, sentinels, self._patience_source)
+        elif connect is None and not self.is_cluster:
+            address = address_of(url)._replace(credentials=credentials)
+            self._tls, connect = address.tls, partial(SocketConnection, address, self._patience_source)
+        self._make = connect
+        self._connection: Connection | None = None
+        self._client: int | None = None
+        self._abandoned: dict[str, list[int]] = {}
+        """Our clients that were closed while a command of theirs was unanswered: the ids by which each server knows
+        them."""
+        self._pid = 0
+        self._greeted = self._awaits = False
+        """Whether the server was greeted on this connection, and whether an answer is outstanding."""
 
     @property
     def rights(self) -> tuple[str, ...]:
@@ -311,39 +334,6 @@ class Wire(ABC):
                 self._greet = greet
         raise_if_error(reply, command)
 
-    @abstractmethod
-    def send(self, commands: Sequence[Command]) -> None:
-        """Send ``commands`` in one write, on a new connection if there is none."""
-
-    @abstractmethod
-    def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
-        """The answers to what `send` sent. If the server does not know a script, the script is loaded and run again,
-        before a WAIT at the end."""
-
-    @abstractmethod
-    def at_rest(self) -> bool:
-        """Whether everything that was sent is answered. Only then may another call use the connection."""
-
-    @abstractmethod
-    def readable(self, timeout: float) -> bool:
-        """Whether an answer arrives within ``timeout`` seconds. A lost connection counts as readable: `receive` then
-        raises."""
-
-    @abstractmethod
-    def fileno(self) -> int | None:
-        """The descriptor to wait on; None if there is none."""
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-    @abstractmethod
-    def _abandon(self) -> None:
-        """Close a connection with unanswered commands."""
-
-    @abstractmethod
-    def connected_replicas(self) -> int:
-        """The number of the server's replicas. Connects if there is no connection."""
-
     def servers(self) -> Sequence[Wire]:
         """Connections to every server that has some of the keys. The first leads to the server that tells the time."""
         return [self]
@@ -356,74 +346,20 @@ class Wire(ABC):
         """The ``keys`` whose node of a cluster does not answer, while the node with the leases does."""
         return set()
 
-    def isolate_keys(self, keys: Sequence[str]) -> None:  # noqa: B027  there is nothing to do on one server
+    def isolate_keys(self, keys: Sequence[str]) -> None:
         """Have `part` raise if only some of ``keys``, one of each queue, are on lost nodes, so that the other queues
         need not wait."""
 
-    def part(self, commands: Sequence[Command]) -> None:  # noqa: B027  there is nothing to do on one server
+    def part(self, commands: Sequence[Command]) -> None:
         """On a cluster, raise NodeLost if some of ``commands``, which were not answered, need a lost node, while other
         nodes have the leases and some of the isolated keys."""
 
-
-def confirmed(wire: Wire, strict: Strict, commands: Sequence[Command], blocking: float) -> list[Any]:
-    """The answers to ``commands``, once the changes of their scripts are confirmed; else `Strict.unconfirmed`. A caller
-    that waits for replicas itself has put a WAIT at the end."""
-    preparing = {wire.scripts[name].sha for name in PREPARING}
-    changing = (command for command in commands if command[0] == "EVALSHA" and command[1] not in preparing)
-    keys = [] if commands[-1][0] in WAITING else [command[3] for command in changing]
-    left = wire.patience().left()
-    # A server that does not know the scripts, as a new primary, gets them first. Then it waits for replicas twice.
-    strict = strict._replace(within=min(strict.within, max(STEP, left / 2)))
-    waited = [*commands, *(strict.awaiting(wire.connected_replicas(), keys) if keys else ())]
-    wire.send(waited)
-    beyond = max(0.0, left - answer_within(left))  # the part of the patience beyond the timeout of an answer
-    answers = wire.receive(waited, blocking=blocking + min(strict.within, beyond))
-    if len(waited) > len(commands) and (problem := strict.shortfall(answers[-1], wire.replicas)):
-        wire.close()  # the server may no longer be the primary
-        raise strict.unconfirmed(problem)  # GUARD confirmation of what a launch changed
-    return answers[: len(commands)]
-
-
-class ServerWire(Wire):
-    def __init__(
-        self,
-        url: str,
-        patience: Callable[[], Patience],
-        *,
-        revive: Callable[[float], None] | None = None,
-        greet: Callable[[Wire], int | None] | None = None,
-        connect: Callable[[], Connection] | None = None,
-        credentials: CredentialProvider | None = None,
-        scripts: Scripts | None = None,
-        strict: Strict | None = None,
-    ) -> None:
-        """``revive`` starts an embedded server, within the given seconds. ``connect`` makes another kind of connection.
-        ``credentials`` are asked at each new connection of ours. ConfigurationError for an invalid ``url``."""
-        super().__init__(url, patience, greet=greet, scripts=scripts, strict=strict)
-        self._revive = revive
-        self._tls: Mapping[str, str] | None = None
-        if connect is None and url.startswith("redis+sentinel:"):
-            from pollconsumer.store.client.sentinel import PrimaryConnection, Sentinels  # few stores have Sentinels
-
-            sentinels = Sentinels(url, credentials)
-            self._tls, connect = sentinels.login.tls, partial(PrimaryConnection, sentinels, self._patience_source)
-        elif connect is None:
-            address = address_of(url)._replace(credentials=credentials)
-            self._tls, connect = address.tls, partial(SocketConnection, address, self._patience_source)
-        self._make = connect
-        self._connection: Connection | None = None
-        self._client: int | None = None
-        self._abandoned: dict[str, list[int]] = {}
-        """Our clients that were closed while a command of theirs was unanswered: the ids by which each server knows
-        them."""
-        self._pid = 0
-        self._greeted = self._awaits = False
-        """Whether the server was greeted on this connection, and whether an answer is outstanding."""
-
     def at_rest(self) -> bool:
+        """Whether everything that was sent is answered. Only then may another call use the connection."""
         return self._connection is None or (self._greeted and not self._awaits)
 
     def send(self, commands: Sequence[Command]) -> None:
+        """Send ``commands`` in one write, on a new connection if there is none."""
         connection = self._connected()
         self._awaits = True
         try:
@@ -434,6 +370,8 @@ class ServerWire(Wire):
             raise Unanswered(str(error), sent=True) from None
 
     def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
+        """The answers to what `send` sent. If the server does not know a script, the script is loaded and run again,
+        before a WAIT at the end."""
         patience = self._patience_source.call or self.patience()
         answers = self._answers(len(commands), patience.for_one_answer(blocking))
         for answer in answers:
@@ -479,19 +417,24 @@ class ServerWire(Wire):
             self.close()
 
     def connected_replicas(self) -> int:
+        """The number of the server's replicas. Connects if there is no connection."""
         self._connected()
         return self.replicas
 
     def readable(self, timeout: float) -> bool:
+        """Whether an answer arrives within ``timeout`` seconds. A lost connection counts as readable: `receive` then
+        raises."""
         try:
             return self._connection is None or self._connection.readable(timeout)
         except OSError:
             return True
 
     def fileno(self) -> int | None:
+        """The descriptor to wait on; None if there is none."""
         return None if self._connection is None else self._connection.fileno()
 
     def close(self) -> None:
+        """Close a connection with unanswered commands."""
         connection, self._connection, self._client = self._connection, None, None
         if connection is not None:
             connection.close()
@@ -516,6 +459,7 @@ class ServerWire(Wire):
         timeout = self._patience_source().to_connect()
         if timeout <= 0:
             raise OutOfTime
+        assert self._make is not None
         connection = self._make()
         self._greeted = False
         try:
@@ -591,3 +535,22 @@ class ServerWire(Wire):
                 raise refusal from None
             if not established and isinstance(error, TimeoutError):
                 raise Unanswered("timed out: is it a port with TLS?", sent=False) from None
+
+
+def confirmed(wire: Wire, strict: Strict, commands: Sequence[Command], blocking: float) -> list[Any]:
+    """The answers to ``commands``, once the changes of their scripts are confirmed; else `Strict.unconfirmed`. A caller
+    that waits for replicas itself has put a WAIT at the end."""
+    preparing = {wire.scripts[name].sha for name in PREPARING}
+    changing = (command for command in commands if command[0] == "EVALSHA" and command[1] not in preparing)
+    keys = [] if commands[-1][0] in WAITING else [command[3] for command in changing]
+    left = wire.patience().left()
+    # A server that does not know the scripts, as a new primary, gets them first. Then it waits for replicas twice.
+    strict = strict._replace(within=min(strict.within, max(STEP, left / 2)))
+    waited = [*commands, *(strict.awaiting(wire.connected_replicas(), keys) if keys else ())]
+    wire.send(waited)
+    beyond = max(0.0, left - answer_within(left))  # the part of the patience beyond the timeout of an answer
+    answers = wire.receive(waited, blocking=blocking + min(strict.within, beyond))
+    if len(waited) > len(commands) and (problem := strict.shortfall(answers[-1], wire.replicas)):
+        wire.close()  # the server may no longer be the primary
+        raise strict.unconfirmed(problem)  # GUARD confirmation of what a launch changed
+    return answers[: len(commands)]
