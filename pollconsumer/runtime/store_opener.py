@@ -119,17 +119,14 @@ class StoreOpener:
     def persons_wire(self, patience: Callable[[], Patience]) -> Wire:
         """A connection as `wire` makes it. If the settings ask for replicas, a script's change raises an error until
         they have it."""
-        strict: Strict | None = None
-        if self._strict is not None:
-            strict = ByPeople(*self._strict)
+        strict = self._strict and ByPeople(*self._strict)
         return self._connection(patience, revive=self._revive, greet=self._greet, strict=strict)
 
     def keeper_wire(self, patience: Callable[[], Patience]) -> Wire:
         """A connection as `persons_wire` makes it. The store may be closed, or be another one than the known one.
         Replicas may take as long as patience lasts, since much is written at once."""
-        strict: Strict | None = None
-        if self._strict is not None:
-            strict = ByKeepers(*self._strict._replace(within=max(patience().left(), self._strict.within)))
+        strict = self._strict and ByKeepers(*self._strict)
+        strict = strict and strict._replace(within=max(patience().left(), strict.within))
         return self._connection(patience, revive=self._revive, greet=self._greet.check_server, strict=strict)
 
     def launch_wire(self, patience: Callable[[], Patience]) -> Wire:
