@@ -38,7 +38,7 @@ from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.children.command import Programs
 from pollconsumer.runtime.consumer import consume, define
 from pollconsumer.runtime.handling.arguments import BadArguments
-from pollconsumer.runtime.handling.executors import Handled, InlineExecutor
+from pollconsumer.runtime.handling.executors import Executor, Handled
 from pollconsumer.runtime.handling.handler import Handler, begin_launch, hook_timeout
 from pollconsumer.runtime.launch.board import Stops
 from pollconsumer.runtime.launch.launch import Attendance, Host, Launch, LaunchPlan, Work
@@ -136,7 +136,7 @@ class SandboxStops(Stops):
         return {(queue, each) for queue, key in keys.items() for each in self._store.wire.command("HGETALL", key)[::2]}
 
 
-class WatchedExecutor(InlineExecutor):
+class WatchedExecutor(Executor):
     """Handles messages. It ends the launch when a handler raises an exception for the test, and keeps that in
     ``raised``."""
 

@@ -27,7 +27,7 @@ from redis.sentinel import MasterNotFoundError, Sentinel
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.text import redacted
 from pollconsumer.core.users_code import called, described
-from pollconsumer.store.client.address import Node
+from pollconsumer.store.client.address import ClusterAddress, Node
 from pollconsumer.store.client.cluster_wire import connecting_to
 from pollconsumer.store.client.connection import MOST_BYTES, Command, packed
 from pollconsumer.store.client.replies import ErrorReply
@@ -215,7 +215,7 @@ def _address(pool: Any) -> str:
     return f"redis://{options.get('host', 'localhost')}:{options.get('port', 6379)}/{options.get('db') or 0}"
 
 
-class ClientCluster:
+class ClientCluster(ClusterAddress):
     """A cluster to which a user's client connects. ``seeds``: the nodes that the client, a RedisCluster, knows."""
 
     def __init__(self, client: Any) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from redis.cluster import RedisCluster
 
-from pollconsumer.store.client.address import ClusterAddress, NodeAddresses
+from pollconsumer.store.client.address import ClusterAddress
 from pollconsumer.store.client.cluster_nodes import Topology
 from pollconsumer.store.client.cluster_wire import ClusterWire
 from pollconsumer.store.keyspace import Keys
@@ -57,7 +57,7 @@ def client_module(url: str) -> str:
 
 
 def cluster_server(cluster: Cluster, namespace: str, *, by_client: bool = False) -> Server:
-    address: NodeAddresses = ClusterAddress(cluster.url)
+    address: ClusterAddress = ClusterAddress(cluster.url)
     if by_client:
         address = ClientCluster(RedisCluster(*address.seeds[0], decode_responses=True))
     topology, home = Topology(address), Keys(namespace).control("fences")

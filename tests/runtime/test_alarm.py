@@ -10,7 +10,7 @@ import pytest
 
 from pollconsumer import HandlerTimeout
 from pollconsumer.core.retry import Stopped
-from pollconsumer.runtime.handling.executors import Attempt, InlineExecutor
+from pollconsumer.runtime.handling.executors import Attempt, Executor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.interrupts import limited
 from pollconsumer.runtime.handling.shield import in_force
@@ -33,7 +33,7 @@ def nothing() -> None:
 
 
 def handle(function: Callable[[], Any], seconds: float = LONG) -> BaseException | None:
-    handler, executor = Handler("h", limited(lambda *_: function(), seconds), timeout=seconds), InlineExecutor()
+    handler, executor = Handler("h", limited(lambda *_: function(), seconds), timeout=seconds), Executor()
     executor.start(Attempt(RESERVATION, handler, {}))
     executor.close()
     return executor.finished()[0].outcome.error
@@ -41,7 +41,7 @@ def handle(function: Callable[[], Any], seconds: float = LONG) -> BaseException 
 
 def stop() -> None:
     """Ask for the end of what this thread handles."""
-    executor = InlineExecutor()
+    executor = Executor()
     executor.stop(RESERVATION, SOON, lambda: True)
     executor.close()
 

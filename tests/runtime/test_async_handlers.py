@@ -14,7 +14,7 @@ from pollconsumer import HandlerTimeout, PollConsumer, RetryIn
 from pollconsumer.runtime.handling.arguments import BadArguments
 from pollconsumer.runtime.handling.context import Context, LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
-from pollconsumer.runtime.handling.executors import Attempt, InlineExecutor, ThreadExecutor
+from pollconsumer.runtime.handling.executors import Attempt, Executor, ThreadExecutor
 from pollconsumer.runtime.handling.outcome import Outcome, describe
 from pollconsumer.runtime.new_messages import Defaults
 from tests.inner import calls_of
@@ -26,12 +26,10 @@ if TYPE_CHECKING:
     from pollconsumer.runtime.handling.handler import Handler
     from tests.site import Site
 
-    Executor = InlineExecutor | ThreadExecutor
-
 
 @pytest.fixture(params=[1, 2])
 def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
-    executor = InlineExecutor() if request.param == 1 else ThreadExecutor(request.param)
+    executor = Executor() if request.param == 1 else ThreadExecutor(request.param)
     yield executor
     executor.close()
 
@@ -171,7 +169,7 @@ def test_what_a_handler_leaves_running_ends_with_the_executor() -> None:
         tasks.add(asyncio.create_task(linger()))
         await asyncio.sleep(0)
 
-    for executor in (InlineExecutor(), ThreadExecutor(2)):
+    for executor in (Executor(), ThreadExecutor(2)):
         outcome_of(executor, handler(leave))
         executor.close()
     assert ended == [True, True]

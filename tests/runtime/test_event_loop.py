@@ -14,7 +14,7 @@ import pytest
 
 from pollconsumer.core.retry import HandlerTimeout
 from pollconsumer.runtime.handling.event_loop import EventLoop
-from pollconsumer.runtime.handling.executors import Attempt, InlineExecutor
+from pollconsumer.runtime.handling.executors import Attempt, Executor
 from pollconsumer.runtime.handling.handler import Handler
 from tests.site import PATIENCE
 
@@ -56,7 +56,7 @@ def test_a_signal_handler_of_the_loop_is_called_though_handlers_await_nothing(lo
 
 @pytest.mark.parametrize("asynchronous", [True, False])
 def test_a_loop_whose_descriptors_a_handler_closes_is_replaced_before_the_next(asynchronous: bool) -> None:
-    executor, loops = InlineExecutor(), list[Any]()
+    executor, loops = Executor(), list[Any]()
 
     def close() -> int:
         for each in (loops[0]._selector, loops[0]._ssock, loops[0]._csock):  # noqa: SLF001  # they have no public names
@@ -122,7 +122,7 @@ def test_a_timeout_counts_from_the_handlers_beginning_though_it_blocked_before_i
 
 
 def test_while_another_loop_runs_each_coroutine_fails_and_those_afterwards_do_not() -> None:
-    executor = InlineExecutor()
+    executor = Executor()
 
     async def answer() -> int:
         return 1

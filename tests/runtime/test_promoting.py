@@ -17,7 +17,7 @@ from pollconsumer.core.window import StopReason
 from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock, VirtualWire
 from pollconsumer.interface.sandbox import SandboxLaunch
 from pollconsumer.runtime.consumer import consume
-from pollconsumer.runtime.handling.executors import InlineExecutor
+from pollconsumer.runtime.handling.executors import Executor
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.launch import LaunchPlan
 from pollconsumer.runtime.launch_maintenance import repair
@@ -65,9 +65,7 @@ class Alone:
         group, plan = Group("consumer", (QUEUE,), 1), LaunchPlan(timeout, 10.0)
         launch = SandboxLaunch(self.opener, group, plan, self.clock, self.events.append)
         chosen = OPTIONS._replace(longest_wait=0.8, **options)
-        return launch.run(
-            lambda launch: consume(launch, chosen, self.handlers(), recurrences, InlineExecutor(self.clock))
-        )
+        return launch.run(lambda launch: consume(launch, chosen, self.handlers(), recurrences, Executor(self.clock)))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from pollconsumer.core.choices import Loop
 from pollconsumer.core.durations import Durations, Histogram
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.consumer import Consumer
-from pollconsumer.runtime.handling.executors import Attempt, Handled, InlineExecutor
+from pollconsumer.runtime.handling.executors import Attempt, Executor, Handled
 from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.launch.board import LaunchProgress
 from pollconsumer.runtime.launch.launch import LaunchPlan
@@ -321,7 +321,7 @@ class VirtualLaunch:
             ),
             cast("Launch", self),
             {HANDLER: handler},
-            InlineExecutor(self.clock) if inline else cast("Any", self.slots),
+            Executor(self.clock) if inline else cast("Any", self.slots),
             Durations(learned, self.window.length, settings.loop),
             cast("Any", VirtualWake(self.store, None if inline else self.slots)),
             set(),

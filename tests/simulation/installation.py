@@ -14,7 +14,7 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.launcher import UNKNOWN, given_launcher
 from pollconsumer.core.retry import Backoff, Fatal, Skip, Yield
 from pollconsumer.runtime.consumer import consume
-from pollconsumer.runtime.handling.executors import Handled
+from pollconsumer.runtime.handling.executors import Executor, Handled
 from pollconsumer.runtime.handling.handler import Handler, Hooks, with_hooks
 from pollconsumer.runtime.launch.launch import LaunchPlan, run_launch
 from pollconsumer.runtime.mover import Mover, MoverOptions
@@ -91,8 +91,8 @@ class Opener:
         return Leases(wire, NAMESPACE), RedisStore(wire, NAMESPACE, clocks=self._process), self.bare_wire(patience)
 
 
-class OneSlot:
-    """Handles in the launch's own actor, as ``InlineExecutor`` does in its thread."""
+class OneSlot(Executor):
+    """Handles in the launch's own actor, as ``Executor`` does in its thread."""
 
     slots = 1
     busy = 0
@@ -116,7 +116,7 @@ class OneSlot:
     def lock(self) -> AbstractContextManager[object]:
         return nullcontext()
 
-    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol has it
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  `Executor` has it
         raise AssertionError("nothing runs beside the loop")
 
     def close(self) -> None: ...

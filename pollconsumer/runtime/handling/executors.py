@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from contextvars import copy_context
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling import interrupts
@@ -49,41 +49,16 @@ class Handled(NamedTuple):
     outcome: Outcome
 
 
-class Executor(Protocol):
-    slots: int
-    busy: int
-    """How many slots have a message."""
-
-    def start(self, attempt: Attempt) -> None:
-        """Handle a message. There must be a free slot."""
-
-    def finished(self) -> list[Handled]:
-        """The attempts that have ended since the last call."""
-
-    def wait(self, seconds: float, descriptor: int | None = None) -> None:
-        """Wait until a slot has become free, ``descriptor`` is readable, or ``seconds`` have passed."""
-
-    def stop(self, reservation: Reservation, seconds: float, in_flight: Callable[[], bool]) -> None:
-        """In ``seconds`` interrupt the handler of ``reservation`` as a timeout would, if the message still is
-        ``in_flight`` then, and its handler can be interrupted. With one slot a signal handler calls this."""
-
-    def close(self) -> None:
-        """Close the executor: no more attempts will be started."""
-
-    def lock(self) -> AbstractContextManager[Any]:
-        """A lock for what handlers share. It may be held during a call of the store."""
-        return threading.Lock()
-
-
 def executor_of(slots: int) -> Executor:
-    return InlineExecutor() if slots == 1 else ThreadExecutor(slots)
+    return Executor() if slots == 1 else ThreadExecutor(slots)
 
 
-class InlineExecutor(Executor):
+class Executor:
     """The executor of one slot: `start` returns when the message has been handled."""
 
     slots = 1
     busy = 0
+    """How many slots have a message."""
 
     def __init__(self, clock: Any = time.monotonic) -> None:
         self._clock = clock
@@ -92,6 +67,7 @@ class InlineExecutor(Executor):
         self._pid = os.getpid()
 
     def start(self, attempt: Attempt) -> None:
+        """Handle a message. There must be a free slot."""
         token = IN_SLOT.set(attempt.reservation)
         started = self._clock()
         _, handler, payload, context = attempt
@@ -113,10 +89,12 @@ class InlineExecutor(Executor):
         return partial(self._loop.turn, handler)
 
     def finished(self) -> list[Handled]:
+        """The attempts that have ended since the last call."""
         finished, self._finished = self._finished, []
         return finished
 
-    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  the protocol has it
+    def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  of several slots
+        """Wait until a slot has become free, ``descriptor`` is readable, or ``seconds`` have passed."""
         raise AssertionError("there is nothing to wait for")
 
     def stop(
@@ -125,6 +103,8 @@ class InlineExecutor(Executor):
         seconds: float,
         in_flight: Callable[[], bool],
     ) -> None:
+        """In ``seconds`` interrupt the handler of ``reservation`` as a timeout would, if the message still is
+        ``in_flight`` then, and its handler can be interrupted. With one slot a signal handler calls this."""
         limit = in_force.get(threading.get_ident())
         if limit is not None:
             limit.hasten(seconds)
@@ -133,8 +113,13 @@ class InlineExecutor(Executor):
             self._loop.stop(None, seconds)
 
     def close(self) -> None:
+        """Close the executor: no more attempts will be started."""
         if self._loop is not None:
             self._loop.close()
+
+    def lock(self) -> AbstractContextManager[Any]:
+        """A lock for what handlers share. It may be held during a call of the store."""
+        return threading.Lock()
 
 
 class ThreadExecutor(Executor):
@@ -210,10 +195,6 @@ class ThreadExecutor(Executor):
             interrupts.interrupt_in(thread, seconds, lambda: in_flight() and self._threads.get(reservation) == thread)
         elif self._loop is not None:
             self._loop.stop(reservation, seconds)
-
-    def close(self) -> None:
-        if self._loop is not None:
-            self._loop.close()
 
     def _serve(self) -> None:
         while True:

@@ -252,25 +252,12 @@ def server_urls(url: str) -> list[str]:
     return [f"{scheme}://{login}{host}{after}" for host in hosts]
 
 
-class NodeAddresses(Protocol):
-    """The addresses of a cluster's nodes, and the options of connections to them."""
+class ClusterAddress:
+    """The nodes of a cluster, given by its URL, and the options of connections to them. ``seeds``: the nodes that the
+    URL names. ``shown``: the cluster's address, without a login, as messages show it."""
 
     shown: str
-    """The cluster's address, without a login, as messages show it."""
-
-    @property
-    def seeds(self) -> Sequence[Node]:
-        """Some nodes, which know the others."""
-
-    def url_of(self, node: Node) -> str:
-        """The URL of one node."""
-
-    def options_of(self, node: Node) -> dict[str, Any]:
-        """Options of `Wire` for a connection to ``node``, besides its URL."""
-
-
-class ClusterAddress:
-    """A cluster, given by its URL. ``seeds``: the nodes that the URL names."""
+    seeds: Sequence[Node]
 
     def __init__(self, url: str, credentials: CredentialProvider | None = None) -> None:
         """Raise ConfigurationError if ``url`` is invalid."""
@@ -290,7 +277,8 @@ class ClusterAddress:
         host = f"[{node.host}]" if ":" in node.host else node.host
         return f"{scheme}://{login}{at}{host}:{node.port}{question}{query}"
 
-    def options_of(self, node: Node) -> dict[str, Any]:  # noqa: ARG002  the protocol has it
+    def options_of(self, node: Node) -> dict[str, Any]:  # noqa: ARG002  all nodes have the same
+        """Options of `Wire` for a connection to ``node``, besides its URL."""
         return {"credentials": self.credentials}
 
 

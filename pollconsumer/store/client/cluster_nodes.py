@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any
 
 from pollconsumer.core.errors import ConfigurationError
-from pollconsumer.store.client.address import Node, NodeAddresses, host_and_port
+from pollconsumer.store.client.address import ClusterAddress, Node, host_and_port
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import Budget, Patience
 from pollconsumer.store.client.replies import ErrorReply, OutOfTime, Unanswered, not_understood, raise_if_error
@@ -49,7 +49,7 @@ def key_of(command: tuple[Any, ...], clock_key: str) -> str | bytes:
 class Topology:
     """The nodes of a cluster and their slots. The connections of a process share it: what one learns, all know."""
 
-    def __init__(self, address: NodeAddresses) -> None:
+    def __init__(self, address: ClusterAddress) -> None:
         self.address = address
         self._owners: list[Node | None] = [None] * SLOTS
         self._asked = [*address.seeds]
@@ -148,7 +148,7 @@ class NodeWire(Wire):
         return answers
 
 
-def node_wire(address: NodeAddresses, node: Node, patience: Callable[[], Patience], **options: Any) -> NodeWire:
+def node_wire(address: ClusterAddress, node: Node, patience: Callable[[], Patience], **options: Any) -> NodeWire:
     """A connection to ``node``, with these options of `Wire`."""
     return NodeWire(address.url_of(node), patience, **address.options_of(node), **options)
 

@@ -8,7 +8,7 @@ from time import monotonic, sleep
 from typing import Any
 
 from pollconsumer.core.errors import NodeLost
-from pollconsumer.store.client.address import Node, NodeAddresses
+from pollconsumer.store.client.address import ClusterAddress, Node
 from pollconsumer.store.client.cluster_nodes import Liveness, NodeWire, Topology, key_of, node_wire, slot_of, slots_by
 from pollconsumer.store.client.connection import Command
 from pollconsumer.store.client.patience import Patience
@@ -292,6 +292,6 @@ class ClusterWire(Wire):
         return wire
 
 
-def connecting_to(cluster: NodeAddresses, namespace: str) -> Callable[..., ClusterWire]:
+def connecting_to(cluster: ClusterAddress, namespace: str) -> Callable[..., ClusterWire]:
     """A function that makes connections to a cluster, given a patience."""
     return partial(ClusterWire, cluster.shown, Topology(cluster), Keys(namespace).control("fences"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pollconsumer.runtime.handling.executors import Handled
+from pollconsumer.runtime.handling.executors import Executor, Handled
 from tests.simulation.hosts.process import TINY
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class ActorLock:
             self._waiting.pop(0).wake()
 
 
-class Slots:
+class Slots(Executor):
     """As ``ThreadExecutor``."""
 
     def __init__(self, process: Process, slots: int) -> None:
