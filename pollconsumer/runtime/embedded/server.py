@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from pollconsumer.core.errors import ConfigurationError, PermissionDenied, StoreUnreachable
@@ -32,6 +31,9 @@ from pollconsumer.runtime.embedded.directory import (
     socket_address,
     take_lock,
 )
+from pollconsumer.store.client.address import Address
+from pollconsumer.store.client.connection import SocketConnection
+from pollconsumer.store.client.replies import ErrorReply
 
 Reply = str | list[str]
 
@@ -46,42 +48,35 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05  # a cold start takes about 0.05 s, loa
 
 
 def ask(address: Path, commands: list[str], deadline: float) -> list[Reply]:
-    """The replies, one for each command. Errors and simple strings have their first character (``+PONG``, ``-LOADING
-    …``).
+    """The replies, one for each command. Errors begin with ``-``, as in ``-LOADING …``.
 
     An empty list if no server listens, or if it hung up before the last reply. TimeoutError if it has not answered by
     ``deadline`` (``time.monotonic``). OSError for other failures.
     """
     while True:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(max(deadline - time.monotonic(), SHORTEST_WAIT))
-            try:
-                connection.connect(str(address))
-                connection.sendall("".join(f"{command}\r\n" for command in commands).encode())
-                with connection.makefile("rb") as stream:
-                    return [_read(stream) for _ in commands]
-            except (FileNotFoundError, ConnectionError):
-                return []
-            except BlockingIOError:
-                # A stalled server with a full backlog is alive, so this counts as a timeout.
-                if time.monotonic() >= deadline:
-                    raise TimeoutError from None
+        connection = SocketConnection(Address("", 0, str(address), "", "", 0, None))
+        left = max(deadline - time.monotonic(), SHORTEST_WAIT)
+        try:
+            connection.connect(left)
+            connection.send([tuple(command.split()) for command in commands])
+            return [_text(connection.read(left)) for _ in commands]
+        except (FileNotFoundError, ConnectionError):
+            return []
+        except BlockingIOError:
+            # A stalled server with a full backlog is alive, so this counts as a timeout.
+            if time.monotonic() >= deadline:
+                raise TimeoutError from None
+        finally:
+            connection.close()
         time.sleep(SHORTEST_WAIT)
 
 
-def _read(stream: BinaryIO) -> Reply:
-    line = stream.readline()
-    if not line.endswith(b"\r\n"):
-        raise ConnectionResetError
-    kind, rest = line[:1], line[1:-2]
-    if kind == b"*":
-        return [str(_read(stream)) for _ in range(int(rest))]
-    if kind == b"$":
-        data = stream.read(int(rest) + 2)
-        if not data.endswith(b"\r\n"):
-            raise ConnectionResetError
-        return data[:-2].decode("utf-8", "replace")
-    return line[:-2].decode("utf-8", "replace")
+def _text(reply: Any) -> Any:
+    if isinstance(reply, list):
+        return [_text(each) for each in reply]
+    if isinstance(reply, bytes):
+        return reply.decode("utf-8", "replace")
+    return f"-{reply}" if isinstance(reply, ErrorReply) else str(reply)
 
 
 class ServerStatus(NamedTuple):
@@ -172,7 +167,7 @@ class EmbeddedServer:
             replies = self._ask(address, commands, deadline)
             answer = replies[0] if replies else "nothing"
             # A server whose disk is full answers MISCONF. It can be read, and recovers once there is space.
-            if answer == "+PONG" or answer[:8] == "-MISCONF":
+            if answer == "PONG" or answer[:8] == "-MISCONF":
                 answer = self._raise_durability(address, replies[1:], appendfsync, deadline)
                 if not answer:
                     return
@@ -201,7 +196,7 @@ class EmbeddedServer:
         if not found or found[0][-1] == appendfsync:
             return ""
         raised = self._ask(address, [f"CONFIG SET appendfsync {appendfsync}"], deadline)
-        return "" if raised == ["+OK"] else f"{raised} to appendfsync {appendfsync}"
+        return "" if raised == ["OK"] else f"{raised} to appendfsync {appendfsync}"
 
     def stop(self, budget: float = 10.0) -> bool:
         """Stop the server after it has written its append-only file. Returns whether one was running, once its lock is
