@@ -16,7 +16,7 @@ from pollconsumer.core.notation.text import redacted
 from pollconsumer.core.users_code import answering, called, text_of, users_output
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.owners import refuse_writable_modules
-from pollconsumer.runtime.handling.outcome import describe, trace, user_frames
+from pollconsumer.runtime.handling.handler import describe, trace, user_frames
 from pollconsumer.runtime.system.signals import end_stray
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.runtime.embedded.start import find_program
-from pollconsumer.store.client.cluster_nodes import SLOTS
+from pollconsumer.store.client.cluster_wire import SLOTS
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.client.wire import Wire

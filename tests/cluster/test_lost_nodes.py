@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.store.client.cluster_nodes import slot_of
+from pollconsumer.store.client.cluster_wire import slot_of
 from pollconsumer.store.keyspace import Keys
 from tests.cluster.nodes import Cluster
 from tests.site import Site, wait_until

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store.client.address import ClusterAddress
-from pollconsumer.store.client.cluster_nodes import slot_of
-from pollconsumer.store.client.cluster_wire import ClusterWire, connecting_to
+from pollconsumer.store.client.cluster_wire import ClusterWire, connecting_to, slot_of
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.cluster.nodes import Cluster, NodeProcess

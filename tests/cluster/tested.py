@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from redis.cluster import RedisCluster
 
 from pollconsumer.store.client.address import ClusterAddress
-from pollconsumer.store.client.cluster_nodes import Topology
-from pollconsumer.store.client.cluster_wire import ClusterWire
+from pollconsumer.store.client.cluster_wire import ClusterWire, Topology
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.server import TIME
 from pollconsumer.store.user_client import ClientCluster

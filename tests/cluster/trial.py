@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pollconsumer.store.client.cluster_nodes import slot_of
+from pollconsumer.store.client.cluster_wire import slot_of
 from pollconsumer.store.keyspace import Keys
 from tests.cluster.producing import ACKNOWLEDGED
 from tests.cluster.tested import client_module

@@ -15,7 +15,7 @@ from pollconsumer.runtime.handling.arguments import BadArguments
 from pollconsumer.runtime.handling.context import Context, LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.executors import Attempt, Executor, ThreadExecutor
-from pollconsumer.runtime.handling.outcome import Outcome, describe
+from pollconsumer.runtime.handling.handler import Outcome, describe
 from pollconsumer.runtime.new_messages import Defaults
 from tests.inner import calls_of
 from tests.site import PATIENCE

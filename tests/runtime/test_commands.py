@@ -20,7 +20,7 @@ from pollconsumer.interface.settings.load import ABOUT_MESSAGE, MESSAGE_VARIABLE
 from pollconsumer.runtime.children.command import KEPT_BYTES, Command, CommandFailed, Programs
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
-from pollconsumer.runtime.handling.outcome import trace
+from pollconsumer.runtime.handling.handler import trace
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.session.settlements import MAX_RESULT_BYTES
 from pollconsumer.runtime.system.process import birth

@@ -21,7 +21,7 @@ from tests.site import PATIENCE
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from pollconsumer.runtime.handling.outcome import Outcome
+    from pollconsumer.runtime.handling.handler import Outcome
 
 RESERVATION: Any = None
 

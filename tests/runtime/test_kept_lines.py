@@ -16,8 +16,8 @@ from pollconsumer.runtime.handling.handler import Handler
 from pollconsumer.runtime.handling.kept_lines import CUT, KeptLines, Tail, kept_lines
 from pollconsumer.runtime.handling.slot_waits import IN_SLOT
 from pollconsumer.runtime.launch.board import LaunchProgress
-from pollconsumer.runtime.session import line_reports
-from pollconsumer.runtime.session.line_reports import LineReports
+from pollconsumer.runtime.session import contexts
+from pollconsumer.runtime.session.contexts import LineReports
 from pollconsumer.runtime.system.standard_error import HandlersOutput, HandlersStream
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import CommonFields, Reservation
@@ -288,7 +288,7 @@ def test_lines_are_encoded_and_never_told_in_plain_text_instead() -> None:
 def test_the_first_line_of_a_launch_begins_to_look_and_not_in_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
     telling, looked = Telling(), threading.Event()
     begin = telling.reports._begin  # noqa: SLF001
-    monkeypatch.setattr(line_reports, "LINES_EVERY", 0.0)
+    monkeypatch.setattr(contexts, "LINES_EVERY", 0.0)
     monkeypatch.setattr(telling.reports, "look", looked.set)
     with monkeypatch.context() as forked:
         forked.setattr(os, "getpid", lambda: 0)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pollconsumer.runtime.handling import outcome
-from pollconsumer.runtime.handling.outcome import begin_reading, describe, trace
+from pollconsumer.runtime.handling import handler
+from pollconsumer.runtime.handling.handler import begin_reading, describe, trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +35,7 @@ def test_a_zero_in_an_error_is_escaped() -> None:
 def test_a_traceback_says_that_a_file_was_changed_after_it_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outcome, "_read_at", math.inf)  # for the tests after this one
+    monkeypatch.setattr(handler, "_read_at", math.inf)  # for the tests after this one
     file = tmp_path / "rows.py"
     file.write_text("def row():\n    return 1 / 0\n")
     code = compile(file.read_text(), file, "exec")

@@ -14,7 +14,7 @@ from tests.simulation.batch_handlers import PutOff
 
 if TYPE_CHECKING:
     from pollconsumer.runtime.handling.context import LaunchContext
-    from pollconsumer.runtime.handling.outcome import CallOutcomes
+    from pollconsumer.runtime.handling.handler import CallOutcomes
     from tests.simulation.hosts.process import Process
     from tests.simulation.hosts.world import Actor
     from tests.simulation.installation import Installation

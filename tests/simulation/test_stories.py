@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from pollconsumer.runtime.handling import bulk
-from pollconsumer.runtime.handling.outcome import CallOutcomes
+from pollconsumer.runtime.handling.handler import CallOutcomes
 from tests.leaving_out import long
 from tests.simulation import installation
 from tests.simulation.hosts.world import World

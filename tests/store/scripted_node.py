@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Self
 
 import hiredis
 
-from pollconsumer.store.client.cluster_nodes import SLOTS
+from pollconsumer.store.client.cluster_wire import SLOTS
 from tests.store.relay import Listening
 
 if TYPE_CHECKING:

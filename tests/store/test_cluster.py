@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.errors import ConfigurationError, NodeLost, PollConsumerError, StoreUnreachable
-from pollconsumer.store.client import cluster_nodes
+from pollconsumer.store.client import cluster_wire
 from pollconsumer.store.client.address import ClusterAddress, Node, server_urls, url_warnings
-from pollconsumer.store.client.cluster_nodes import Topology, slot_of
-from pollconsumer.store.client.cluster_wire import ClusterWire
+from pollconsumer.store.client.cluster_wire import ClusterWire, Topology, slot_of
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
 from tests.store.scripted_node import OK, ScriptedNode
@@ -323,8 +322,8 @@ def test_a_wait_for_markers_of_two_nodes_is_over_in_time(
 def test_keys_are_lost_whose_node_is_away_says_nothing_or_does_not_serve_them(
     two: list[ScriptedNode], connect: Callable[..., ClusterWire], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_nodes, "SILENT_FOR", 0.0)
-    monkeypatch.setattr(cluster_nodes, "LONGER_SILENT", 0)
+    monkeypatch.setattr(cluster_wire, "SILENT_FOR", 0.0)
+    monkeypatch.setattr(cluster_wire, "LONGER_SILENT", 0)
     wire, silent = connect(two[0]), threading.Event()
     assert wire.lost([LOW, HIGH]) == set()
     for answer in (lost_connection, lambda _: b"-CLUSTERDOWN\r\n", lambda _: b":2\r\n" * silent.wait(60)):
@@ -339,7 +338,7 @@ def test_keys_are_lost_whose_node_is_away_says_nothing_or_does_not_serve_them(
 def test_a_node_that_did_not_answer_is_not_asked_again_at_once(
     two: list[ScriptedNode], connect: Callable[..., ClusterWire], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_nodes, "SILENT_FOR", 3600.0)
+    monkeypatch.setattr(cluster_wire, "SILENT_FOR", 3600.0)
     wire = connect(two[0])
     two[1].answer = lost_connection
     assert wire.lost([HIGH]) == {HIGH}
@@ -352,8 +351,8 @@ def test_a_node_that_did_not_answer_is_not_asked_again_at_once(
 def test_a_node_that_is_slow_to_say_nothing_is_asked_rarely(
     two: list[ScriptedNode], connect: Callable[..., ClusterWire], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_nodes, "LONGER_SILENT", 3600)
-    monkeypatch.setattr(cluster_nodes, "SILENT_FOR", 0.0)
+    monkeypatch.setattr(cluster_wire, "LONGER_SILENT", 3600)
+    monkeypatch.setattr(cluster_wire, "SILENT_FOR", 0.0)
     wire, silent = connect(two[0]), threading.Event()
     two[1].answer = lambda _: b":2\r\n" * silent.wait(60)
     assert wire.lost([HIGH]) == {HIGH}

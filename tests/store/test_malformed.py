@@ -15,7 +15,7 @@ from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError, PollConsumerError, StoreRefused
 from pollconsumer.interface import cli
 from pollconsumer.store.client.address import ClusterAddress, Node, host_and_port
-from pollconsumer.store.client.cluster_nodes import Topology
+from pollconsumer.store.client.cluster_wire import Topology
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import ErrorReply, Unanswered
 from pollconsumer.store.client.sentinel import Sentinels

@@ -25,7 +25,7 @@ from pollconsumer.interface.assembly.launch_roles import isolating
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
-from pollconsumer.runtime.handling.outcome import Outcome, trace, why_dropped
+from pollconsumer.runtime.handling.handler import Outcome, trace, why_dropped
 from pollconsumer.runtime.handling.slot_waits import IN_SLOT
 from pollconsumer.runtime.new_messages import Defaults
 from tests.site import PATIENCE, Site, wait_until

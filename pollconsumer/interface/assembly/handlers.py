@@ -25,8 +25,7 @@ from pollconsumer.interface.settings.owners import refuse_writable_program
 from pollconsumer.interface.settings.reading import backoff_of, check_recurrence, recurrence_by
 from pollconsumer.interface.settings.values import BESIDE_WINDOW
 from pollconsumer.interface.user_imports import find_modules, importing
-from pollconsumer.runtime.handling.handler import Handler, with_hooks
-from pollconsumer.runtime.handling.outcome import begin_reading
+from pollconsumer.runtime.handling.handler import Handler, begin_reading, with_hooks
 from pollconsumer.runtime.new_messages import Defaults, drafted
 from pollconsumer.runtime.system.process import why_not_run
 

@@ -35,7 +35,7 @@ from pollconsumer.core.retry import Fatal, HandlerTimeout, NotBegun, Stopped
 from pollconsumer.runtime.children.pool import LOOK_EVERY, ChildProcess
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery
-from pollconsumer.runtime.handling.outcome import signal_name
+from pollconsumer.runtime.handling.handler import signal_name
 from pollconsumer.runtime.session.settlements import MAX_RESULT_BYTES
 from pollconsumer.runtime.system.own_files import is_ours, make_directory
 from pollconsumer.runtime.system.process import birth

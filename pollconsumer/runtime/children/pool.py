@@ -28,9 +28,8 @@ from pollconsumer.core.messages.message_steps import StepEntry
 from pollconsumer.core.retry import STOP_GRACE, HandlerTimeout, NotBegun, ProcessDied, Stopped, Yield
 from pollconsumer.runtime.children.protocol import FrameConnection, decode_messages, decode_outcome, encode_refusal
 from pollconsumer.runtime.handling.context import LaunchContext
-from pollconsumer.runtime.handling.handler import Handler
+from pollconsumer.runtime.handling.handler import Handler, Outcome, signal_name
 from pollconsumer.runtime.handling.kept_lines import kept_lines
-from pollconsumer.runtime.handling.outcome import Outcome, signal_name
 from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InFlight, slot_waits
 from pollconsumer.runtime.system.system_limits import limits, start_refused
 from pollconsumer.store.queues.batches import NewBatch

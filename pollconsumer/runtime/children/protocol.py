@@ -16,7 +16,7 @@ from pollconsumer.core.messages.payloads import quick
 from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield, is_deferred, is_fatal
 from pollconsumer.core.users_code import text_of
 from pollconsumer.runtime.handling.arguments import BadArguments
-from pollconsumer.runtime.handling.outcome import CallOutcomes, Dropped, Outcome, location, trace, why_dropped
+from pollconsumer.runtime.handling.handler import CallOutcomes, Dropped, Outcome, location, trace, why_dropped
 
 KINDS: dict[str, type[BaseException]] = {
     "asleep": Asleep,

@@ -29,8 +29,7 @@ from pollconsumer.runtime.handling.arguments import (
 )
 from pollconsumer.runtime.handling.context import Context, LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery
-from pollconsumer.runtime.handling.handler import Hooks, Run
-from pollconsumer.runtime.handling.outcome import DONE, CallOutcomes, Outcome, done_result, failed, returned
+from pollconsumer.runtime.handling.handler import DONE, CallOutcomes, Hooks, Outcome, Run, done_result, failed, returned
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -21,9 +21,8 @@ from typing import Any
 
 from pollconsumer.core.retry import HandlerTimeout, Stopped
 from pollconsumer.runtime.handling.context import LaunchContext
-from pollconsumer.runtime.handling.handler import Handler, own_context
+from pollconsumer.runtime.handling.handler import DONE, Handler, Outcome, failed, own_context, returned
 from pollconsumer.runtime.handling.interrupts import REPEAT, VERDICTS
-from pollconsumer.runtime.handling.outcome import DONE, Outcome, failed, returned
 from pollconsumer.runtime.system.own_threads import start_for_others
 from pollconsumer.store.client.own_descriptors import above_standard, wait_readable
 

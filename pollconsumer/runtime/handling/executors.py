@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling import interrupts
 from pollconsumer.runtime.handling.context import LaunchContext
-from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.outcome import Outcome
+from pollconsumer.runtime.handling.handler import Handler, Outcome
 from pollconsumer.runtime.handling.shield import in_force
 from pollconsumer.runtime.handling.slot_waits import IN_SLOT
 from pollconsumer.runtime.system.own_threads import start_for_others

@@ -25,14 +25,13 @@ from pollconsumer.core.spans import format_duration
 from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors import Attempt, Executor, Handled
-from pollconsumer.runtime.handling.handler import Crashed, Handler
-from pollconsumer.runtime.handling.outcome import CallOutcomes, Outcome
+from pollconsumer.runtime.handling.handler import CallOutcomes, Crashed, Handler, Outcome
 from pollconsumer.runtime.handling.slot_waits import InFlight
 from pollconsumer.runtime.launch.board import Stops
 from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.launch.launch_end import KILLED
+from pollconsumer.runtime.session.contexts import LineReports
 from pollconsumer.runtime.session.exchange import Exchange
-from pollconsumer.runtime.session.line_reports import LineReports
 from pollconsumer.runtime.session.pace import HORIZON, LONGEST_WAIT, ConsumerOptions, Pace
 from pollconsumer.runtime.session.settlements import RESISTED_BEFORE
 from pollconsumer.runtime.system.system_limits import SpareDescriptors

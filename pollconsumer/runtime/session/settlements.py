@@ -38,8 +38,17 @@ from pollconsumer.core.spans import YEAR, format_duration
 from pollconsumer.core.users_code import TimeIsUp, described, text_of
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors import Attempt, Handled
-from pollconsumer.runtime.handling.handler import Crashed, Handler, Hooks, aliases_among
-from pollconsumer.runtime.handling.outcome import describe, described_with_location, location, trace, why_dropped
+from pollconsumer.runtime.handling.handler import (
+    Crashed,
+    Handler,
+    Hooks,
+    aliases_among,
+    describe,
+    described_with_location,
+    location,
+    trace,
+    why_dropped,
+)
 from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.store.queues.outbox import Answer, member_end_entry, pack
 from pollconsumer.store.records import rows
