@@ -27,7 +27,8 @@ A message is one line, ``WHAT: VALUE; FIX``.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 
 from pollconsumer.core.notation.text import printable
@@ -131,6 +132,18 @@ class PollConsumerError(Exception):
     def __init__(self, what: str, value: object = None, fix: str = "") -> None:
         text = what if value is None else f"{what}: {shown(value)}"
         super().__init__(printable(f"{text}; {fix}" if fix else text))
+
+
+@contextmanager
+def retelling(
+    caught: type[Exception] | tuple[type[Exception], ...], kind: Callable[[str], Exception], begin: str = ""
+) -> Iterator[None]:
+    """Raise an error of another ``kind`` in the place of one that is ``caught`` in the block: its text, after
+    ``begin``."""
+    try:
+        yield
+    except caught as error:
+        raise kind(f"{begin}{error}") from None
 
 
 class UsageError(PollConsumerError):

@@ -15,7 +15,15 @@ from typing import Any, BinaryIO
 
 import click
 
-from pollconsumer.core.errors import BadData, CannotCreate, PermissionDenied, StoreRefused, StoreUnreachable, UsageError
+from pollconsumer.core.errors import (
+    BadData,
+    CannotCreate,
+    PermissionDenied,
+    StoreRefused,
+    StoreUnreachable,
+    UsageError,
+    retelling,
+)
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.opened import command_patience
 from pollconsumer.interface.cli.output import (
@@ -216,10 +224,8 @@ def _read_one(lines: Iterator[tuple[int, dict[str, Any]]], importing: Import | N
         if "end" in line:
             return line["end"]
         if importing is not None:
-            try:
+            with retelling(BadData, BadData, f"line {number}: "):
                 importing.take(line)
-            except BadData as error:
-                raise BadData(f"line {number}: {error}") from None
     raise _cut_off(file)
 
 

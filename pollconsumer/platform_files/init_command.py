@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import secrets
 import shlex
@@ -29,7 +28,7 @@ from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import absolute, environment_in_force, read_settings
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import PREFIX
-from pollconsumer.interface.settings.owners import refuse_writable_modules
+from pollconsumer.interface.settings.owners import refuse_writable_modules, user_and_home
 from pollconsumer.interface.settings.reading import SERVICE_LINK
 from pollconsumer.platform_files import hosted, images, machines
 from pollconsumer.platform_files.calendar import least_gap
@@ -116,7 +115,7 @@ def init(**options: Any) -> None:
     if asked.platform == PROJECT:
         begin(asked.target or Path())
     elif asked.uninstalls:
-        uninstall(_user()[0])
+        uninstall(user_and_home()[0])
     else:
         installation = _installation(asked)
         files = PLATFORMS[asked.platform](installation)
@@ -165,7 +164,7 @@ def _installation(asked: Asked) -> Installation:
     variables = {name: value for name, value in environment_in_force().items() if not re.fullmatch(SERVICE_LINK, name)}
     given = click.get_current_context().find_root().params
     flags = {PREFIX + name.upper(): given[name] for name in ("store", "namespace") if given[name] is not None}
-    user, home = _user()
+    user, home = user_and_home()
     separate = _separate_queues(settings, asked)
     data = settings.data_directory() if settings.is_embedded else None
     return Installation(
@@ -226,15 +225,6 @@ def _program() -> tuple[str, ...]:
     """The command in this interpreter's environment, or else the module."""
     command = Path(sys.executable).with_name("pollconsumer")
     return (str(command),) if command.is_file() else (sys.executable, "-m", "pollconsumer")
-
-
-def _user() -> tuple[str, Path]:
-    """The user's name and home, as launchers find them, whatever this shell's variables say."""
-    try:
-        found = pwd.getpwuid(os.getuid())
-    except KeyError:
-        return str(os.getuid()), Path("/")
-    return found.pw_name, Path(found.pw_dir)
 
 
 def _queues(settings: Settings) -> tuple[str, ...]:

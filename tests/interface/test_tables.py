@@ -145,7 +145,7 @@ def test_a_list_is_printed_a_page_at_a_time_under_one_header(
     monkeypatch.setattr("pollconsumer.interface.cli.messages.dead.PAGE", 2)
     row = read_row(BLANK)
     with click.Context(click.Command("list")):
-        print_messages(Message(f"m{n}", "mail", row, {}, None) for n in range(count))
+        print_messages((Message(f"m{n}", "mail", row, {}, None) for n in range(count)), 100)
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.startswith("id ")
     assert [line.split()[0] for line in lines] == [f"m{n}" for n in range(count)]

@@ -20,10 +20,10 @@ from pollconsumer.interface.api.registry import (
     HandlerOptions,
     Retrying,
     is_asynchronous,
+    parsed,
     policy_of,
     recurrence_of,
     registry,
-    seconds_of,
 )
 from pollconsumer.interface.settings.values import parse_timeout, parse_word, read_period
 from pollconsumer.runtime.handling.context import Context
@@ -137,7 +137,7 @@ class PollConsumer(HookRegistration):
         patience: Span = PATIENCE,
         codec: Codec | None = None,
     ) -> None:
-        self._calls = AppCalls(config, store, namespace, seconds_of("patience", patience, parse_timeout), codec)
+        self._calls = AppCalls(config, store, namespace, parsed("patience", patience, parse_timeout), codec)
         self._hooks = self._calls.hooks
         registry.add(self._calls)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import partial
 from itertools import islice
@@ -433,36 +433,31 @@ class LinkHandle(Handle[Any]):
 
     def status(self) -> Message:
         """All that is known of the latest link. NotFound if no link is kept any more."""
-        for queue, message_id in reversed(self._links):
-            try:
-                return self._app.look(queue, message_id)
-            except NotFound:
-                continue
-        raise NotFound("no such message", self.id, "its chain is no longer kept")
+        return self._app.decoded(self._app.ask(self._latest))
 
     async def status_async(self) -> Message:
+        return self._app.decoded(await self._app.ask_async(self._latest))
+
+    def _latest(self, store: Store) -> Message:
+        """The latest link, as the store has it."""
         for queue, message_id in reversed(self._links):
-            try:
-                return await self._app.look_async(queue, message_id)
-            except NotFound:
-                continue
+            with suppress(NotFound):
+                return store.inspector.message(message_id, queue)
         raise NotFound("no such message", self.id, "its chain is no longer kept")
 
     def _act(self, act: Callable[[str, str], Callable[[Store], T]]) -> T:
-        latest = self.status()
-        while True:
-            try:
-                return self._app.ask(act(latest.queue, latest.id))
-            except BadData as refusal:
-                latest = self._after(latest.id, self.status(), refusal)
+        return self._app.ask(partial(self._acted, act))
 
     async def _act_async(self, act: Callable[[str, str], Callable[[Store], T]]) -> T:
-        latest = await self.status_async()
+        return await self._app.ask_async(partial(self._acted, act))
+
+    def _acted(self, act: Callable[[str, str], Callable[[Store], T]], store: Store) -> T:
+        latest = self._latest(store)
         while True:
             try:
-                return await self._app.ask_async(act(latest.queue, latest.id))
+                return act(latest.queue, latest.id)(store)
             except BadData as refusal:
-                latest = self._after(latest.id, await self.status_async(), refusal)
+                latest = self._after(latest.id, self._latest(store), refusal)
 
     def _after(self, link: str, latest: Message, refusal: BadData) -> Message:
         """The link to act on, if it was enqueued after one that was completed meanwhile. Otherwise raises

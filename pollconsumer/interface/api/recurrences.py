@@ -10,17 +10,18 @@ from datetime import datetime
 from typing import Any, Literal, Required, TypeVar, Unpack
 
 from pollconsumer.core.choices import After, Missed, Overlap
-from pollconsumer.core.errors import BadData, unknown_options
+from pollconsumer.core.errors import BadData, retelling, unknown_options
 from pollconsumer.core.messages.codec import encoded_json, readable_value
 from pollconsumer.core.messages.message import LONGEST_CREATOR, Codec
 from pollconsumer.core.messages.payloads import encode_payload
-from pollconsumer.core.notation.instants import datetime_of
+from pollconsumer.core.notation.instants import datetime_of, given_instant
 from pollconsumer.core.recurrence import LONGEST_NAME, MOST_TIMES
 from pollconsumer.core.spans import Span, parse_duration
+from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
-from pollconsumer.interface.api.slips import check_arguments, check_retry
+from pollconsumer.interface.api.slips import check_arguments
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.reading import check_rule, recurrence_by
 from pollconsumer.interface.settings.values import parse_word, read_period
@@ -77,6 +78,7 @@ class NamedPutOptions(PutOptions):
 
 
 _OPTIONS = PutOptions.__annotations__.keys()
+NAMED_STARTS = ("now", "next")
 
 
 def new_put(
@@ -97,11 +99,37 @@ def new_put(
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         rule = f"1 to {LONGEST_NAME} letters, digits or any of _ . : @ + -"
         raise BadData("recurrence name", repr(name), rule)
-    try:
+    with retelling(ValueError, BadData, f"recurrence {name}: "):
         given = {key: value for key, value in options.items() if value is not None}
         return _new_put(name, registered, defaults, namespace, given)
+
+
+def given_put(
+    name: str,
+    registered: RegisteredHandler | None,
+    defaults: Defaults,
+    namespace: str,
+    codec: Codec | None,
+    options: Mapping[str, Any],
+) -> Put:
+    """`new_put`, encoded, of options that were not given in Python: an instant may be text. BadData for what is
+    invalid."""
+    given = dict(options)
+    for key, words in (("first", NAMED_STARTS), ("until", ())):
+        if given.get(key) is not None and given[key] not in words:
+            given[key] = instant_given(key, given[key])
+    with retelling(TypeError, BadData):
+        put = new_put(name, registered, defaults, namespace, **given)
+    with refusing("codec", name, "encode"):
+        return encoded_put(put, codec)
+
+
+def instant_given(key: str, value: object) -> datetime:
+    """The instant that the option ``key`` names. BadData if it names none."""
+    try:
+        return value if isinstance(value, datetime) else given_instant(value)
     except ValueError as error:
-        raise BadData(f"recurrence {name}: {error}") from None
+        raise BadData(key, value, str(error)) from None
 
 
 def encoded_put(put: Put, codec: Codec | None) -> Put:
@@ -132,7 +160,7 @@ def _new_put(
         "until": None if until is None else datetime_of(due_ms(until)),
         "created_by": created_by,
     }
-    if first not in ("now", "next"):
+    if first not in NAMED_STARTS:
         if not isinstance(first, datetime):
             raise BadData("first", repr(first), "now, next, or an instant: a datetime with a zone")
         first = due_ms(first)
@@ -158,8 +186,7 @@ def _payload(given: Mapping[str, Any], registered: RegisteredHandler | None, ret
     if registered is None or not isinstance(given, dict):  # what is no object is refused for that
         return json.loads(encode_payload(given))
     payload = json.loads(encode_payload(registered.arguments.dumped(given)))
-    check_arguments(registered, payload, recurs=True)
-    check_retry(registered, retry)
+    check_arguments(registered, payload, retry, recurs=True)
     return payload
 
 

@@ -9,10 +9,10 @@ from dis import get_instructions
 from functools import partial
 from inspect import isasyncgenfunction, isclass, iscoroutinefunction, isgeneratorfunction, isroutine, signature, unwrap
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, NoReturn, Protocol, Required, TypedDict, cast
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, Required, TypedDict, TypeVar, cast
 
 from pollconsumer.core.choices import After, Missed, Overlap
-from pollconsumer.core.errors import ConfigurationError, UsageError, unknown_options
+from pollconsumer.core.errors import ConfigurationError, UsageError, retelling, unknown_options
 from pollconsumer.core.messages.message import MOST_ATTEMPTS, Codec, check_handler, check_queue
 from pollconsumer.core.retry import Backoff, ErrorPolicy, Pauses, RetryPolicy, sees_error
 from pollconsumer.core.spans import Span, parse_duration, parse_rate
@@ -26,6 +26,8 @@ from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Bulk
 from pollconsumer.runtime.handling.interrupts import limited
 from pollconsumer.store.queues.producer import Producer
 
+V = TypeVar("V")
+P = TypeVar("P")
 _STEPPING = frozenset({"step", "step_async", "sleep", "wait_for", "call", "call_many"})
 Retrying = RetryPolicy | ErrorPolicy | Sequence[Span]
 """The forms in which the delays between attempts can be given."""
@@ -101,16 +103,18 @@ def check_options(options: HandlerOptions | BulkOptions) -> dict[str, Any]:
         fix = "a death of the launch, too, makes a dead letter then, which holds nobody: leave out one of them"
         raise ConfigurationError("order_on_dead", "'hold', with delivery at_most_once", fix)
     retry, timeout, result_ttl = options.get("retry"), options.get("timeout"), options.get("result_ttl", RESULT_TTL)
+    if (rate := options.get("rate")) is not None:
+        parsed("rate", rate, parse_rate)
     return {
         "queue": check_queue(options.get("queue", "default")),
         "max_attempts": 1 if at_most_once else max_attempts,
         "retry": Backoff() if retry is None else policy_of(retry),
         "fatal": fatal,
-        "timeout": None if timeout is None else seconds_of("timeout", timeout, parse_timeout),
+        "timeout": None if timeout is None else parsed("timeout", timeout, parse_timeout),
         "isolated": options.get("isolation") == "process",
-        "result_ttl": seconds_of("result_ttl", result_ttl, parse_duration),
+        "result_ttl": parsed("result_ttl", result_ttl, parse_duration),
         "at_most_once": at_most_once,
-        "rate": _rate(options.get("rate")),
+        "rate": rate,
         "rate_key": options.get("rate_key"),
         "holds_order": holds,
         "bulk": _bulk(options.get("bulk"), options.get("bulk_wait")),
@@ -126,25 +130,14 @@ def _bulk(most: object, wait: Any) -> Bulk | None:
         return None
     if not isinstance(most, int) or isinstance(most, bool) or not 2 <= most <= MOST_BULK:
         raise ConfigurationError("bulk", repr(most), f"a whole number from 2 to {MOST_BULK}")
-    return Bulk(most, 0.0 if wait is None else seconds_of("bulk_wait", wait, parse_duration))
-
-
-def _rate(rate: str | None) -> str | None:
-    if rate is not None:
-        try:
-            parse_rate(rate)
-        except ValueError as error:
-            raise ConfigurationError("rate", repr(rate), str(error)) from None
-    return rate
+    return Bulk(most, 0.0 if wait is None else parsed("bulk_wait", wait, parse_duration))
 
 
 def policy_of(retry: Retrying) -> RetryPolicy | ErrorPolicy:
     """The retry policy that ``retry`` gives. ConfigurationError if it gives none."""
     if isinstance(retry, list | tuple):
-        try:
+        with retelling((TypeError, ValueError), ConfigurationError):
             return Pauses(retry)
-        except (TypeError, ValueError) as error:
-            raise ConfigurationError(str(error)) from None
     if not _is_policy(retry):
         rule = (
             "a Backoff, as in Backoff(first='1s', most='10m'), delays such as ['10s', '1m'], or an object with a "
@@ -167,8 +160,8 @@ def _is_policy(retry: object) -> bool:
     return True
 
 
-def seconds_of(name: str, value: Span, parse: Callable[[Span], float]) -> float:
-    """``value``, of the option ``name``, in seconds. ConfigurationError if it is invalid."""
+def parsed(name: str, value: V, parse: Callable[[V], P]) -> P:
+    """What ``parse`` makes of the ``value`` of the option ``name``. ConfigurationError if it is invalid."""
     try:
         return parse(value)
     except (TypeError, ValueError) as error:
@@ -255,7 +248,7 @@ def _handler_of(name: str, function: Callable[..., Any], arguments: Arguments, c
 def recurrence_of(handler: Handler, missed: str, overlap: str, after: str, **given: Any) -> RecurrenceSettings:
     """The recurrence of a decorated handler. ConfigurationError for an invalid value."""
     name = handler.name
-    try:
+    with retelling(ValueError, ConfigurationError, f"recurrences.{name}: "):
         recurrence = RecurrenceSettings(
             handler=name,
             queue=handler.queue,
@@ -265,8 +258,6 @@ def recurrence_of(handler: Handler, missed: str, overlap: str, after: str, **giv
             **given,
         )
         check_recurrence(name, recurrence)
-    except ValueError as error:
-        raise ConfigurationError(f"recurrences.{name}: {error}") from None
     return recurrence
 
 

@@ -88,8 +88,11 @@ def warn_of_handler(name: str, known: Collection[str]) -> None:
     log.warning("%s", f"this application has no handler {shown(name)}, the message is enqueued all the same; {meant}")
 
 
-def check_arguments(handler: RegisteredHandler, payload: Mapping[str, Any], *, recurs: bool = False) -> None:
-    """Raise BadData if the handler will refuse a JSON ``payload``. ``recurs``: it is an occurrence's payload."""
+def check_arguments(
+    handler: RegisteredHandler, payload: Mapping[str, Any], retry: object = None, *, recurs: bool = False
+) -> None:
+    """Raise BadData if the handler will refuse a JSON ``payload``, or has no policy named ``retry``. ``recurs``: it is
+    an occurrence's payload."""
     arguments, given = handler.arguments, dict(payload)
     if recurs and handler.definition.takes_occurrence:
         given["occurrence"] = datetime.now(UTC).isoformat()
@@ -100,6 +103,7 @@ def check_arguments(handler: RegisteredHandler, payload: Mapping[str, Any], *, r
         raise BadData(f"arguments of {handler.definition.name}: {problem}", None, arguments.hint(given)) from None
     except Exception as error:  # the user's type raises, and will again when the message is handled
         refuse_thrown(error, arguments.bind, given)
+    check_retry(handler, retry)
 
 
 def check_retry(handler: RegisteredHandler, retry: object) -> None:

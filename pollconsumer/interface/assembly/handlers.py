@@ -11,13 +11,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pollconsumer.core.errors import BadData, ConfigurationError
+from pollconsumer.core.errors import BadData, ConfigurationError, retelling
 from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.spans import format_duration
 from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.registry import RegisteredHandler, location_of, registry
-from pollconsumer.interface.api.slips import BY_QUEUE, check_arguments, check_retry, refuse_handler
+from pollconsumer.interface.api.slips import BY_QUEUE, check_arguments, refuse_handler
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import DJANGO_VARIABLE, NO_HANDLERS, django_site
 from pollconsumer.interface.settings.model import CommandSettings, Settings
@@ -91,16 +91,12 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
             import_module(module)
     handlers = {name: with_hooks(each.definition, each.hooks) for name, each in registry.handlers().items()}
     registry.imported = {*handlers, *settings.commands} if modules or settings.commands else None
-    if not (site or _has_database_of_django()) or registry.stand_in is not None:
+    # The user's modules may have configured Django themselves, and imported its database.
+    configured = "django.db" in sys.modules and sys.modules["django.conf"].settings.configured
+    if not (site or configured) or registry.stand_in is not None:
         return handlers  # a test's connections have a transaction of their own
     closing_connections = optional_part("closing_connections")
     return {name: handler.wrapped(closing_connections) for name, handler in handlers.items()}
-
-
-def _has_database_of_django() -> bool:
-    """Whether the user's modules have configured Django themselves, and have imported its database."""
-    found = sys.modules.get("django.conf")
-    return found is not None and "django.db" in sys.modules and bool(found.settings.configured)
 
 
 def configured_recurrences(settings: Settings) -> dict[str, Recurrence]:
@@ -111,19 +107,14 @@ def configured_recurrences(settings: Settings) -> dict[str, Recurrence]:
 def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> list[Recurrence]:
     """The recurrences of the configuration and of the imported modules. If two have the same name, the configuration's
     counts. ConfigurationError for an invalid one."""
-    chosen = registry.recurrences() | settings.recurrences
-    if not chosen:
-        return []
     recurrences = []
-    for name, given in chosen.items():
+    for name, given in (registry.recurrences() | settings.recurrences).items():
         handler = handlers.get(given.handler)
         defaults = Defaults() if handler is None else handler.defaults
-        try:
+        with retelling(ValueError, ConfigurationError, f"recurrences.{name}: "):
             check_recurrence(name, given)
             wanted = handler is not None and handler.takes_occurrence
             recurrences.append(recurrence_by(given, name, settings.namespace, defaults, occurrence_wanted=wanted))
-        except ValueError as error:
-            raise ConfigurationError(f"recurrences.{name}: {error}") from None
     return recurrences
 
 
@@ -133,8 +124,7 @@ class OwnDefaults:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._registered: Mapping[str, Handler] | None = None
-        self._functions: Mapping[str, RegisteredHandler] = {}
+        self._imported: Mapping[str, RegisteredHandler] | None = None
         self._warned = False
 
     def warn_without_handlers(self) -> None:
@@ -148,45 +138,43 @@ class OwnDefaults:
         """The defaults of ``handler``'s messages. An unknown handler has the queue ``default``. ConfigurationError if
         the modules cannot be imported."""
         registered = self.registered(handler)
-        return self._settings.defaults_of(handler) if registered is None else registered.defaults
+        return self._settings.defaults_of(handler) if registered is None else registered.definition.defaults
 
-    def registered(self, handler: str) -> Handler | None:
-        """``handler``. None if it is unknown, or a program. Raises the errors of `of`."""
+    def registered(self, handler: str) -> RegisteredHandler | None:
+        """``handler`` as registered. None if it is unknown, or a program. Raises the errors of `of`."""
         if handler in self._settings.commands or not (self._settings.handlers or django_site()):
             return None
-        if self._registered is None:
+        if self._imported is None:
             try:
-                self._registered = import_handlers(self._settings)
+                import_handlers(self._settings)
             except ConfigurationError as error:
                 refusal = ConfigurationError(f"{error}; or name the queue: then no module is imported")
                 refusal.traced = error.traced
                 raise refusal from None
-            self._functions = registry.handlers()
-        return self._registered.get(handler)
+            self._imported = registry.handlers()
+        return self._imported.get(handler)
 
     def codec_of(self, handler: str) -> Codec | None:
         """The codec of ``handler``'s application. Raises the errors of `of`."""
         known = self.registered(handler)
-        return None if known is None else known.codec
+        return None if known is None else known.definition.codec
 
-    def checked(self, handler: str, payload: Mapping[str, Any], retry: str | None = None) -> None:
+    def checked(self, handler: str, payload: Mapping[str, Any], retry: str | None = None, fix: str = BY_QUEUE) -> None:
         """Raise BadData if launches of this configuration would park a message of ``handler``, or refuse its arguments
-        or its ``retry``. Raises the errors of `of`."""
-        known = self.function(handler)
+        or its ``retry``. ``fix``: as of `function`. Raises the errors of `of`."""
+        known = self.function(handler, fix)
         if known is not None:
-            check_arguments(known, payload)
-            check_retry(known, retry)
+            check_arguments(known, payload, retry)
         elif retry is not None and handler in self._settings.commands:
             raise BadData("retry", repr(retry), NO_POLICIES)
 
     def function(self, handler: str, fix: str = BY_QUEUE) -> RegisteredHandler | None:
         """``handler`` as registered. None for a program, or if the configuration names neither handlers nor programs.
         BadData, with a ``fix``, for a handler that the configuration does not have. Raises the errors of `of`."""
-        if self.registered(handler) is not None:
-            return self._functions[handler]
-        if handler not in self._settings.commands and (self._registered is not None or self._settings.commands):
-            refuse_handler(handler, {*(self._registered or ()), *self._settings.commands}, fix)
-        return None
+        known, programs = self.registered(handler), self._settings.commands
+        if known is None and handler not in programs and (self._imported is not None or programs):
+            refuse_handler(handler, {*(self._imported or ()), *programs}, fix)
+        return known
 
     def drafted(self, message: NewMessage) -> NewMessage:
         """``message``, changed by the hooks ``before_enqueue`` of its handler's application.
@@ -194,7 +182,7 @@ class OwnDefaults:
         Raises a hook's BadData, and ConfigurationError for any other exception of a hook, and the errors of `of`.
         """
         known = self.registered(message.handler)
-        if known is None or known.hooks is None:
+        if known is None or not known.hooks:
             return message
         with refusing("before_enqueue", message.handler, "a hook"):
             return drafted(message, known.hooks.before_enqueue)

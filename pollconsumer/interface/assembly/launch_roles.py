@@ -280,12 +280,9 @@ def launcher_of(chosen: ConsumerSettings | MoverSettings) -> Found:
 
 def _limits(table: QueueSettings) -> Limits:
     """The limits of a queue. Periods are in milliseconds."""
-    quota = rate = period_ms = rate_period_ms = None
-    if table.quota:
-        quota, period_ms = parse_quota(table.quota)
-    if table.rate:
-        rate, rate_period_ms = parse_rate(table.rate)
-    return Limits(table.max_in_flight, quota, period_ms, rate, rate_period_ms)
+    quota = parse_quota(table.quota) if table.quota else (None, None)
+    rate = parse_rate(table.rate) if table.rate else (None, None)
+    return Limits(table.max_in_flight, *quota, *rate)
 
 
 def keeping_of(settings: Settings) -> dict[str, Retention]:

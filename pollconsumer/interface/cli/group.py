@@ -367,7 +367,7 @@ def _meant(argument: str, context: click.Context | None, see: str) -> str:
         return see
     if "--state" in _options(context) and (state := STATES.get(argument, argument)) in set(State):
         return f"a state is given as --state {state}"
-    if "--queue" in _options(context) and not any(map(_is_argument, context.command.params)):
+    if "--queue" in _options(context) and not any(isinstance(each, click.Argument) for each in context.command.params):
         return f"a queue is given as --queue {shown(argument)}; {see}"
     if context.command.name == "enqueue" and "=" in argument:
         return """the payload is one JSON object: write '{"name": "x"}'"""
@@ -393,10 +393,6 @@ def _similar(name: str, context: click.Context | None, see: str) -> str:
 def _options(context: click.Context | None) -> list[str]:
     parameters = context.command.params if context else []
     return [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
-
-
-def _is_argument(parameter: click.Parameter) -> bool:
-    return isinstance(parameter, click.Argument)
 
 
 def _name(parameter: click.Parameter) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import sys
 from collections.abc import Callable
 
@@ -13,7 +12,12 @@ from pollconsumer.interface.cli.group import current_settings, wires_of_command
 from pollconsumer.interface.cli.output import is_terminal
 from pollconsumer.interface.configured_store import opener_of, producer_of
 from pollconsumer.interface.logs.logs import warn_of_store
-from pollconsumer.interface.settings.owners import own_store, warn_of_another_store, warn_once_of_own_store
+from pollconsumer.interface.settings.owners import (
+    own_store,
+    user_and_home,
+    warn_of_another_store,
+    warn_once_of_own_store,
+)
 from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.queues.producer import Producer
@@ -30,7 +34,8 @@ def opened(warn: Callable[[str], None] = warn_of_store) -> Store:
     names them.
     """
     settings = current_settings()
-    click.get_current_context().find_root().with_resource(acting_as(f"{_user()}@{os.uname().nodename}"))
+    who = f"{user_and_home()[0]}@{os.uname().nodename}"
+    click.get_current_context().find_root().with_resource(acting_as(who))
     wire = opener_of(settings, warn=warn).persons_wire(command_patience)
     wire.skips_lost = True
     wires_of_command().append(wire)
@@ -45,13 +50,6 @@ def producer() -> Producer:
         warn_once_of_own_store(found, settings.state_files())
     warn_of_another_store(settings)
     return producer_of(settings, opener_of(settings).wire(command_patience))
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # as for a user id without a name, in a container
-        return str(os.getuid())
 
 
 def command_patience() -> Budget:

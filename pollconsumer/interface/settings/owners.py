@@ -159,6 +159,15 @@ class OwnStore(NamedTuple):
         )
 
 
+def user_and_home() -> tuple[str, Path]:
+    """The name and home of the user of this process, as launchers find them, whatever a shell's variables say."""
+    try:
+        found = pwd.getpwuid(os.getuid())
+    except KeyError:  # as in a container that runs as any user id
+        return str(os.getuid()), Path("/")
+    return found.pw_name, Path(found.pw_dir)
+
+
 def user_named(user: int) -> str:
     """The name of a user, or the number."""
     try:

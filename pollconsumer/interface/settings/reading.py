@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pollconsumer.core.choices import After
-from pollconsumer.core.errors import BadData, ConfigurationError, PollConsumerError, UsageError, shown, suggestion
+from pollconsumer.core.errors import (
+    BadData,
+    ConfigurationError,
+    PollConsumerError,
+    UsageError,
+    retelling,
+    shown,
+    suggestion,
+)
 from pollconsumer.core.messages.message import NewMessage, check_handler
 from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.notation.text import HIDDEN, check_address, redacted, site_of
@@ -72,10 +80,8 @@ def check_together(settings: Settings, flags: Collection[str] = (), *, with_tabl
     Raises the errors of `check_given`."""
     for section in ("consumer", "mover"):
         _check_margin(settings, section, flags)
-    try:
+    with retelling(ValueError, ConfigurationError, "alarms.handlers."):
         duration_alarms(settings.alarms.handlers)
-    except ValueError as error:
-        raise ConfigurationError(f"alarms.handlers.{error}") from None
     if not with_tables:
         return
     for table, check in (("queues", _check_queue), ("recurrences", _check_recurrence), ("commands", _check_command)):
@@ -115,17 +121,13 @@ def _check_recurrence(name: str, recurrence: Any) -> None:
 def _check_command(name: str, command: CommandSettings) -> None:
     """Raise ConfigurationError for an invalid program. Whether its files exist is not checked, since a producer may not
     have them."""
-    try:
+    with retelling(BadData, ConfigurationError, "commands: "):
         check_handler(name)
-    except BadData as error:
-        raise ConfigurationError(f"commands: {error}") from None
     if not command.command or not command.command[0]:
         rule = 'empty: name a program, as in ["/usr/local/bin/backup", "-v"]'
         raise refusal(f"commands.{name}.command", [*command.command], rule)
-    try:
+    with retelling(ValueError, ConfigurationError, f"commands.{name}.retry: "):
         backoff_of(command.retry)
-    except ValueError as error:
-        raise ConfigurationError(f"commands.{name}.retry: {error}") from None
 
 
 def check_strict(settings: Settings) -> None:
@@ -199,10 +201,8 @@ def check_rule(recurrence: RecurrenceSettings) -> None:
     """Raise ValueError for an invalid field of a recurrence, but do not check its name."""
     if not recurrence.handler:
         raise ValueError("handler: missing; name the handler of its messages")
-    try:
+    with retelling(ValueError, ValueError, "handler; "):
         check_handler(recurrence.handler)
-    except ValueError as error:
-        raise ValueError(f"handler; {error}") from None
     if recurrence.queue is not None and not (isinstance(recurrence.queue, str) and NAME.fullmatch(recurrence.queue)):
         raise ValueError(f"queue; {NAME_RULE}")
     if not isinstance(recurrence.enabled, bool):
@@ -210,10 +210,8 @@ def check_rule(recurrence: RecurrenceSettings) -> None:
     _check_when(recurrence)
     check_zone(recurrence.timezone)
     if recurrence.ping is not None:
-        try:
+        with retelling(ValueError, ValueError, f"ping: {shown(site_of(str(recurrence.ping)))}; "):
             check_address(recurrence.ping)
-        except ValueError as error:
-            raise ValueError(f"ping: {shown(site_of(str(recurrence.ping)))}; {error}") from None
     _check_payload(recurrence.payload)
     _message_of(recurrence, "")
 
@@ -263,12 +261,10 @@ def _check_when(recurrence: RecurrenceSettings) -> None:
     )
     for key, text, check in rules:
         if text is not None:
-            try:
+            with retelling(ValueError, ValueError, f"{key}: {shown(text)}; "):
                 if not isinstance(text, str):
                     raise ValueError("must be text")
                 check(text)
-            except ValueError as error:
-                raise ValueError(f"{key}: {shown(text)}; {error}") from None
 
 
 def _check_period(text: str, *, is_jitter: bool = False) -> None:
@@ -311,9 +307,12 @@ def read(path: Path | None, content: bytes, variables: Mapping[str, str]) -> dic
     table = declared_fields()
     given = _parsed(path, content)
     for name, section in table.sections.items():
-        _rename(_at(given, name) if name else given, section.values())
-    for position, setting, value in _overrides(given, variables, table):
-        _put(given, position, _as_json(value) if setting is None else setting.decoded(value))
+        there: Any = _at(given, name) if name else given
+        for setting in section.values():  # where a section has both names, the former one stays, and is refused
+            if setting.former and setting.former in there and setting.key not in there:
+                there[setting.key] = there.pop(setting.former)
+    for position, declared, value in _overrides(given, variables, table):
+        _put(given, position, _as_json(value) if declared is None else declared.decoded(value))
     names = [name for name in table.sections if name]
     top = {name: value for name, value in given.items() if name not in names and name not in table.tables}
     values, unknown = _accepted("", top, table.section(""))
@@ -410,13 +409,6 @@ def _overrides(
             raise ConfigurationError(
                 "unknown variable", name, suggestion(name, [*paths, *in_tables], otherwise, beginning=PREFIX)
             )
-
-
-def _rename(section: Any, settings: Iterable[DeclaredField]) -> None:
-    """Rename former keys to their present names. If a section has both, the former one stays, and is refused later."""
-    for setting in settings:
-        if setting.former and setting.former in section and setting.key not in section:
-            section[setting.key] = section.pop(setting.former)
 
 
 def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:

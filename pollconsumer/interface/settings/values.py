@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from pollconsumer.core.errors import ConfigurationError, shown, suggestion
+from pollconsumer.core.errors import ConfigurationError, retelling, shown, suggestion
 from pollconsumer.core.messages.message import check_handler
 from pollconsumer.core.notation.text import check_address, redacted
 from pollconsumer.core.spans import YEAR, Span, parse_duration
@@ -179,10 +179,8 @@ def check_token(token: str) -> None:
 
 def check_on_demand(launch_by: str) -> None:
     if launch_by != PROCESS:
-        try:
+        with retelling(ValueError, ValueError, f"{PROCESS}, or the URL of an endpoint: "):
             check_address(launch_by)
-        except ValueError as error:
-            raise ValueError(f"{PROCESS}, or the URL of an endpoint: {error}") from None
 
 
 def check_linger(linger: str) -> None:

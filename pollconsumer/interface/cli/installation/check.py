@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ import click
 
 from pollconsumer.core.choices import After, HandOff, LauncherRule
 from pollconsumer.core.coverage import unserved_time, usual_margin
-from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDenied, shown, suggestion
+from pollconsumer.core.errors import BadData, ConfigurationError, PermissionDenied, retelling, shown, suggestion
 from pollconsumer.core.launcher import (
     BY_PRODUCERS,
     Found,
@@ -34,7 +34,7 @@ from pollconsumer.core.recurrence import Recurrence, zone_of
 from pollconsumer.core.spans import format_duration
 from pollconsumer.core.window import predict_stop
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.interface.api.slips import check_arguments, check_retry
+from pollconsumer.interface.api.slips import check_arguments
 from pollconsumer.interface.assembly import log_outputs
 from pollconsumer.interface.assembly.handlers import (
     NO_POLICIES,
@@ -146,10 +146,10 @@ def check(compat: bool, schema: bool) -> int:
     for other in registry.other_configs(settings):
         log.warning("%s", other_config(other, settings))
     warn_of_former_names(settings)
-    _warn_of_missing_rights(store)
-    for role in roles:
-        _warn_of_dropped_ticks(role, windows[role], launches[role])
-    _warn_of_recurrences_nobody_serves(recurrences, unserved)
+    dropped = [role for role in roles if _drops_ticks(windows[role], launches[role])]
+    unowned = [each for each in recurrences if each.enabled and each.queue in unserved]
+    for warning in _warnings(store, dropped, [each for each in unowned if not unserved[each.queue].lately]):
+        log.warning("%s", warning)
     return 0
 
 
@@ -287,39 +287,30 @@ def _import_in_time(settings: Settings) -> dict[str, Handler]:
             time.tzset()
 
 
-def _warn_of_dropped_ticks(role: str, window: Mapping[str, Any], launches: Sequence[Mapping[str, Any]]) -> None:
-    """Log a warning if the launcher drops ticks and no schedule is known. ``launches``: those of ``role``, newest
-    first."""
+def _drops_ticks(window: Mapping[str, Any], launches: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the launcher drops ticks and no schedule is known. ``launches``: those of the role, newest first."""
     # A line of the crontab may give the schedule to its launch alone, as the lines of `init cron` do.
     known = window["schedule"] is not None or any(each.get("next_tick_seconds") for each in launches[:1])
-    if window["launcher"] is LauncherRule.DROP and not known:
-        log.warning(
-            "%s: no launch is started while one is running, and no schedule is set: each would run past the next "
-            "tick, which is lost; set %s.schedule", role, role,
-        )  # fmt: skip
+    return window["launcher"] is LauncherRule.DROP and not known
+
+
+def _warnings(store: Store | None, dropped: Sequence[str], unserved: Sequence[Recurrence]) -> Iterator[str]:
+    """Yield what keeps launches from their work: rights that the store's user lacks, roles whose ticks are
+    ``dropped``, and recurrences whose queues no launch has served lately."""
+    if store is not None and (refused := lacking(store.wire, LAUNCH, store.keys.control("fences"))):
+        commands = " ".join(each.decode().lower() for each in refused)
+        yield f"store: launches cannot start, since the store's user may not run {commands}; grant these commands"
+    for role in dropped:
+        what = "no launch is started while one is running, and no schedule is set"
+        yield f"{role}: {what}: each would run past the next tick, which is lost; set {role}.schedule"
+    for each in unserved:
+        fix = f"start 'run --queue {each.queue}' too, or name it in consumer.queues with the others"
+        yield f"recurrence {each.name}: no launch serves its queue {each.queue}; {fix}"
 
 
 def _warn_of_alarms_of_nobody(settings: Settings, handlers: Mapping[str, Handler]) -> None:
     for name in settings.alarms.handlers.keys() - handlers:
         log.warning("alarms.handlers.%s: %s", name, suggestion(name, handlers, "no handler has this name"))
-
-
-def _warn_of_missing_rights(store: Store | None) -> None:
-    if store is not None and (refused := lacking(store.wire, LAUNCH, store.keys.control("fences"))):
-        log.warning(
-            "store: launches cannot start, since the store's user may not run %s; grant these commands",
-            " ".join(each.decode().lower() for each in refused),
-        )
-
-
-def _warn_of_recurrences_nobody_serves(recurrences: Iterable[Recurrence], unserved: Mapping[str, QueueService]) -> None:
-    for each in recurrences:
-        if each.enabled and each.queue in unserved and not unserved[each.queue].lately:
-            log.warning(
-                "recurrence %s: no launch serves its queue %s; start 'run --queue %s' too, or name it in "
-                "consumer.queues with the others",
-                each.name, each.queue, each.queue,
-            )  # fmt: skip
 
 
 def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Handler]) -> None:
@@ -330,11 +321,8 @@ def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Ha
             fix = suggestion(each.handler, handlers, "no handler has this name: add its module to handlers")
             raise ConfigurationError(f"recurrences.{each.name}: handler", each.handler, fix)
         if (known := functions.get(each.handler)) is not None:
-            try:
-                check_arguments(known, each.payload, recurs=True)
-                check_retry(known, each.options.get("retry"))
-            except BadData as error:
-                raise ConfigurationError(f"recurrences.{each.name}: {error}") from None
+            with retelling(BadData, ConfigurationError, f"recurrences.{each.name}: "):
+                check_arguments(known, each.payload, each.options.get("retry"), recurs=True)
         elif retry := each.options.get("retry"):
             raise ConfigurationError(f"recurrences.{each.name}: retry", repr(retry), NO_POLICIES)
 

@@ -242,19 +242,15 @@ def launches(
         begin = entries[-1].get("started_ms", now) + 1
     holes = [hole for hole in holes_of(kept, now) if begin <= hole.last_ms and hole.first_ms < end]
     if gaps:
-        _show_holes(holes[:limit], now, utc)
+        if not printed_as_json([*map(_hole_as_json, holes[:limit])]):
+            lines = [_hole_line(hole, now, utc) for hole in holes[:limit]]
+            print_lines(lines or ["no gaps: no tick of a schedule was without a launch"])
     elif printed_as_json([*map(launch_as_json, entries)]):
         return
     elif all_of_them and not entries and not holes:
         print_line("no launches in that time")
     else:
         launches_table(entries, now, holes, ago=ago, utc=utc)
-
-
-def _show_holes(holes: Sequence[Hole], now: int, utc: bool) -> None:
-    if not printed_as_json([*map(_hole_as_json, holes)]):
-        lines = [_hole_line(hole, now, utc) for hole in holes]
-        print_lines(lines or ["no gaps: no tick of a schedule was without a launch"])
 
 
 def launch_as_json(entry: dict[str, Any]) -> dict[str, Any]:

@@ -123,7 +123,9 @@ def cancel(
     if ids:
         if handler or key or recurrence or headers:
             raise UsageError("ids and a selection", None, f"give ids, or {SELECTING}")
-        _cancel_each(ids, queue, running=running)
+        store = opened()
+        act = store.actions.stop if running else store.actions.cancel
+        _act_on_each(ids, lambda each: act(store.inspector.message(each, queue).queue, each))
         return
     if running:
         raise UsageError("--running", "no id", "give the ids of the messages to stop")
@@ -137,13 +139,6 @@ def cancel(
         report("cancelled", done, asked, WHY_LEFT)
     else:
         would("cancelled", len(asked))
-
-
-def _cancel_each(ids: tuple[str, ...], queue: str | None, *, running: bool) -> None:
-    """Cancel each message, as far as possible, like `_act_on_each`."""
-    store = opened()
-    act = store.actions.stop if running else store.actions.cancel
-    _act_on_each(ids, lambda message_id: act(store.inspector.message(message_id, queue).queue, message_id))
 
 
 def _act_on_each(ids: tuple[str, ...], act: Callable[[str], None]) -> None:

@@ -101,9 +101,7 @@ def members(batch_id: str, state: State | None, limit: int) -> None:
     """
     reader = opened().batches
     kept = reader.members(reader.batch(batch_id), "dead" if state is State.DEAD else None)
-    found = (each for each in kept if state in (None, each.state))
-    print_messages(islice(found, limit))
-    note_more(found, limit)
+    print_messages((each for each in kept if state in (None, each.state)), limit)
 
 
 @batch.command(epilog="pollconsumer batch cancel import-42 --yes")

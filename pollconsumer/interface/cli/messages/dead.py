@@ -71,16 +71,19 @@ def list_(
 
     Those next to be handled come first; of those that have ended, the oldest.
     """
-    found = opened().selector.messages(Selection(state, queue, handler, recurrence, headers=headers))
-    print_messages(islice(found, limit))
+    print_messages(opened().selector.messages(Selection(state, queue, handler, recurrence, headers=headers)), limit)
+
+
+def print_messages(found: Iterator[Message], limit: int) -> None:
+    """Print a line for each of the first ``limit`` messages, in pages, each with its own column widths; or one JSON
+    array, while messages are read. Tell a person whether there are more."""
+    messages = islice(found, limit)
+    if not printed_as_json(map(describe, messages)):
+        _print_pages(messages)
     note_more(found, limit)
 
 
-def print_messages(messages: Iterator[Message]) -> None:
-    """Print a line for each message, in pages, each with its own column widths; or one JSON array, while messages are
-    read."""
-    if printed_as_json(map(describe, messages)):
-        return
+def _print_pages(messages: Iterator[Message]) -> None:
     page = [*islice(messages, PAGE)]
     filled_columns = [(title, of) for title, of in COLUMNS.items() if any(map(of, page))]
     columns: Sequence[int] | None = None
@@ -168,9 +171,7 @@ def list_dead(
         if not printed_as_json(each._asdict() for each in found):
             print_table(Quarantined._fields, found)
         return
-    letters = opened().selector.messages(Selection(State.DEAD, queue, handler, headers=headers))
-    print_messages(islice(letters, limit))
-    note_more(letters, limit)
+    print_messages(opened().selector.messages(Selection(State.DEAD, queue, handler, headers=headers)), limit)
 
 
 @dead.command(epilog="pollconsumer dead show ID")

@@ -23,6 +23,7 @@ from pollconsumer.core.errors import (
     QueueFull,
     StoreUnreachable,
     UsageError,
+    retelling,
     suggestion,
 )
 from pollconsumer.core.messages.codec import coded, encoded_json, is_encoded
@@ -213,8 +214,7 @@ def checked_payload(handler: str, text: str) -> bytes:
     """The payload in ``text``, as the store gets it. BadData if the configuration's handler would refuse it."""
     payload = payload_of(text)
     own_defaults = OwnDefaults(current_settings())
-    own_defaults.function(handler, BY_CONFIGURATION)
-    own_defaults.checked(handler, payload)
+    own_defaults.checked(handler, payload, fix=BY_CONFIGURATION)
     with refusing("codec", handler, "encode"):
         return encoded_json(encode_payload(payload), own_defaults.codec_of(handler))
 
@@ -483,11 +483,9 @@ def enqueue_batch(source: str, batch_id: str, callbacks: Mapping[str, str | None
 
 def _callback(name: str, text: str, own_defaults: OwnDefaults) -> NewMessage:
     handler, _, payload = text.partition("=")
-    try:
+    with retelling(BadData, BadData, f"--{name}: "):
         own_defaults.function(handler, BY_CONFIGURATION)
         return own_message(handler, parse_object("payload", payload) if payload else {}, {}, own_defaults)
-    except BadData as error:
-        raise BadData(f"--{name}: {error}") from None
 
 
 def _members(file: BinaryIO, batch_id: str, own_defaults: OwnDefaults) -> Iterator[NewMessage]:
@@ -498,17 +496,11 @@ def _members(file: BinaryIO, batch_id: str, own_defaults: OwnDefaults) -> Iterat
             for number, line in part:
                 if line.strip():
                     try:
-                        yield _member(line, own_defaults)
+                        message = line_message(line, own_defaults)
+                        with retelling(UsageError, BadData):
+                            refuse_own_identity(message, "a member of a batch")
                     except BadData as error:
                         fix = f"batch {batch_id} is open: correct the line, and {GO_ON}"
                         raise BadData(f"line {number}: {error}; {fix}") from None
+                    yield message
             bar.update(len(part) if size is None else file.tell() - bar.pos)
-
-
-def _member(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
-    message = line_message(line, own_defaults)
-    try:
-        refuse_own_identity(message, "a member of a batch")
-    except UsageError as error:
-        raise BadData(str(error)) from None
-    return message

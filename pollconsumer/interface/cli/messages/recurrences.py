@@ -16,9 +16,8 @@ from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso, read_instant
 from pollconsumer.core.recurrence import MOST_JITTER, Recurrence, zone_of
 from pollconsumer.core.spans import format_duration
-from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.described import describe_recurrence
-from pollconsumer.interface.api.recurrences import encoded_put, new_put
+from pollconsumer.interface.api.recurrences import NAMED_STARTS, given_put
 from pollconsumer.interface.assembly.handlers import OwnDefaults, configured_recurrences
 from pollconsumer.interface.cli.group import current_settings
 from pollconsumer.interface.cli.messages.actions import MANY, report_counts, would
@@ -58,7 +57,6 @@ AS_JSON = json_option("Print JSON.")
 LAST_RESULT = "result of last completed"
 LEAST = ("missed", "overlap", "skipped", "enqueued", LAST_RESULT, "queue", "timezone", "last", "handler")
 """Columns to leave out on a narrow terminal, in this order."""
-NAMED_STARTS = ("now", "next")
 RESULT_CHARACTERS = 40
 """Maximum length of a result in a table."""
 
@@ -384,11 +382,5 @@ def add(name: str, handler: str, payload: str | None, disabled: bool, **options:
         if registered is None:
             own_defaults.checked(handler, {}, options["retry"])
     options |= {"handler": handler, "payload": payload_of(payload), "enabled": not disabled}
-    try:
-        put = new_put(name, registered, defaults, settings.namespace, **options)
-    except TypeError as error:
-        raise BadData(str(error)) from None
     codec = None if registered is None else registered.definition.codec
-    with refusing("codec", handler, "encode"):
-        put = encoded_put(put, codec)
-    opened().recurrences.put([put])
+    opened().recurrences.put([given_put(name, registered, defaults, settings.namespace, codec, options)])
