@@ -18,55 +18,38 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.users_code import answering, called
 from pollconsumer.interface.api.app import PollConsumer, calls_of
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.web.web_exchange import AsgiApplication, WebRequest, equal_secrets, serve_wsgi
+from pollconsumer.web.web_exchange import AsgiApplication, WebAnswer, WebRequest, equal_secrets, serve_wsgi
 
-HEADERS = {
-    "content-security-policy": "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; "
-    "frame-ancestors 'none'; base-uri 'none'",
-    "x-content-type-options": "nosniff",
-    "x-frame-options": "DENY",
-    "referrer-policy": "same-origin",  # under no-referrer, browsers send forms with `Origin: null`
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "cache-control": "no-store",
-}
-LIVE = HEADERS | {
-    "content-security-policy": f"{HEADERS['content-security-policy']}; script-src 'self'; connect-src 'self'"
-}
+POLICY = (
+    "default-src 'none'; style-src 'self'; img-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+COMMON = (
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "same-origin"),  # under no-referrer, browsers send forms with `Origin: null`
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+)
+HEADERS = (("content-security-policy", POLICY), *COMMON)
+LIVE = (("content-security-policy", f"{POLICY}; script-src 'self'; connect-src 'self'"), *COMMON)
 """`HEADERS` for the one page that has a script, a file of ours that reads the page again."""
+HTML = "text/html; charset=utf-8"
 BY_TOKEN = "dashboard"
 """The name of everybody who acts at our own server: whoever has the token."""
 
 
-class PageAnswer(NamedTuple):
-    """An answer with the content ``body`` of the media type ``kind``. ``live``: the page has the script."""
-
-    status: int
-    body: bytes
-    kind: str = "text/html; charset=utf-8"
-    further: tuple[tuple[str, str], ...] = ()
-    """Further headers, besides those of every answer."""
-    live: bool = False
-
-    def headers(self) -> list[tuple[str, str]]:
-        basic = [("content-type", self.kind), ("content-length", str(len(self.body)))]
-        return [*basic, *(LIVE if self.live else HEADERS).items(), *self.further]
-
-    def content(self) -> bytes:
-        return self.body
+def page_answer(page: str, status: int = 200, *, live: bool = False) -> WebAnswer:
+    """An answer with a page. ``live``: it has the script."""
+    return WebAnswer(status, page.encode("utf-8", "backslashreplace"), HTML, LIVE if live else HEADERS)
 
 
-def page_answer(page: str, status: int = 200) -> PageAnswer:
-    return PageAnswer(status, page.encode("utf-8", "backslashreplace"))
+def text_answer(text: str, status: int, *further: tuple[str, str]) -> WebAnswer:
+    return WebAnswer(status, f"{text}\n".encode(), "text/plain; charset=utf-8", (*HEADERS, *further))
 
 
-def text_answer(text: str, status: int) -> PageAnswer:
-    return PageAnswer(status, f"{text}\n".encode(), "text/plain; charset=utf-8")
-
-
-def redirect(address: str, *further: tuple[str, str]) -> PageAnswer:
+def redirect(address: str, *further: tuple[str, str]) -> WebAnswer:
     """An answer that leads a browser to ``address``, by GET."""
-    return PageAnswer(303, b"", further=(("location", address), *further))
+    return WebAnswer(303, b"", HTML, (*HEADERS, ("location", address), *further))
 
 
 class Visitor(NamedTuple):
@@ -88,7 +71,7 @@ class TokenAccess:
         self._visitor = Visitor(BY_TOKEN, token is not None and acts)
         self.form = "" if token is None else _made(token, "form")
 
-    def welcome(self, token: str) -> PageAnswer | None:
+    def welcome(self, token: str) -> WebAnswer | None:
         """Give the browser a cookie, and redirect it to an address without the token. None for a wrong token."""
         if self._token is None or not equal_secrets(token, self._token):
             return None
@@ -170,19 +153,16 @@ class DashboardEndpoint:
 
     def __init__(self, app: PollConsumer, visitor: Callable[[Any], Visitor | None]) -> None:
         # Imported lazily: they need jinja2, which `dashboard` itself reports missing.
-        from pollconsumer.dashboard.server import LONGEST_FORM, Dashboard, site_dashboard
+        from pollconsumer.dashboard.server import LONGEST_FORM, site_dashboard
 
-        @cache
-        def pages() -> Dashboard:  # settings are read at the first request, as elsewhere in an application
-            return site_dashboard(calls_of(app), SiteAccess(visitor))
-
-        self._pages = pages
+        # Settings are read at the first request, as elsewhere in an application.
+        self._pages = cache(lambda: site_dashboard(calls_of(app), SiteAccess(visitor)))
         self.asgi = AsgiApplication(self.answer, lambda _: LONGEST_FORM + 1)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> list[bytes]:
         return serve_wsgi(self.answer, environ, start_response)
 
-    def answer(self, request: WebRequest) -> PageAnswer:
+    def answer(self, request: WebRequest) -> WebAnswer:
         """The answer to a request, for another kind of server. ``visitor`` is called with the request's ``source``."""
         try:
             pages = self._pages()

@@ -11,20 +11,19 @@ from typing import Any
 
 from pollconsumer.core import json_values
 from pollconsumer.core.choices import After, Missed, Overlap
-from pollconsumer.core.errors import BadData, ConfigurationError, NotFound
+from pollconsumer.core.errors import BadData, ConfigurationError, NotFound, retelling
 from pollconsumer.core.messages.codec import is_encoded
 from pollconsumer.core.messages.message import LONGEST_CREATOR, check_handler
-from pollconsumer.core.notation.instants import given_instant, iso
+from pollconsumer.core.notation.instants import iso
 from pollconsumer.core.notation.text import printable
-from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.users_code import refusing
 from pollconsumer.dashboard.page_reader import Page
 from pollconsumer.interface.api.app import PATIENCE
 from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.interface.api.recurrences import encoded_put, new_put
+from pollconsumer.interface.api.recurrences import given_put
 from pollconsumer.interface.api.registry import RegisteredHandler, registry
-from pollconsumer.interface.api.slips import check_arguments, check_retry, refuse_handler
+from pollconsumer.interface.api.slips import check_arguments, refuse_handler
 from pollconsumer.interface.assembly.handlers import import_handlers
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import Settings
@@ -37,35 +36,16 @@ ARGUMENT = "arg."
 """Prefix of the names of inputs that are arguments of a handler."""
 OF_MESSAGE = ("queue", "in_", "priority", "key", "order_key", "expires", "timeout", "max_attempts", "retry")
 OF_RECURRENCE: dict[str, tuple[str, ...]] = {
-    "every": (),
-    "cron": (),
-    "timezone": (),
-    "queue": (),
-    "priority": (),
+    **dict.fromkeys(("every", "cron", "timezone", "queue", "priority"), ()),
     "missed": (*Missed,),
     "overlap": (*Overlap,),
     "after": (*After,),
-    "first": (),
-    "times": (),
-    "until": (),
+    **dict.fromkeys(("first", "times", "until"), ()),
     "enabled": ("true", "false"),
 }
 """The fields of a form for a recurrence, besides name, handler and payload; each with its possible words."""
-EDITED = (
-    "handler",
-    "every",
-    "cron",
-    "timezone",
-    "queue",
-    "payload",
-    "priority",
-    "missed",
-    "overlap",
-    "after",
-    "enabled",
-)
-"""The fields of a recurrence that an edit changes, besides `LIMITS`. Other fields, such as its headers, stay."""
-LIMITS = ("times", "until", "occurrence_wanted")
+EDITED = ("handler", "payload", "occurrence_wanted", *(each for each in OF_RECURRENCE if each != "first"))
+"""The fields of a recurrence that an edit changes. Other fields, such as its headers, stay."""
 WHOLE = frozenset({"priority", "max_attempts", "times"})
 """Options that are whole numbers. Other options are text."""
 ELSEWHERE = "if another program has it, name its queue"
@@ -108,14 +88,11 @@ class Console:
         app, known = self._app_of(handler), self._known(handler)
         payload = _object(form.get("payload", "")) | _arguments(known, form)
         if known is not None:
-            check_arguments(known, payload)
-            check_retry(known, options.get("retry"))
+            check_arguments(known, payload, options.get("retry"))
         elif "queue" not in options and handler not in app.settings().commands:
             refuse_handler(handler, self.handlers(), ELSEWHERE)
-        try:
+        with retelling(TypeError, BadData):
             message = app.new_message(handler, payload, created_by=printable(who)[:LONGEST_CREATOR], **options)
-        except TypeError as error:
-            raise BadData(str(error)) from None
         demand_operator(store.wire, store.keys, store.keys.queue(message.queue, "rows"))
         with refusing("message", handler, "a hook or the codec"):
             handle = app.enqueue_one(message)
@@ -137,7 +114,12 @@ class Console:
         recurrence keeps everything that the form does not ask for. BadData if a new one has the name of an existing
         one."""
         name, handler, edited = given_value(form, "name"), given_value(form, "handler"), form.get("edited")
-        rule = _found(store, name) if edited != name else store.recurrences.find(name).recurrence
+        rule = None
+        try:
+            rule = store.recurrences.find(name).recurrence
+        except NotFound:
+            if edited == name:
+                raise
         if rule is not None and edited != name:
             raise BadData("recurrence name", name, "there is one of that name: edit it, or choose another name")
         app, options, text = self._app_of(handler), _options(form, OF_RECURRENCE), form.get("payload", "")
@@ -146,15 +128,12 @@ class Console:
         if known is None and not keeps and "queue" not in options and handler not in app.settings().commands:
             refuse_handler(handler, self.handlers(), ELSEWHERE)
         options |= {"handler": handler, "payload": _object(text), "created_by": printable(who)[:LONGEST_CREATOR]}
-        _with_types(options)
-        try:
-            put = new_put(name, known, app.defaults_of(handler), app.settings().namespace, **options)
-        except TypeError as error:
-            raise BadData(str(error)) from None
-        with refusing("codec", name, "encode"):
-            recurrence, first = encoded_put(put, app.codec)
+        if "enabled" in options:
+            options["enabled"] = options["enabled"] == "true"
+        defaults, namespace = app.defaults_of(handler), app.settings().namespace
+        recurrence, first = given_put(name, known, defaults, namespace, app.codec, options)
         if rule is not None:
-            changed = {field: getattr(recurrence, field) for field in (*EDITED, *LIMITS)}
+            changed = {field: getattr(recurrence, field) for field in EDITED}
             kept = {"payload": rule.payload, "occurrence_wanted": rule.occurrence_wanted} if keeps else {}
             recurrence = replace(rule, **changed | kept)
         store.recurrences.put([(recurrence, first)])
@@ -223,24 +202,6 @@ def _argument(field: FormField, text: str) -> Any:
         with suppress(ValueError):
             return json_values.parse(text.encode())
     return text
-
-
-def _found(store: Store, name: str) -> Recurrence | None:
-    with suppress(NotFound):
-        return store.recurrences.find(name).recurrence
-    return None
-
-
-def _with_types(options: dict[str, Any]) -> None:
-    """Convert the options of a recurrence, which are text, to their types."""
-    for key, words in (("first", ("now", "next")), ("until", ())):
-        if (text := options.get(key)) is not None and text not in words:
-            try:
-                options[key] = given_instant(text)
-            except ValueError as error:
-                raise BadData(key, text, str(error)) from None
-    if "enabled" in options:
-        options["enabled"] = options["enabled"] == "true"
 
 
 def _as_it_stands(standing: RecurrenceStatus) -> dict[str, str]:

@@ -108,7 +108,11 @@ def completion_charts(completions: Sequence[Completions], now: int) -> list[Char
     minutes = [_minute(completions, now - (BARS - number) * MINUTE) for number in range(BARS)]
     if not any(minute.completed for minute in minutes):
         return []
-    charts = [_throughput(minutes), _spans("waited for a launch", minutes, [m.waited for m in minutes])]
+    throughput = [(minute.completed, 0.0, f"{minute.at}: {minute.completed:.0f} completed") for minute in minutes]
+    charts = [
+        _bars("completed per minute", "completed messages by the minute", throughput),
+        _spans("waited for a launch", minutes, [m.waited for m in minutes]),
+    ]
     if any(minute.late for minute in minutes):
         charts.append(_spans("became ready after their due time", minutes, [m.late for m in minutes]))
     return charts
@@ -135,19 +139,6 @@ def _minute(completions: Sequence[Completions], begin: int) -> _Minute:
     waited = [(t.reserved_at - t.enqueued_at) / 1000 for t in ended if t.reserved_at and t.enqueued_at]
     late = [(t.enqueued_at - t.due_at) / 1000 for t in ended if t.enqueued_at and t.due_at]
     return _Minute(clock(begin), completed, waited, late)
-
-
-def _throughput(minutes: Sequence[_Minute]) -> Chart:
-    most = max(1.0, *(minute.completed for minute in minutes))
-    parts = [
-        group([Box("work", number, 0, 0.8, minute.completed)], f"{minute.at}: {minute.completed:.0f} completed")
-        for number, minute in enumerate(minutes)
-    ]
-    return Chart(
-        "completed per minute",
-        picture("chart", BARS, most, parts, "completed messages by the minute"),
-        (f"{most:.0f}", "0"),
-    )
 
 
 def _spans(title: str, minutes: Sequence[_Minute], spans: Sequence[Sequence[float]]) -> Chart:
@@ -192,7 +183,6 @@ class DrawnLaunch(NamedTuple):
     margin: float
     died: bool
     long_work: bool
-    runs: bool
     handled: int
     failed: int
     title: str
@@ -222,7 +212,13 @@ def _draw(role: str, queues: str, entries: Sequence[Mapping[str, Any]], now: int
     columns = [_column(each, width) for each in found]
     if windows := [each.window for each in found if each.window]:
         columns.append(line("window", median(windows), HOUR))  # where windows usually end
-    bars = [_bar(each, width) for each in found]
+    bars = [
+        group(
+            [Box("work", each.at, 0, width, each.handled), Box("died", each.at, each.handled, width, each.failed)],
+            each.title,
+        )
+        for each in found
+    ]
     return Page(
         title=title,
         columns=picture("launches", HOUR, top, columns, f"{title}: launches of the last hour"),
@@ -263,7 +259,6 @@ def _launched(entry: Mapping[str, Any], now: int) -> DrawnLaunch:
         margin=margin,
         died=reason in ABNORMAL,
         long_work=entry["longer_than_window"] > 0,
-        runs=runs,
         handled=entry["handled"],
         failed=entry["failed"],
         title="; ".join(_launch_lines(entry)),
@@ -283,11 +278,6 @@ def _column(each: DrawnLaunch, width: float) -> Markup:
         boxes.append(Box("margin", each.at, begins, width, each.window - begins))
     if each.died:
         boxes.append(Box("died", each.at, each.ended, width, 2.0))
-    return group(boxes, each.title)
-
-
-def _bar(each: DrawnLaunch, width: float) -> Markup:
-    boxes = [Box("work", each.at, 0, width, each.handled), Box("died", each.at, each.handled, width, each.failed)]
     return group(boxes, each.title)
 
 
@@ -357,22 +347,27 @@ def axis_labels(page: Page) -> list[str]:
 def _chart(page: Page, title: str, words: tuple[str, str], counts: Sequence[tuple[int, int]]) -> Chart:
     """A chart whose bars count what the first of ``words`` names; a red part counts what the second one names.
     ``counts``: both numbers for each launch."""
-    bars, each_time = PARTS_OF_PAST[page.span]
-    width, begin = page.span.milliseconds / bars, page.now - page.span.milliseconds
-    sums = [(0, 0)] * bars
+    count, each_time = PARTS_OF_PAST[page.span]
+    width, begin = page.span.milliseconds / count, page.now - page.span.milliseconds
+    sums = [(0, 0)] * count
     for launch, (done, bad) in zip(page.launches, counts, strict=True):
-        bar = min(bars - 1, int((launch["started_ms"] - begin) / width))
+        bar = min(count - 1, int((launch["started_ms"] - begin) / width))
         sums[bar] = sums[bar][0] + done, sums[bar][1] + bad
-    most = max(1, *map(sum, sums))
-    parts = [
-        group(
-            [Box("work", bar, 0, 0.8, done), Box("died", bar, done, 0.8, bad)],
-            f"{_named(page.span, begin + bar * width)}: {done:,} {words[0]}, {bad:,} {words[1]}",
-        )
+    bars = [
+        (done, bad, f"{_named(page.span, begin + bar * width)}: {done:,} {words[0]}, {bad:,} {words[1]}")
         for bar, (done, bad) in enumerate(sums)
     ]
-    image = picture("chart", bars, most, parts, f"{title} of the last {page.span}")
-    return Chart(f"{title} by {each_time}", image, (f"{most:,}", "0"))
+    return _bars(f"{title} by {each_time}", f"{title} of the last {page.span}", bars)
+
+
+def _bars(title: str, label: str, bars: Sequence[tuple[float, float, str]]) -> Chart:
+    """A chart of bars: how much is well, how much is bad and stands upon it in red, and the caption of each."""
+    most = max(1.0, *(well + bad for well, bad, _ in bars))
+    parts = [
+        group([Box("work", number, 0, 0.8, well), Box("died", number, well, 0.8, bad)], caption)
+        for number, (well, bad, caption) in enumerate(bars)
+    ]
+    return Chart(title, picture("chart", len(bars), most, parts, label), (f"{most:,.0f}", "0"))
 
 
 def _named(span: PastSpan, at: float) -> str:

@@ -16,7 +16,7 @@ from pollconsumer.store.reading.inspector import INDEXES, id_in
 from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.rows import ended_at, id_bytes, id_text, read_row
-from pollconsumer.store.server import instant_of, now_ms, readable_queues
+from pollconsumer.store.server import instant_of, readable_queues
 from pollconsumer.store.store import Store
 
 SAMPLE = 120
@@ -175,13 +175,10 @@ class LetterGroup(NamedTuple):
 
 class Letters:
     def __init__(self, store: Store) -> None:
-        self._wire, self._keys, self._inspector = store.wire, store.keys, store.inspector
+        self._wire, self._keys, self.inspector = store.wire, store.keys, store.inspector
 
     def queues(self, wanted: Wanted) -> list[str]:
         return [wanted.queue] if wanted.queue else readable_queues(self._wire, self._keys)
-
-    def now(self) -> int:
-        return now_ms(self._wire)
 
     def count(self, queues: Sequence[str]) -> int:
         keys = [self._keys.queue(queue, "dead_letters") for queue in queues]
@@ -209,7 +206,7 @@ class Letters:
             return []
         held, errors = self._wire.all([("HMGET", self._keys.queue(queue, key), *ids) for key in ("rows", "errors")])
         bare = [each for each, row in zip(ids, held, strict=True) if not row]
-        handlers = {id_bytes(each.id): each.handler for each in self._inspector.those(queue, bare, State.DEAD)}
+        handlers = {id_bytes(each.id): each.handler for each in self.inspector.those(queue, bare, State.DEAD)}
         found = []
         for (each, at), row, error in zip(ids.items(), held, errors, strict=True):
             handler = rows.read_row(row).handler if row else handlers.get(each, "")
@@ -225,7 +222,7 @@ class Sweep:
 
     def __init__(self, letters: Letters, wanted: Wanted, act: Callable[[str, list[str]], list[str]]) -> None:
         self._letters, self._wanted, self._act = letters, wanted, act
-        self._queues, self._until = letters.queues(wanted), letters.now()
+        self._queues, self._until = letters.queues(wanted), letters.inspector.now()
         self._first = 0
         self.done = self.left = 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from itertools import chain, islice
 from pathlib import Path
@@ -101,14 +102,10 @@ class PageReader:
         message, UsageError if two queues have one."""
         message = self._inspector.message(message_id, queue)
         checkpoint, recorded = self._inspector.recorded(message)
-        batch = message.batch if message.batch and self._is_kept(*message.batch) else None
+        batch = None
+        with suppress(NotFound):
+            batch = message.batch and self.store.batches.batch(*message.batch[::-1]) and message.batch
         return Page(now=self._inspector.now(), message=message, checkpoint=checkpoint, recorded=recorded, batch=batch)
-
-    def _is_kept(self, batch_queue: str, batch_id: str) -> bool:
-        try:
-            return bool(self.store.batches.batch(batch_id, batch_queue))
-        except NotFound:
-            return False
 
     def search(self, text: str = "", header: str = "") -> Page:
         """The page of a search for ``text``, or for ``header``. ``messages``: those with that id. ``handlers``: those

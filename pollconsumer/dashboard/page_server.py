@@ -22,10 +22,10 @@ from wsgiref.handlers import SimpleHandler
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from pollconsumer.core.errors import CannotCreate
-from pollconsumer.dashboard.access import PageAnswer, text_answer
+from pollconsumer.dashboard.access import text_answer
 from pollconsumer.dashboard.server import LONGEST_FORM
 from pollconsumer.runtime.system.own_threads import Started, start_thread
-from pollconsumer.web.web_exchange import RETRY_AFTER, WebRequest, serve_wsgi
+from pollconsumer.web.web_exchange import RETRY_AFTER, WebAnswer, WebRequest, serve_wsgi
 
 if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
@@ -43,7 +43,7 @@ LONGEST_REQUEST = 128 << 10
 END_WITHIN = 3.0
 """After a signal the answers in flight have so many seconds."""
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
-Answers = Callable[[WebRequest], PageAnswer]
+Answers = Callable[[WebRequest], WebAnswer]
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -179,9 +179,8 @@ class PageRequest(WSGIRequestHandler):
         """Log nothing, since anybody who connects could fill the terminal."""
 
 
-def _too_many(_: WebRequest) -> PageAnswer:
-    answer = text_answer("too many requests at one time: come again", 503)
-    return answer._replace(further=(("retry-after", str(RETRY_AFTER)),))
+def _too_many(_: WebRequest) -> WebAnswer:
+    return text_answer("too many requests at one time: come again", 503, ("retry-after", str(RETRY_AFTER)))
 
 
 TOO_MANY = partial(serve_wsgi, _too_many)
@@ -221,7 +220,7 @@ class _Sent(RawIOBase):
 def guarded(answer: Answers, host: str) -> Answers:
     """``answer``, but only for requests that name ``host``, an address, or ``localhost``."""
 
-    def guard(request: WebRequest) -> PageAnswer:
+    def guard(request: WebRequest) -> WebAnswer:
         name = name_of(request.headers.get("host", ""))
         if name in ("localhost", host.lower()) or is_address(name):
             return answer(request)

@@ -7,7 +7,7 @@ from functools import partial
 from itertools import islice
 from secrets import token_hex
 from threading import Lock
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from urllib.parse import parse_qs, parse_qsl
 
 from pollconsumer.core.errors import (
@@ -21,7 +21,7 @@ from pollconsumer.core.errors import (
 )
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import check_queue
-from pollconsumer.dashboard.access import Access, PageAnswer, TokenAccess, Visitor, page_answer, redirect, text_answer
+from pollconsumer.dashboard.access import HEADERS, Access, TokenAccess, Visitor, page_answer, redirect, text_answer
 from pollconsumer.dashboard.console import Console, command_console, site_console
 from pollconsumer.dashboard.excerpts import Wanted
 from pollconsumer.dashboard.page_actions import LEADS_TO, Made, PageActions
@@ -31,12 +31,14 @@ from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.store import Store
-from pollconsumer.web.web_exchange import WebRequest, status_of
+from pollconsumer.web.web_exchange import WebAnswer, WebRequest, status_of
 
 LONGEST_ADDRESS = 4096
 """Maximum length of a path with its query, in characters."""
 LONGEST_FORM, MOST_FIELDS = 64 << 10, 200
-"""Maximum size of a form in bytes, and of its fields in number."""
+"""Bytes of a form, and its fields, at most."""
+MOST_SECONDS = 10_000
+"""Seconds after which a page is read again are fewer."""
 MOST_DONE = 32
 """Number of actions whose results wait to be shown on a page."""
 STATUS: dict[type[PollConsumerError], tuple[int, str]] = {
@@ -73,7 +75,7 @@ class Dashboard:
         self._pages = {acts: Pages(namespace, Served(), form) for acts, form in forms.items()}
         self._done: dict[str, str] = {}
 
-    def answer(self, request: WebRequest) -> PageAnswer:
+    def answer(self, request: WebRequest) -> WebAnswer:
         """The answer to a request whose path belongs to the application."""
         if len(request.path) + len(request.query) > LONGEST_ADDRESS:
             return text_answer("address too long", 414)
@@ -81,12 +83,12 @@ class Dashboard:
             return redirect(f"./{request.mount.rpartition('/')[2]}/")
         name, reads = request.path.removeprefix("/"), request.method in ("GET", "HEAD")
         if reads and name in FILES:
-            found = PageAnswer(200, static_file(name), FILES[name])
+            found = WebAnswer(200, static_file(name), FILES[name], HEADERS)
         else:
             found = self._answer(request, name, READ.get(name) if reads else None)
         return found._replace(body=b"") if request.method == "HEAD" else found
 
-    def _answer(self, request: WebRequest, name: str, read: Read | None) -> PageAnswer:
+    def _answer(self, request: WebRequest, name: str, read: Read | None) -> WebAnswer:
         query = dict(parse_qsl(request.query, keep_blank_values=True))
         if read is not None and (welcome := self._access.welcome(query.get("token", ""))) is not None:
             return welcome
@@ -96,19 +98,20 @@ class Dashboard:
         if read is not None:
             pages, refresh = self._pages[visitor.acts], _seconds(query)
 
-            def shown() -> PageAnswer:
+            def read_page() -> WebAnswer:
                 page = self._store.ask(lambda store: read(self._reading(store), query))
-                done = self._done.pop(query.get("done", ""), None)  # shown once
-                return page_answer(pages.page(name or "front", page, refresh=refresh, done=done))
+                done = self._done.pop(query.get("done", ""), None)  # told once
+                shown = pages.page(name or "front", page, refresh=refresh, done=done)
+                return page_answer(shown, live=name == "" and refresh is not None)
 
-            return self._answered(shown)._replace(live=name == "" and refresh is not None)
+            return self._answered(read_page)
         if request.method in ("GET", "HEAD") and visitor.acts and name in FORMS:
             return self._answered(lambda: self._filled_in(name, query))
         if (request.method, name, visitor.acts) == ("POST", "act", True):
             return self._act(request, visitor)
         return self._problem("Not found", "there is no such page", 404)
 
-    def _answered(self, answer: Callable[[], PageAnswer]) -> PageAnswer:
+    def _answered(self, answer: Callable[[], WebAnswer]) -> WebAnswer:
         """``answer``, or a page about the error that it raises."""
         try:
             return answer()
@@ -116,17 +119,17 @@ class Dashboard:
             status, title = status_of(error, STATUS, (500, "The store cannot be read"))
             return self._problem(title, error, status)
 
-    def _problem(self, title: str, error: PollConsumerError | str, status: int) -> PageAnswer:
+    def _problem(self, title: str, error: PollConsumerError | str, status: int) -> WebAnswer:
         return page_answer(self._pages[False].problem(title, error), status)
 
-    def _act(self, request: WebRequest, visitor: Visitor) -> PageAnswer:
+    def _act(self, request: WebRequest, visitor: Visitor) -> WebAnswer:
         form = _form(request)
         if form is None or not self._access.may_act(form.pop("token", ""), request.headers):
             text = "the form is out of date: go back, and reload the page"
             return self._problem("Refused", text, 403)
         return self._answered(lambda: self._acted_or_asked(form, visitor))
 
-    def _acted_or_asked(self, form: dict[str, str], visitor: Visitor) -> PageAnswer:
+    def _acted_or_asked(self, form: dict[str, str], visitor: Visitor) -> WebAnswer:
         """The answer to an action. If it is refused, and its form is a page of its own, that page."""
         try:
             return redirect(self._acted(form, visitor))
@@ -137,7 +140,7 @@ class Dashboard:
                 raise
             return self._filled_in(name, form, error)
 
-    def _filled_in(self, name: str, given: Mapping[str, str], error: PollConsumerError | None = None) -> PageAnswer:
+    def _filled_in(self, name: str, given: Mapping[str, str], error: PollConsumerError | None = None) -> WebAnswer:
         """The page of a form, with the values ``given``, which were refused with ``error``."""
         page = self._store.ask(lambda store: FORMS[name](self._console, store, given))
         page.error = error and str(error)
@@ -211,9 +214,8 @@ def _named(query: Query, name: str) -> str:
 
 def _seconds(query: Query) -> int | None:
     """Seconds after which the first page is read again; None if it is not read again."""
-    given = query.get("refresh", "")
-    seconds = int(given) if given.isascii() and given.isdigit() and len(given) < 5 else 0
-    return max(2, seconds) if seconds else None
+    seconds = _number(query, "refresh")
+    return max(2, seconds) if 0 < seconds < MOST_SECONDS else None
 
 
 def _number(query: Query, name: str) -> int:
@@ -232,16 +234,9 @@ def _form(request: WebRequest) -> dict[str, str] | None:
     return {name: values[0] for name, values in read.items() if len(values) == 1}
 
 
-class PageStore(Protocol):
-    """A store. Each question gets a connection that no other question uses meanwhile."""
-
-    def ask(self, question: Callable[[Store], T]) -> T: ...
-
-    def ask_for_each(self, question: Callable[[Store], Iterator[T]]) -> Iterator[T]:
-        """Yield everything that ``question`` yields."""
-
-
 class SharedStore:
+    """One connection, which each question has alone, as an application's `AppCalls` has one for each."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
         self._one_at_a_time = Lock()
@@ -259,6 +254,10 @@ class SharedStore:
             if not several:
                 return
             yield several[0]
+
+
+PageStore = AppCalls | SharedStore
+"""A store. Each question is given a connection that no other has meanwhile."""
 
 
 def site_dashboard(calls: AppCalls, access: Access) -> Dashboard:

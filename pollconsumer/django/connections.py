@@ -34,7 +34,8 @@ def closing_connections(handler: Handler) -> Handler:
 
     def run_sync(payload: dict[str, Any], context: LaunchContext | None) -> Any:
         _begin()
-        _lend_caches()
+        for alias, cache in _kept.caches.items():
+            caches[alias] = cache
         try:
             return run(payload, context)
         finally:
@@ -72,11 +73,6 @@ def _drop(alias: str, handler: str) -> None:
     del connections[alias]
     text = "%s left a transaction of database %s open: rolled back, its connection dropped"
     log.warning(text, handler, alias, extra=about("transaction left open", handler))
-
-
-def _lend_caches() -> None:
-    for alias, cache in _kept.caches.items():
-        caches[alias] = cache
 
 
 def _keep_caches() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
@@ -24,7 +24,7 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.module_loading import module_has_submodule
 
-from pollconsumer.core.errors import NotFound, PollConsumerError
+from pollconsumer.core.errors import NotFound, PollConsumerError, retelling
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import NewMessage, check_handler, check_queue
 from pollconsumer.core.retry import Fatal, HandlerTimeout, ProcessDied
@@ -259,12 +259,10 @@ class PollConsumerBackend(BaseTaskBackend):
 
     def validate_task(self, task: Task[Any, Any]) -> None:
         super().validate_task(task)
-        try:
+        with retelling((PollConsumerError, TypeError), InvalidTask):
             check_handler(task.module_path)
             check_queue(task.queue_name)
             check_options(self.options_of(task))
-        except (PollConsumerError, TypeError) as error:
-            raise InvalidTask(str(error)) from None
 
     def enqueue(self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
         """Enqueue a message for ``task``. Raises the errors of `PollConsumer.enqueue`, and TypeError for arguments
@@ -311,12 +309,12 @@ class PollConsumerBackend(BaseTaskBackend):
     def get_result(self, result_id: str) -> TaskResult[Any]:
         """The result of the message with this id. TaskResultDoesNotExist for an unknown id, for one that is no longer
         kept, and for a message that belongs to no task."""
-        with _missing():
+        with retelling(NotFound, TaskResultDoesNotExist):
             return self._result(self._calls.look(None, result_id))
 
     async def aget_result(self, result_id: str) -> TaskResult[Any]:
         """`get_result` without blocking the event loop."""
-        with _missing():
+        with retelling(NotFound, TaskResultDoesNotExist):
             return self._result(await self._calls.look_async(None, result_id))
 
     def _result(self, message: Message) -> TaskResult[Any]:
@@ -326,14 +324,6 @@ class PollConsumerBackend(BaseTaskBackend):
 
     def check(self, **_: Any) -> Iterable[checks.CheckMessage]:
         return problems(self)
-
-
-@contextmanager
-def _missing() -> Iterator[None]:
-    try:
-        yield
-    except NotFound as error:
-        raise TaskResultDoesNotExist(str(error)) from None
 
 
 _application = cache(application)

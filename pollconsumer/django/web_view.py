@@ -12,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 
 from pollconsumer.django.site import application
 from pollconsumer.interface.api.app import PollConsumer
-from pollconsumer.web.web_exchange import Answer, WebRequest
+from pollconsumer.web.web_exchange import WebAnswer, WebRequest
 
 T = TypeVar("T")
 VIEW, ACT = "pollconsumer.view_queuemessage", "pollconsumer.change_queuemessage"
@@ -32,12 +32,12 @@ def once(make: Callable[[], T]) -> Callable[[], T]:
     return get
 
 
-def respond(request: HttpRequest, answer: Callable[[WebRequest], Answer], path: str) -> HttpResponse:
+def respond(request: HttpRequest, answer: Callable[[WebRequest], WebAnswer], path: str) -> HttpResponse:
     """The answer to a request. ``path``: the part of its address that the site leaves to us."""
     headers = {name.lower(): value for name, value in request.headers.items()}
     query = request.META.get("QUERY_STRING", "")
     answered = answer(WebRequest(request.method, path, headers, request.read, query, source=request))
-    return HttpResponse(answered.content(), status=answered.status, headers=dict(answered.headers()))
+    return HttpResponse(answered.body, status=answered.status, headers=dict(answered.headers()))
 
 
 @once

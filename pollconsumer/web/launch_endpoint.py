@@ -38,6 +38,7 @@ from pollconsumer.web.web_exchange import (
     WebRequest,
     equal_secrets,
     failure,
+    json_answer,
     refusal,
     serve_lambda,
     serve_wsgi,
@@ -131,7 +132,7 @@ class LaunchEndpoint:
         if before == "recurrences":
             return {
                 "GET": _Route(
-                    ("manage_token",), lambda: WebAnswer(200, self._calls.ask(self._recurrence_answer(last)))
+                    ("manage_token",), lambda: json_answer(200, self._calls.ask(self._recurrence_answer(last)))
                 ),
                 "PUT": _Route(("manage_token",), lambda: self._put(request, last), MAX_PAYLOAD_BYTES + 1),
                 "DELETE": _Route(("manage_token",), lambda: self._remove(last)),
@@ -162,14 +163,14 @@ class LaunchEndpoint:
 
     def _enqueue(self, request: WebRequest) -> WebAnswer:
         handle = enqueue_received(self._calls, _body(request))
-        return WebAnswer(202, {"id": handle.id, "duplicate": handle.duplicate})
+        return json_answer(202, {"id": handle.id, "duplicate": handle.duplicate})
 
     def _answer_state(self, request: WebRequest, message_id: str) -> WebAnswer:
         """Answer with the state of a message. A manager of messages is also told its times, error and result."""
         manages = _has(request, self._calls.settings().web, "manage_token")
         message = self._calls.look(_queue_of(request), message_id)
         message_fields = describe(message) | {"log": log_as_json(message)}
-        return WebAnswer(200, {name: message_fields[name] for name in (*STATE, *(DETAILS if manages else ()))})
+        return json_answer(200, {name: message_fields[name] for name in (*STATE, *(DETAILS if manages else ()))})
 
     def _cancel(self, request: WebRequest, message_id: str) -> WebAnswer:
         queue = _queue_of(request)
@@ -216,7 +217,7 @@ class LaunchEndpoint:
         conflict."""
         try:
             with acting_as(WHO):
-                return WebAnswer(200, self._calls.ask(act))
+                return json_answer(200, self._calls.ask(act))
         except BadData as error:
             return refusal(409, str(error))
 

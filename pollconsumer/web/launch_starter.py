@@ -19,7 +19,7 @@ from pollconsumer.interface.settings.values import BESIDE_WINDOW, BUDGET
 from pollconsumer.runtime.system.watchdog import EXIT_CODE
 from pollconsumer.store.client.own_descriptors import above_standard
 from pollconsumer.web.launch_outcome import has_outcome, read_outcome
-from pollconsumer.web.web_exchange import WebAnswer, failure
+from pollconsumer.web.web_exchange import WebAnswer, failure, json_answer
 
 FOR_ANSWER = 0.5
 FOR_END = BESIDE_WINDOW - FOR_ANSWER
@@ -29,8 +29,8 @@ SHORTEST = 1.0
 """The shortest window for which a process is started, in seconds."""
 MOST_CHILDREN = 4
 """Maximum number of launches of a web process that have not ended."""
-RUNNING = WebAnswer(200, {"stop_reason": "lease_held", "handled": 0, "failed": 0, "note": "already running"})
-UNFINISHED = WebAnswer(202, {"stop_reason": None, "handled": None, "failed": None, "note": "still running"})
+RUNNING = json_answer(200, {"stop_reason": "lease_held", "handled": 0, "failed": 0, "note": "already running"})
+UNFINISHED = json_answer(202, {"stop_reason": None, "handled": None, "failed": None, "note": "still running"})
 EXITS: dict[int, tuple[int, str]] = {
     StoreUnreachable.exit_code: (503, "the store does not answer"),
     LeaseLost.exit_code: (503, "the launch has lost its lease"),
@@ -73,7 +73,7 @@ class LaunchStarter:
         if code is None:
             return UNFINISHED
         if code == 0 and outcome is not None:
-            return WebAnswer(200, outcome)
+            return json_answer(200, outcome)
         status, what = EXITS.get(code, (500, "the launch has failed"))
         return failure(status, error=f"{what}; see the standard error of the web server", exit_code=code)
 

@@ -6,14 +6,13 @@ from collections.abc import Collection
 from typing import Any
 
 from pollconsumer.core import json_values
-from pollconsumer.core.errors import BadData, PayloadTooLarge, suggestion
-from pollconsumer.core.notation.instants import given_instant
+from pollconsumer.core.errors import BadData, PayloadTooLarge, retelling, suggestion
 from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.interface.api.recurrences import PutOptions, encoded_put, new_put
+from pollconsumer.interface.api.recurrences import PutOptions, given_put, instant_given
 from pollconsumer.interface.api.registry import RegisteredHandler
-from pollconsumer.interface.api.slips import check_arguments, check_retry, refuse_handler
+from pollconsumer.interface.api.slips import check_arguments, refuse_handler
 from pollconsumer.runtime.new_messages import SendOptions, new_message
 from pollconsumer.store.recurrence_actions import Put
 
@@ -50,29 +49,18 @@ def received_put(app: AppCalls, name: str, body: bytes) -> Put:
     its handler, or if its payload does not fit."""
     options = _object_in(body, PUT_KEYS)
     known = _known(app, options["handler"])
-    for key, words in (("first", ("now", "next")), ("until", ())):
-        if (value := options.get(key)) is not None and value not in words:
-            options[key] = _instant(key, value)
-    try:
-        put = new_put(name, known, app.defaults_of(options["handler"]), app.settings().namespace, **options)
-    except TypeError as error:
-        raise BadData(str(error)) from None
-    with refusing("codec", name, "encode"):
-        return encoded_put(put, app.codec)
+    return given_put(name, known, app.defaults_of(options["handler"]), app.settings().namespace, app.codec, options)
 
 
 def _check(app: AppCalls, handler: str, payload: dict[str, Any], options: dict[str, Any]) -> None:
     """Raise BadData for anything wrong apart from the values of the payload, and convert ``at`` to its type."""
     known = _known(app, handler)
     if known is not None:
-        check_arguments(known, payload)
-        check_retry(known, options.get("retry"))
+        check_arguments(known, payload, options.get("retry"))
     if options.get("at") is not None:
-        options["at"] = _instant("at", options["at"])
-    try:
-        new_message(handler, {}, **options)  # an error about an option may show its value, unlike one about the payload
-    except TypeError as error:
-        raise BadData(str(error)) from None
+        options["at"] = instant_given("at", options["at"])
+    with retelling(TypeError, BadData):
+        new_message(handler, {}, **options)  # its error may show a value, unlike one about the payload
 
 
 def _known(app: AppCalls, handler: str) -> RegisteredHandler | None:
@@ -81,13 +69,6 @@ def _known(app: AppCalls, handler: str) -> RegisteredHandler | None:
     if known is None and handler not in (programs := app.settings().commands):
         refuse_handler(handler, {*app.handlers, *programs}, fix="")
     return known
-
-
-def _instant(key: str, value: object) -> Any:
-    try:
-        return given_instant(value)
-    except ValueError as error:
-        raise BadData(key, value, str(error)) from None
 
 
 def _object_in(body: bytes, keys: Collection[str]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from http import HTTPStatus
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
@@ -51,41 +51,32 @@ class WebRequest(NamedTuple):
     source: Any = None
 
 
-class Answer(Protocol):
-    """An answer, as a server sends it."""
-
-    @property
-    def status(self) -> int: ...
-
-    def headers(self) -> list[tuple[str, str]]: ...
-
-    def content(self) -> bytes: ...
-
-
 class WebAnswer(NamedTuple):
-    """An answer whose content is the JSON object ``json_fields``."""
+    """An answer with the content ``body`` of the media type ``kind``, as a server sends it."""
 
     status: int
-    json_fields: Mapping[str, Any]
+    body: bytes
+    kind: str
     further: tuple[tuple[str, str], ...] = ()
     """Further headers, besides those of every answer."""
 
     def headers(self) -> list[tuple[str, str]]:
-        basic = [("Content-Type", "application/json"), ("Content-Length", str(len(self.content())))]
+        basic = [("Content-Type", self.kind), ("Content-Length", str(len(self.body)))]
         return [*basic, ("Cache-Control", "no-store"), *self.further]
 
-    def content(self) -> bytes:
-        return json.dumps(self.json_fields).encode() + b"\n"
+
+def json_answer(status: int, json_fields: Mapping[str, Any], *further: tuple[str, str]) -> WebAnswer:
+    return WebAnswer(status, json.dumps(json_fields).encode() + b"\n", "application/json", further)
 
 
 def refusal(status: int, error: str, *further: tuple[str, str]) -> WebAnswer:
     """An answer that says what is wrong."""
-    return WebAnswer(status, {"error": error}, further)
+    return json_answer(status, {"error": error}, *further)
 
 
 def failure(status: int, **json_fields: Any) -> WebAnswer:
     """An answer about a failure on our side. 503 asks the client to come again."""
-    return WebAnswer(status, json_fields, (("Retry-After", str(RETRY_AFTER)),) if status == 503 else ())
+    return json_answer(status, json_fields, *[("Retry-After", str(RETRY_AFTER))] * (status == 503))
 
 
 def status_of(error: Exception, known: Mapping[type[PollConsumerError], S], otherwise: S) -> S:
@@ -99,7 +90,7 @@ def equal_secrets(one: str, other: str) -> bool:
 
 
 def serve_wsgi(
-    answer: Callable[[WebRequest], Answer], environ: dict[str, Any], start_response: Callable[..., Any]
+    answer: Callable[[WebRequest], WebAnswer], environ: dict[str, Any], start_response: Callable[..., Any]
 ) -> list[bytes]:
     headers = {
         name.removeprefix("HTTP_").replace("_", "-").lower(): value
@@ -117,7 +108,7 @@ def serve_wsgi(
     path, query, mount = (environ.get(name, "") for name in ("PATH_INFO", "QUERY_STRING", "SCRIPT_NAME"))
     answered = answer(WebRequest(environ["REQUEST_METHOD"], path, headers, read, query, mount, environ))
     start_response(f"{answered.status} {HTTPStatus(answered.status).phrase}", answered.headers())
-    return [] if environ["REQUEST_METHOD"] == "HEAD" else [answered.content()]  # not every server leaves it out
+    return [] if environ["REQUEST_METHOD"] == "HEAD" else [answered.body]  # not every server leaves it out
 
 
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -128,7 +119,7 @@ class AsgiApplication:
     """An ASGI application. It is an object, since servers take a bound method for an application of ASGI 2."""
 
     def __init__(
-        self, answer: Callable[[WebRequest], Answer], before_body: Callable[[WebRequest], Answer | int]
+        self, answer: Callable[[WebRequest], WebAnswer], before_body: Callable[[WebRequest], WebAnswer | int]
     ) -> None:
         """``before_body``: returns the answer to a request that needs no body, or else how many bytes of the body to
         read."""
@@ -148,9 +139,9 @@ class AsgiApplication:
         answered = await self._answered(scope, receive)
         given = [(name.lower().encode(), value.encode()) for name, value in answered.headers()]
         await send({"type": "http.response.start", "status": answered.status, "headers": given})
-        await send({"type": "http.response.body", "body": answered.content()})
+        await send({"type": "http.response.body", "body": answered.body})
 
-    async def _answered(self, scope: Mapping[str, Any], receive: Receive) -> Answer:
+    async def _answered(self, scope: Mapping[str, Any], receive: Receive) -> WebAnswer:
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         mount = scope.get("root_path", "")
         path, query = scope["path"].removeprefix(mount), scope.get("query_string", b"").decode("latin-1")
@@ -270,7 +261,7 @@ def serve_lambda(
         answered = refusal(400, json_fields)
     else:
         answered = answer(request, left)
-    return {"statusCode": answered.status, "headers": dict(answered.headers()), "body": answered.content().decode()}
+    return {"statusCode": answered.status, "headers": dict(answered.headers()), "body": answered.body.decode()}
 
 
 def _request_of(event: Mapping[str, Any]) -> WebRequest:

@@ -336,14 +336,15 @@ def test_an_address_is_answered_under_any_port_as_behind_a_tunnel(host: str, wir
 @pytest.mark.parametrize("address", ["/", "/nothing", "/style.css", "/icon.svg", "/message?id=nobody"])
 def test_every_answer_tells_the_browser_to_run_nothing_and_to_keep_nothing(address: str, wire: Wire) -> None:
     headers = browser(wire).get(address).headers
-    assert {name: headers[name] for name in HEADERS} == HEADERS
+    assert {name: headers[name] for name in dict(HEADERS)} == dict(HEADERS)
+    assert headers["cache-control"] == "no-store"
     assert "script-src" not in headers["content-security-policy"]
 
 
 def test_only_the_page_that_is_read_again_may_run_a_script_and_only_a_file_of_ours(wire: Wire) -> None:
     client = browser(wire)
     live = client.get("/?refresh=1")
-    assert {name: live.headers[name] for name in LIVE} == LIVE
+    assert {name: live.headers[name] for name in dict(LIVE)} == dict(LIVE)
     assert [each["src"] for each in Document(live.text).all("script")] == ["live.js"]
     assert '<noscript><meta http-equiv="refresh" content="2"></noscript>' in live.text
     for address in ("/", "/?refresh=no", "/dead?refresh=5", "/live.js"):

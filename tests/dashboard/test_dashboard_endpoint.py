@@ -75,7 +75,7 @@ def client(request: pytest.FixtureRequest, app: PollConsumer) -> Iterator[httpx.
 
 def seen(client: httpx.Client, who: str, page: str) -> Document:
     answer = client.get(f"/queue/{page}", headers={"who": who})
-    assert (answer.status_code, {name: answer.headers[name] for name in HEADERS}) == (200, HEADERS)
+    assert (answer.status_code, {name: answer.headers[name] for name in dict(HEADERS)}) == (200, dict(HEADERS))
     return Document(answer.text)
 
 

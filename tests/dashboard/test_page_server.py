@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.dashboard import page_server
-from pollconsumer.dashboard.access import PageAnswer, TokenAccess, text_answer
+from pollconsumer.dashboard.access import TokenAccess, text_answer
 from pollconsumer.dashboard.page_server import PageServer, listen
 from pollconsumer.runtime.system.own_threads import Started
+from pollconsumer.web.web_exchange import WebAnswer
 from tests.dashboard.pages import TOKEN, answers
 from tests.site import PATIENCE
 
@@ -102,7 +103,7 @@ def test_a_request_that_drips_is_cut_in_time(dashboard: int, begin: bytes) -> No
 @pytest.mark.usefixtures("quick")
 def test_a_page_that_nobody_takes_is_given_up() -> None:
     with (
-        running(lambda _: PageAnswer(200, bytes(25_000_000))) as port,
+        running(lambda _: WebAnswer(200, bytes(25_000_000), "text/plain")) as port,
         connected(port, GET + b"\r\n") as client,
         suppress(ConnectionError),
     ):
@@ -124,8 +125,8 @@ def test_an_answer_is_that_of_the_pages_and_ends_the_connection(dashboard: int) 
     status, *headers = head.decode().split("\r\n")
     assert status == "HTTP/1.1 403 Forbidden"
     named = dict(each.split(": ", 1) for each in headers)
-    assert (named["Connection"], named["content-length"]) == ("close", str(len(page)))
-    assert {"Date", "content-security-policy", "cache-control"} <= {*named}
+    assert (named["Connection"], named["Content-Length"]) == ("close", str(len(page)))
+    assert {"Date", "content-security-policy", "Cache-Control"} <= {*named}
     assert "Server" not in named
 
 
@@ -149,7 +150,7 @@ def test_what_is_too_long_or_no_request_gets_one_answer(dashboard: int, begin: b
 def test_a_form_that_is_broken_off_does_nothing() -> None:
     asked: list[bytes] = []
 
-    def answer(request: WebRequest) -> PageAnswer:
+    def answer(request: WebRequest) -> WebAnswer:
         asked.append(request.read(100))
         return text_answer("done", 200)
 
@@ -168,7 +169,7 @@ class Held:
     def __init__(self) -> None:
         self.begun, self.goes_on = threading.Semaphore(0), threading.Event()
 
-    def answer(self, _: WebRequest) -> PageAnswer:
+    def answer(self, _: WebRequest) -> WebAnswer:
         self.begun.release()
         assert self.goes_on.wait(PATIENCE)
         return text_answer("done", 200)

@@ -139,7 +139,7 @@ class Place:
             answer = self._pages.answer(WebRequest("GET", path, {}, lambda _: b"", query))
         except Exception:
             return 500, traceback.format_exc()
-        return answer.status, answer.content().decode()
+        return answer.status, answer.body.decode()
 
     def judge(self, act: str, key: Keyed, kind: str) -> None:
         """Do ``act``: nothing but an answer, or an error that names what is wrong."""

@@ -8,6 +8,7 @@ A new act is one more line of `ACTS`.
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -91,7 +92,7 @@ class Acting:
 
     def post(self, **message: Any) -> object:
         answer = LaunchEndpoint(self.app).answer(posted({"handler": "work", "queue": QUEUE, **message}))
-        return answer.status, answer.json_fields
+        return answer.status, json.loads(answer.body)
 
     def break_lease(self) -> bool:
         def breaking(store: Store) -> bool:

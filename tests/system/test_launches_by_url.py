@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
@@ -50,7 +51,7 @@ def test_a_request_has_a_launch_handle_what_is_ready(site: Site, capfd: pytest.C
     messages = [site.enqueue("record", name=name) for name in ("a", "b")]
     site.enqueue("fatal")
     answered = launched(site)
-    assert (answered.status, answered.json_fields) == (200, {"stop_reason": "empty", "handled": 2, "failed": 1})
+    assert (answered.status, json.loads(answered.body)) == (200, {"stop_reason": "empty", "handled": 2, "failed": 1})
     assert sorted(site.notes()) == ["a", "b"]
     assert [site.state(message) for message in messages] == ["completed"] * 2
     printed = capfd.readouterr()
@@ -61,8 +62,8 @@ def test_a_request_has_a_launch_handle_what_is_ready(site: Site, capfd: pytest.C
 def test_a_launch_that_lingers_for_its_budget_ends_with_its_window_and_not_when_nothing_is_left(site: Site) -> None:
     message = site.enqueue("record", name="a")
     answered = launched(site, POLLCONSUMER_WEB__BUDGET="8s", POLLCONSUMER_WEB__LINGER="budget")
-    assert (answered.status, answered.json_fields["handled"]) == (200, 1)
-    assert answered.json_fields["stop_reason"] in ("no_time_to_handle", "no_time_to_idle")
+    assert (answered.status, json.loads(answered.body)["handled"]) == (200, 1)
+    assert json.loads(answered.body)["stop_reason"] in ("no_time_to_handle", "no_time_to_idle")
     assert site.state(message) == "completed"
 
 
@@ -70,7 +71,8 @@ def test_while_another_launch_holds_the_lease_the_answer_comes_at_once_and_nobod
     other = site.start("run", "--timeout", "10m")
     site.await_holder(other.pid)
     answered = launched(site)
-    assert (answered.status, answered.json_fields) == (200, {"stop_reason": "lease_held", "handled": 0, "failed": 0})
+    outcome = {"stop_reason": "lease_held", "handled": 0, "failed": 0}
+    assert (answered.status, json.loads(answered.body)) == (200, outcome)
     assert other.poll() is None
     assert "next:consumer:default" not in site.control_keys()
 
@@ -80,8 +82,8 @@ def test_a_handlers_import_that_fails_is_said_by_the_launch_and_not_to_the_clien
 ) -> None:
     (site.directory / "handlers.py").write_text("import nowhere_to_be_found")
     answered = launched(site)
-    assert (answered.status, answered.json_fields["exit_code"]) == (500, 78)
-    assert b"nowhere_to_be_found" not in answered.content()
+    assert (answered.status, json.loads(answered.body)["exit_code"]) == (500, 78)
+    assert b"nowhere_to_be_found" not in answered.body
     assert "nowhere_to_be_found" in capfd.readouterr().err
 
 
@@ -91,8 +93,8 @@ def test_a_store_that_is_away_is_said_without_its_address(
     monkeypatch.setattr(launch_starter, "FOR_END", 58.0)  # on a machine that may be busy
     store = f"unix://user:hush@{site.directory}/nowhere.sock"
     answered = launched(site, POLLCONSUMER_STORE=store, POLLCONSUMER_WEB__BUDGET="60s")
-    assert (answered.status, answered.json_fields["exit_code"]) == (503, 69)
-    assert b"nowhere" not in answered.content()
+    assert (answered.status, json.loads(answered.body)["exit_code"]) == (503, 69)
+    assert b"nowhere" not in answered.body
     assert "hush" not in capfd.readouterr().err
 
 
@@ -169,7 +171,7 @@ def test_a_handler_is_not_begun_that_declares_more_than_a_launch_by_a_url_has(
     for name in ("default-limit", "brief"):
         site.enqueue(name, name=name)
     answered = launched(site)
-    assert (answered.status, answered.json_fields["handled"], answered.json_fields["failed"]) == (200, 2, 0)
+    assert (answered.status, json.loads(answered.body)["handled"], json.loads(answered.body)["failed"]) == (200, 2, 0)
     assert sorted(site.notes()) == ["brief", "default-limit"]
     errors = [site.json("status", each)["last_error"] for each in kept]
     assert [error.split(":")[1].split(" is ")[0] for error in errors] == [" timeout 10m", " timeout 10m", " timeout 3m"]

@@ -17,7 +17,7 @@ import uvicorn
 
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.web import launch_starter, web_exchange
-from pollconsumer.web.web_exchange import WebAnswer
+from pollconsumer.web.web_exchange import WebAnswer, json_answer
 from tests.site import PATIENCE
 from tests.web.conftest import ENQUEUE_TOKEN, MANAGE_TOKEN, TOKEN
 
@@ -103,7 +103,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     def start(_: Any, within: float, *, by_producer: bool) -> WebAnswer:  # noqa: ARG001  its signature
         found.append(within)
-        return WebAnswer(200, {"stop_reason": "empty", "handled": 0, "failed": 0})
+        return json_answer(200, {"stop_reason": "empty", "handled": 0, "failed": 0})
 
     monkeypatch.setattr(launch_starter.LaunchStarter, "start", start)
     return found
@@ -251,7 +251,7 @@ def test_a_request_that_waits_for_its_launch_holds_up_no_other(
 
     def start(_: Any, within: float, *, by_producer: bool) -> WebAnswer:  # noqa: ARG001  its signature
         assert goes_on.wait(PATIENCE)
-        return WebAnswer(200, {})
+        return json_answer(200, {})
 
     monkeypatch.setattr(launch_starter.LaunchStarter, "start", start)
 

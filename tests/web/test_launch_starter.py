@@ -81,7 +81,7 @@ AT_ONCE = 0.02
 def test_the_answer_is_what_the_launch_has_told(endpoint: LaunchEndpoint, program: Program) -> None:
     program(END)
     answered = launched(endpoint)
-    assert (answered.status, json.loads(answered.content())) == (200, OUTCOME)
+    assert (answered.status, json.loads(answered.body)) == (200, OUTCOME)
 
 
 @pytest.mark.parametrize(
@@ -104,14 +104,14 @@ def test_a_launch_that_fails_is_a_failure_by_its_exit_code(
 ) -> None:
     program(end)
     answered = launched(endpoint)
-    assert (answered.status, answered.json_fields["exit_code"]) == (status, code)
+    assert (answered.status, json.loads(answered.body)["exit_code"]) == (status, code)
     assert ("Retry-After" in dict(answered.headers())) == retry
-    assert "stop_reason" not in answered.json_fields
+    assert "stop_reason" not in json.loads(answered.body)
 
 
 def test_a_process_of_a_handler_that_goes_on_delays_no_answer(endpoint: LaunchEndpoint, program: Program) -> None:
     program("if os.fork() == 0:\n    time.sleep(60)\n    os._exit(0)\nPath('done').touch()")
-    assert launched(endpoint).json_fields["exit_code"] == 0
+    assert json.loads(launched(endpoint).body)["exit_code"] == 0
 
 
 @pytest.mark.usefixtures("in_no_time")
@@ -119,14 +119,14 @@ def test_a_second_request_starts_nothing_while_the_launch_of_the_first_runs(
     endpoint: LaunchEndpoint, program: Program, config: Path
 ) -> None:
     program(WAIT + END)
-    assert launched(endpoint, AT_ONCE).json_fields["note"] == "still running"
+    assert json.loads(launched(endpoint, AT_ONCE).body)["note"] == "still running"
     wait_until(lambda: started(config) == 1, "a launch")
     for _ in range(5):
         answered = launched(endpoint)
-        assert (answered.status, answered.json_fields["stop_reason"]) == (200, "lease_held")
+        assert (answered.status, json.loads(answered.body)["stop_reason"]) == (200, "lease_held")
     assert started(config) == 1
     (config.parent / "gate").touch()
-    wait_until(lambda: launched(endpoint).json_fields.get("stop_reason") == "empty", "another launch")
+    wait_until(lambda: json.loads(launched(endpoint).body).get("stop_reason") == "empty", "another launch")
     assert started(config) == 2
 
 
@@ -135,10 +135,10 @@ def test_a_launch_that_outlasts_its_request_goes_on(endpoint: LaunchEndpoint, pr
     program(WAIT + "tell(a=1)")
     answered = launched(endpoint, AT_ONCE)
     assert answered.status == 202
-    assert answered.json_fields == {"stop_reason": None, "handled": None, "failed": None, "note": "still running"}
+    assert json.loads(answered.body) == {"stop_reason": None, "handled": None, "failed": None, "note": "still running"}
     (config.parent / "gate").touch()
     program(END)
-    wait_until(lambda: launched(endpoint).json_fields.get("stop_reason") == "empty", "the launch's end")
+    wait_until(lambda: json.loads(launched(endpoint).body).get("stop_reason") == "empty", "the launch's end")
 
 
 @pytest.mark.usefixtures("in_no_time")
@@ -147,7 +147,7 @@ def test_while_a_launch_exits_another_is_started_up_to_a_bound(
 ) -> None:
     program(END + "\nPath(f'told-{os.getpid()}').touch()" + WAIT)
     for n in range(1, launch_starter.MOST_CHILDREN + 1):
-        assert launched(endpoint, AT_ONCE).json_fields["note"] == "still running"
+        assert json.loads(launched(endpoint, AT_ONCE).body)["note"] == "still running"
         wait_until(lambda n=n: len([*config.parent.glob("told-*")]) == n, "the launch's word")  # type: ignore[misc]
         wait_until(lambda n=n: started(config) == n, "the launch's exit")  # type: ignore[misc]
     assert launched(endpoint).status == 503
@@ -291,7 +291,7 @@ config, token, *command = sys.argv[1:]
 launch_starter.command_of = lambda *_: command
 endpoint = LaunchEndpoint(PollConsumer(config=config))
 request = WebRequest("POST", "/launch", {"authorization": f"Bearer {token}"}, lambda _: b"")
-Path(config).with_name("answer").write_bytes(endpoint.answer(request).content())
+Path(config).with_name("answer").write_bytes(endpoint.answer(request).body)
 """
 
 
@@ -310,5 +310,5 @@ def test_a_client_of_the_applications_own_cannot_be_given_to_a_launch(
     client = redis.Redis(host="secret.example", password="hush")
     answered = launched(LaunchEndpoint(PollConsumer(config=config, store=client)))
     assert answered.status == 500
-    assert b"secret" not in answered.content()
+    assert b"secret" not in answered.body
     assert "client" in caplog.text

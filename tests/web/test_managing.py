@@ -42,7 +42,7 @@ def app(app: PollConsumer) -> PollConsumer:
 def asked(endpoint: LaunchEndpoint, method: str, path: str, value: Any = None, token: str = MANAGE_TOKEN) -> Any:
     request = request_of(method, path, token) if value is None else sending(method, path, token, value)
     answered = endpoint.answer(request)
-    return answered.status, json.loads(answered.content())
+    return answered.status, json.loads(answered.body)
 
 
 def noted(app: PollConsumer) -> list[Intervention]:

@@ -11,7 +11,7 @@ from pollconsumer import PollConsumer
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.web import LaunchEndpoint, launch_starter
 from pollconsumer.web.launch_starter import RUNNING, UNFINISHED
-from pollconsumer.web.web_exchange import WebAnswer, failure
+from pollconsumer.web.web_exchange import WebAnswer, failure, json_answer
 from tests.web.conftest import CONFIG, ENQUEUE_TOKEN, MANAGE_TOKEN, TOKEN, request_of, sending
 from tests.web.openapi import openapi
 
@@ -56,7 +56,7 @@ def test_the_document_is_valid() -> None:
 
 
 def test_the_paths_are_those_that_the_endpoint_has(endpoint: LaunchEndpoint) -> None:
-    said = json.loads(endpoint.answer(request_of("GET", "/")).content())["error"]
+    said = json.loads(endpoint.answer(request_of("GET", "/")).body)["error"]
     named = {path.replace("{id}", "ID").replace("{name}", "NAME") for path in DOCUMENT["paths"]}
     assert {word.strip(",") for word in said.split() if word.startswith("/")} == named
 
@@ -85,7 +85,7 @@ class Asker:
 
     def ask(self, request: WebRequest, path: str, status: int) -> Any:
         answered = self.endpoint.answer(request)
-        said = json.loads(answered.content())
+        said = json.loads(answered.body)
         assert (request.method, path, answered.status, said) == (request.method, path, status, said)
         schema = of((request.method, path))["responses"][str(status)]["content"]["application/json"]["schema"]
         jsonschema = pytest.importorskip("jsonschema")
@@ -105,7 +105,7 @@ def test_each_documented_answer_is_given_and_fits_its_schema(
     app: PollConsumer, config: Path, starts: list[WebAnswer]
 ) -> None:
     asker = Asker(app)
-    starts += [WebAnswer(200, {"stop_reason": "empty", "handled": 3, "failed": 0}), RUNNING, UNFINISHED, UNFINISHED]
+    starts += [json_answer(200, {"stop_reason": "empty", "handled": 3, "failed": 0}), RUNNING, UNFINISHED, UNFINISHED]
     starts += [failure(status, error="why", exit_code=1) for status in (500, 500, 503, 503)]
     for status in (200, 202, 500, 503):
         for operation in OPERATIONS[:2]:

@@ -39,7 +39,7 @@ def app(app: PollConsumer) -> PollConsumer:
 
 def told(endpoint: LaunchEndpoint, message: Any, **headers: str) -> tuple[int, Any]:
     answered = endpoint.answer(posted(message, **headers))
-    return answered.status, json.loads(answered.content())
+    return answered.status, json.loads(answered.body)
 
 
 def state_of(endpoint: LaunchEndpoint, message_id: str) -> WebAnswer:
@@ -58,7 +58,7 @@ def test_the_state_of_a_message_is_told_without_what_it_holds(app: PollConsumer,
     message = app.enqueue("mail.send", {"to": MARK}, headers={"x": MARK})
     answered = state_of(endpoint, message.id)
     assert answered.status == 200
-    assert json.loads(answered.content()) == {
+    assert json.loads(answered.body) == {
         "id": message.id,
         "queue": "mail",
         "handler": "mail.send",
@@ -257,7 +257,7 @@ def test_a_store_that_is_away_is_no_fault_of_the_client_and_is_not_named(
     for answered in (endpoint.answer(posted({"handler": "x"})), state_of(endpoint, "a")):
         assert answered.status == 503
         assert "Retry-After" in dict(answered.headers())
-        assert b"127.0.0.1" not in answered.content()
+        assert b"127.0.0.1" not in answered.body
     assert "hush" not in caplog.text
     assert "127.0.0.1" in caplog.text
 
@@ -267,6 +267,6 @@ def test_an_invalid_configuration_is_told_to_the_log_alone(config: Path, caplog:
     endpoint = LaunchEndpoint(PollConsumer(config=config))
     answered = endpoint.answer(request_of("POST", "/launch", "short"))
     assert answered.status == 500
-    assert b"token" not in answered.content()
+    assert b"token" not in answered.body
     assert "web.token" in caplog.text
     assert "short" not in caplog.text

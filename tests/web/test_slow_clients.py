@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 from pollconsumer.web import web_exchange
-from pollconsumer.web.web_exchange import AsgiApplication, WebAnswer
+from pollconsumer.web.web_exchange import AsgiApplication, WebAnswer, json_answer
 from tests.site import PATIENCE, wait_until
 from tests.web.conftest import ENQUEUE_TOKEN, TOKEN
 
@@ -92,7 +92,7 @@ class Slow:
     def _answer(self, _: WebRequest) -> WebAnswer:
         self.begun += 1
         assert self.goes_on.wait(PATIENCE)
-        return WebAnswer(200, {})
+        return json_answer(200, {})
 
 
 async def statuses_of(slow: Slow, requests: int, body: bytes, until: int) -> list[int]:
@@ -134,7 +134,7 @@ def test_no_more_requests_have_a_thread_than_the_endpoint_may(monkeypatch: pytes
         seen.append(len(inside))
         three.wait(PATIENCE)
         inside.discard(threading.get_ident())
-        return WebAnswer(200, {})
+        return json_answer(200, {})
 
     slow.app = AsgiApplication(answer, lambda _: 1 << 20)
     assert asyncio.run(statuses_of(slow, 21, b"", 0)) == [200] * 21

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.web import launch_starter
-from pollconsumer.web.web_exchange import WebAnswer
+from pollconsumer.web.web_exchange import WebAnswer, json_answer
 from tests.inner import calls_of
 from tests.web.conftest import ENQUEUE_TOKEN, MANAGE_TOKEN, TOKEN, request_of
 
@@ -31,7 +31,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def start(_: Any, within: float, *, by_producer: bool) -> WebAnswer:  # noqa: ARG001  its signature
         found.append(f"within {within}")
-        return WebAnswer(200, {})
+        return json_answer(200, {})
 
     monkeypatch.setattr(launch_starter.LaunchStarter, "start", start)
     return found
@@ -67,7 +67,7 @@ def test_a_request_without_its_token_is_refused(
     assert ("WWW-Authenticate", "Bearer") in answered.headers()
     assert not started
     for secret in (TOKEN, ENQUEUE_TOKEN, MANAGE_TOKEN):
-        assert secret.encode() not in answered.content()
+        assert secret.encode() not in answered.body
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
@@ -103,7 +103,7 @@ def test_where_no_token_is_set_every_request_is_refused(
     config.write_text("")
     answered = endpoint.answer(request_of(method, path, token))
     assert answered.status == 403
-    assert b"unset" in answered.content()
+    assert b"unset" in answered.body
     assert not started
     assert calls_of(app).settings().web.token is None
 
