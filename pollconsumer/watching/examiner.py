@@ -32,16 +32,7 @@ from pollconsumer.store.records import rows
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import TIME, count_of, info_fields, to_ms
 from pollconsumer.store.store import Store
-from pollconsumer.watching.facts import (
-    BatchFacts,
-    Expected,
-    Facts,
-    Finding,
-    HeldOrder,
-    QueueFacts,
-    RecurrenceFacts,
-    ServerFacts,
-)
+from pollconsumer.watching.facts import BatchFacts, Expected, Facts, Finding, HeldOrder, QueueFacts, ServerFacts
 from pollconsumer.watching.findings import findings_of
 
 LAUNCHES_READ = 1000
@@ -80,7 +71,6 @@ class Examiner:
         overview = self._inspector.overview()
         now, server = self._server(primary, data)
         launches = self._inspector.launches(LAUNCHES_READ)
-        unowned = self._store.recurrences.unowned(UNREADABLE_READ)
         lacking = self._wire.call("rights", [self._keys.control("fences")], [*LAUNCH.split(), *CUTTING_OFF])
         missing = {each.decode() for each in lacking}
         programs = {os.path.realpath(each) for each in (server.program, expected.program)}  # a package's may be links
@@ -94,7 +84,7 @@ class Examiner:
                 runs_another=bool(expected.program) and len(programs) > 1,
             ),
             queues=[self._queue(counts, now, expected.recent) for counts in overview.queues],
-            recurrences=[RecurrenceFacts(each.name, each.queue, each.owners, each.error) for each in unowned],
+            recurrences=[*self._store.recurrences.unowned(UNREADABLE_READ)],
             launches=launches,
             expected=expected,
             others=[self._server(other, None)[1]._replace(location=other.location) for other in others],
@@ -155,13 +145,7 @@ class Examiner:
         )
         due = float(head[1]) / 1000 if head and counts.overdue else None
         return QueueFacts(
-            name=counts.name,
-            ready=counts.ready,
-            overdue=counts.overdue,
-            scheduled=counts.scheduled,
-            paused=counts.paused,
-            resumes=counts.resumes_in_seconds is not None,
-            oldest_ready=counts.oldest_ready_seconds,
+            counts,
             overdue_by=None if due is None else max(0.0, now - due) / 1000,
             parked=self._parked(counts) if counts.parked else {},
             unreadable=self._wire.command("ZCARD", self._keys.queue(counts.name, "recurrences_unreadable")),

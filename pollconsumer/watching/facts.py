@@ -13,6 +13,8 @@ from pollconsumer.core.errors import shown
 from pollconsumer.core.launcher import BY_PRODUCERS, ON_DEMAND
 from pollconsumer.core.notation.text import printable
 from pollconsumer.core.window import StopReason
+from pollconsumer.store.reading.inspector import QueueCounts
+from pollconsumer.store.recurrences import RecurrenceStatus
 
 LOOKED_AT = 10
 """Number of launches under one lease whose starts show how often launches come."""
@@ -82,20 +84,14 @@ class HeldOrder(NamedTuple):
 
 
 class QueueFacts(NamedTuple):
-    """Facts about a queue. ``resumes``: its pause ends by itself. ``oldest_ready`` and ``overdue_by``: how long the
-    oldest message has been ready, or overdue; None if there is none. ``parked``: messages by the handler that no launch
-    had. ``unreadable``: recurrences that launches could not read. ``quarantined``: entries of the outbox that could not
-    be read. ``died``: dead letters within the time `Expected.recent`. ``skipped``: how many occurrences were ever
-    skipped. ``skipped_ago``: how long ago the last one was; None if there was none. ``held``: the order key that needs
-    a person, and for which a message has waited longest."""
+    """Facts about a queue. ``overdue_by``: how long the oldest message has been overdue; None if there is none.
+    ``parked``: messages by the handler that no launch had. ``unreadable``: recurrences that launches could not read.
+    ``quarantined``: entries of the outbox that could not be read. ``died``: dead letters within the time
+    `Expected.recent`. ``skipped``: how many occurrences were ever skipped. ``skipped_ago``: how long ago the last one
+    was; None if there was none. ``held``: the order key that needs a person, and for which a message has waited
+    longest."""
 
-    name: str
-    ready: int = 0
-    overdue: int = 0
-    scheduled: int = 0
-    paused: bool = False
-    resumes: bool = False
-    oldest_ready: float | None = None
+    counts: QueueCounts
     overdue_by: float | None = None
     parked: Mapping[str, int] = {}
     unreadable: int = 0
@@ -105,15 +101,9 @@ class QueueFacts(NamedTuple):
     skipped_ago: float | None = None
     held: HeldOrder | None = None
 
-
-class RecurrenceFacts(NamedTuple):
-    """Facts about a recurrence. ``owners``: the groups of launches that define it; empty if it was put at run time.
-    ``error``: why its definition is unreadable."""
-
-    name: str
-    queue: str
-    owners: tuple[str, ...] = ()
-    error: str | None = None
+    @property
+    def name(self) -> str:
+        return self.counts.name
 
 
 class BatchFacts(NamedTuple):
@@ -167,7 +157,7 @@ class Facts(NamedTuple):
     now: int
     server: ServerFacts
     queues: Sequence[QueueFacts]
-    recurrences: Sequence[RecurrenceFacts]
+    recurrences: Sequence[RecurrenceStatus]
     launches: Sequence[Mapping[str, Any]]
     expected: Expected
     others: Sequence[ServerFacts] = ()

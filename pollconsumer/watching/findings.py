@@ -208,7 +208,7 @@ def queue_findings(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Find
         if queues := missed[group.name]:
             yield _absent(group, queues)
     deserted = {queue.name for queues in missed.values() for queue in queues}
-    overdue = sum(queue.overdue for queue in facts.queues if queue.name in deserted)
+    overdue = sum(queue.counts.overdue for queue in facts.queues if queue.name in deserted)
     for group in groups:
         if group.role == "mover" and group.absent and (overdue or group.seen < DAY):
             yield Finding(
@@ -252,7 +252,7 @@ def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str |
         latest = min(serving, key=lambda group: group.seen, default=None)
         if any(not group.absent for group in serving):
             continue
-        waits = queue.ready + queue.scheduled
+        waits = queue.counts.ready + queue.counts.scheduled
         if latest is None:
             if waits:
                 found[None].append(queue)
@@ -265,12 +265,12 @@ def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str |
 
 
 def _pause_findings(queue: QueueFacts) -> Iterator[Finding]:
-    """The finding about a pause that somebody may have forgotten."""
-    waits = queue.oldest_ready
-    if queue.paused and not queue.resumes and waits is not None and waits > DAY:
+    """The finding about a pause that may be forgotten."""
+    waits = queue.counts.oldest_ready_seconds
+    if queue.counts.paused and queue.counts.resumes_in_seconds is None and waits is not None and waits > DAY:
         yield Finding(
             "paused", queue.name, f"queue {queue.name} is paused",
-            f"{counted(queue.ready, 'message')} ready, the oldest for {format_duration(waits)}",
+            f"{counted(queue.counts.ready, 'message')} ready, the oldest for {format_duration(waits)}",
             f"'pollconsumer queue resume {queue.name}' ends the pause, 'queue pause {queue.name} --for 2h' limits it",
         )  # fmt: skip
 
@@ -349,16 +349,17 @@ def _bad_end_findings(queue: QueueFacts, recent: float) -> Iterator[Finding]:
 def _waiting_findings(queue: QueueFacts, serving: Sequence[LaunchGroup], alarm: float | None) -> Iterator[Finding]:
     longest = max(LONG_WAIT, min((group.allowed for group in serving), default=0.0))
     waits_at_most = longest if alarm is None else alarm
-    if queue.oldest_ready is not None and queue.oldest_ready > waits_at_most and not queue.paused:
+    waits, ready = queue.counts.oldest_ready_seconds, queue.counts.ready
+    if waits is not None and waits > waits_at_most and not queue.counts.paused:
         yield Finding(
             "oldest_ready", queue.name, f"queue {queue.name} is behind",
-            f"its oldest ready message has waited {format_duration(queue.oldest_ready)}, {queue.ready} are ready",
+            f"its oldest ready message has waited {format_duration(waits)}, {ready} are ready",
             "raise consumer.concurrency or consumer.instances, or the queue's limits",
         )  # fmt: skip
-    if queue.overdue_by is not None and queue.overdue_by > longest and not queue.paused:
+    if queue.overdue_by is not None and queue.overdue_by > longest and not queue.counts.paused:
         yield Finding(
             "overdue", queue.name, f"messages of queue {queue.name} are overdue",
-            f"{counted(queue.overdue, 'message')}, the oldest for {format_duration(queue.overdue_by)}",
+            f"{counted(queue.counts.overdue, 'message')}, the oldest for {format_duration(queue.overdue_by)}",
             "launches do not get to them: see the log of one (run -v)",
         )  # fmt: skip
 
@@ -391,7 +392,7 @@ def _named(queues: Sequence[QueueFacts]) -> str:
 
 
 def _counts(queues: Sequence[QueueFacts]) -> str:
-    counts = {what: sum(getattr(queue, what) for queue in queues) for what in ("ready", "scheduled", "overdue")}
+    counts = {what: sum(getattr(queue.counts, what) for queue in queues) for what in ("ready", "scheduled", "overdue")}
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count)
 
 

@@ -3,9 +3,9 @@ Prometheus scrapes (version 0.0.4)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
@@ -20,6 +20,7 @@ from pollconsumer.store.reading.batch_reader import STATES
 from pollconsumer.store.reading.inspector import Inspector, QueueCounts
 from pollconsumer.store.reading.ledger import LAST_BUCKET, Spans, Totals
 
+T = TypeVar("T")
 LAUNCHES_READ = 1000
 Labels = Mapping[str, str]
 BOUNDS = [f"{0.001 * 2**number:g}" for number in range(LAST_BUCKET)]
@@ -70,42 +71,89 @@ def _escaped(text: str) -> str:
     return printable(text).replace("\\", "\\\\").replace('"', '\\"')
 
 
+OF_QUEUES: dict[str, tuple[str, Callable[[QueueCounts], float]]] = {
+    "overdue_messages": ("Scheduled messages whose due time has passed.", lambda each: each.overdue),
+    "parked_messages": (
+        "Scheduled messages whose handler is paused, or unknown to all launches.",
+        lambda each: each.parked,
+    ),
+    "oldest_ready_seconds": (
+        "Time that the oldest ready message has waited; 0 if none is ready.",
+        lambda each: each.oldest_ready_seconds or 0.0,
+    ),
+    "queue_paused": ("1 while the queue is paused, else 0.", lambda each: each.paused),
+    "scale_out": (
+        "Ready and overdue messages, plus the seconds that the oldest ready one has waited.",
+        lambda each: each.ready + each.overdue + (each.oldest_ready_seconds or 0.0),
+    ),
+}
+OF_LAUNCHES: dict[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] = {
+    "last_launch_timestamp_seconds": (
+        "Unix time at which the last launch started.",
+        lambda each: each["started_ms"] / 1000,
+    ),
+    "launch_gap_seconds": ("Time without a launch before the last launch.", lambda each: each["gap_seconds"]),
+    "launch_margin_seconds": (
+        "How long before the end of its window the last launch stopped taking messages.",
+        lambda each: each["margin_seconds"],
+    ),
+}
+"""Gauge → its help, and its value for a queue, or for the last launch of a role and a queue; None for no sample."""
+
+
 def metrics_of(inspector: Inspector) -> list[Metric]:
     """All metrics of a store. Raises the errors of every read."""
     overview, totals = inspector.overview(), inspector.totals()
-    launches = inspector.launches(LAUNCHES_READ)
-    held = [Sample({"role": each["role"]}, 1) for each in {each["role"]: each for each in overview.leases}.values()]
-    lost = [Sample({"queue": each.name}, 0) for each in overview.queues]
-    lost += [Sample({"queue": name}, 1) for name in overview.unreachable]
-    batches = [
-        Sample({"queue": batch_queue, "state": state}, states.get(state, 0))
-        for batch_queue, states in sorted(inspector.batches().items())
-        for state in STATES
-    ]
+    latest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for launch in inspector.launches(LAUNCHES_READ):
+        for queue in launch["queues"] or [""]:
+            if "started_ms" in launch:
+                latest.setdefault((launch["role"], queue), launch)
+    launched, role_and_queue = dict(sorted(latest.items())), ("role", "queue")
+    queues = {(each.name,): each for each in overview.queues}
+    by_state = {(*name, state.value): getattr(each, state) for name, each in queues.items() for state in State}
+    batches = {
+        (name, state): each.get(state, 0) for name, each in sorted(inspector.batches().items()) for state in STATES
+    }
+    lost = dict.fromkeys(queues, 0) | {(name,): 1 for name in overview.unreachable}
+    held = {(each["role"],): 1 for each in overview.leases}
     return [
         *_totals_metrics(totals),
-        *_queue_metrics(overview.queues),
-        Metric("batches", "gauge", "Batches that the store has now, by state.", batches),
-        Metric("queue_unreachable", "gauge", "1 while the cluster node of this queue is lost, else 0.", lost),
-        Metric("lease_held", "gauge", "1 while a launch of this role holds a lease, else 0.", held),
-        *_launch_metrics(launches),
+        _metric("messages", "Messages that the store has now, by state.", ("queue", "state"), by_state),
+        *(_metric(name, text, ("queue",), _values(value, queues)) for name, (text, value) in OF_QUEUES.items()),
+        _metric("batches", "Batches that the store has now, by state.", ("queue", "state"), batches),
+        _metric("queue_unreachable", "1 while the cluster node of this queue is lost, else 0.", ("queue",), lost),
+        _metric("lease_held", "1 while a launch of this role holds a lease, else 0.", ("role",), held),
+        *(_metric(name, text, role_and_queue, _values(value, launched)) for name, (text, value) in OF_LAUNCHES.items()),
     ]
+
+
+def _values(value: Callable[[T], float | None], known: Mapping[Any, T]) -> dict[Any, float]:
+    return {labels: found for labels, each in known.items() if (found := value(each)) is not None}
+
+
+def _metric(name: str, text: str, labels: tuple[str, ...], values: Mapping[Any, float], kind: str = "gauge") -> Metric:
+    """A metric with ``values``, each by what its labels are."""
+    return Metric(name, kind, text, [Sample(dict(zip(labels, of, strict=True)), each) for of, each in values.items()])
 
 
 def _totals_metrics(totals: Totals) -> list[Metric]:
-    settled = [
-        Sample({"queue": queue, "handler": handler, "outcome": outcome}, count)
-        for (queue, handler, outcome), count in sorted(totals.settled.items())
-    ]
-    launches = [
-        Sample({"role": role, "stop_reason": reason}, count)
-        for (role, reason), count in sorted(totals.launches.items())
-    ]
-    skipped = [Sample({"queue": queue}, count) for queue, count in sorted(totals.skipped.items())]
+    settled, launches = dict(sorted(totals.settled.items())), dict(sorted(totals.launches.items()))
+    skipped = {(queue,): count for queue, count in sorted(totals.skipped.items())}
     return [
-        Metric("messages_settled_total", "counter", "Attempts that have ended, by outcome.", settled),
-        Metric("occurrences_skipped_total", "counter", "Occurrences of recurrences that were skipped.", skipped),
-        Metric("launches_total", "counter", "Launches that have ended, by stop reason.", launches),
+        _metric(
+            "messages_settled_total",
+            "Attempts that have ended, by outcome.",
+            ("queue", "handler", "outcome"),
+            settled,
+            "counter",
+        ),
+        _metric(
+            "occurrences_skipped_total", "Occurrences of recurrences that were skipped.", ("queue",), skipped, "counter"
+        ),
+        _metric(
+            "launches_total", "Launches that have ended, by stop reason.", ("role", "stop_reason"), launches, "counter"
+        ),
         _histogram("handling_duration_seconds", "Time that handlers took for a message.", "handler", totals.durations),
         _histogram(
             "waiting_seconds", "Time that messages were ready before a launch took them.", "queue", totals.waits
@@ -119,63 +167,6 @@ def _totals_metrics(totals: Totals) -> list[Metric]:
 def _histogram(name: str, text: str, label: str, histograms: Mapping[str, Spans]) -> Metric:
     samples = [each for subject in sorted(histograms) for each in samples_of(histograms[subject], {label: subject})]
     return Metric(name, "histogram", text, samples)
-
-
-def _queue_metrics(queues: Sequence[QueueCounts]) -> list[Metric]:
-    by_state = [
-        Sample({"queue": each.name, "state": state.value}, getattr(each, state)) for each in queues for state in State
-    ]
-
-    def queue_metric(name: str, text: str, values: list[float]) -> Metric:
-        samples = [Sample({"queue": each.name}, value) for each, value in zip(queues, values, strict=True)]
-        return Metric(name, "gauge", text, samples)
-
-    oldest = [each.oldest_ready_seconds or 0.0 for each in queues]
-    wanted = [each.ready + each.overdue + age for each, age in zip(queues, oldest, strict=True)]
-    return [
-        Metric("messages", "gauge", "Messages that the store has now, by state.", by_state),
-        queue_metric(
-            "overdue_messages", "Scheduled messages whose due time has passed.", [each.overdue for each in queues]
-        ),
-        queue_metric(
-            "parked_messages",
-            "Scheduled messages whose handler is paused, or unknown to all launches.",
-            [each.parked for each in queues],
-        ),
-        queue_metric(
-            "oldest_ready_seconds", "Time that the oldest ready message has waited; 0 if none is ready.", oldest
-        ),
-        queue_metric("queue_paused", "1 while the queue is paused, else 0.", [float(each.paused) for each in queues]),
-        queue_metric(
-            "scale_out", "Ready and overdue messages, plus the seconds that the oldest ready one has waited.", wanted
-        ),
-    ]
-
-
-def _launch_metrics(launches: Sequence[Mapping[str, Any]]) -> list[Metric]:
-    """Metrics of the last launch, for each role and queue."""
-    latest: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for launch in launches:
-        for queue in launch["queues"] or [""]:
-            if "started_ms" in launch:
-                latest.setdefault((launch["role"], queue), launch)
-    by_group = [({"role": role, "queue": queue}, launch) for (role, queue), launch in sorted(latest.items())]
-    gaps = [Sample(labels, each["gap_seconds"]) for labels, each in by_group if each["gap_seconds"] is not None]
-    return [
-        Metric(
-            "last_launch_timestamp_seconds",
-            "gauge",
-            "Unix time at which the last launch started.",
-            [Sample(labels, each["started_ms"] / 1000) for labels, each in by_group],
-        ),
-        Metric("launch_gap_seconds", "gauge", "Time without a launch before the last launch.", gaps),
-        Metric(
-            "launch_margin_seconds",
-            "gauge",
-            "How long before the end of its window the last launch stopped taking messages.",
-            [Sample(labels, each["margin_seconds"]) for labels, each in by_group],
-        ),
-    ]
 
 
 @click.command(epilog="pollconsumer metrics\npollconsumer metrics --textfile /var/lib/node_exporter/pollconsumer.prom")

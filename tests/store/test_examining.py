@@ -13,7 +13,7 @@ from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.store import Store
 from pollconsumer.watching.examiner import UNREADABLE_READ, Examiner
-from pollconsumer.watching.facts import Facts, RecurrenceFacts
+from pollconsumer.watching.facts import Facts
 from tests.as_set import expected_as_set
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, park
@@ -47,10 +47,10 @@ def test_a_queue_is_described_with_its_overdue_and_parked_messages(store: RedisS
     store.enqueue([message("ready")])
     store.wire.command("ZADD", look.key("schedule"), (server_ms(store.wire) - 90_000) * 1000, "late")
     (queue,) = examined(store.wire).queues
-    assert (queue.name, queue.ready, queue.overdue, queue.scheduled) == (QUEUE, 1, 1, 3)
+    assert (queue.name, queue.counts.ready, queue.counts.overdue, queue.counts.scheduled) == (QUEUE, 1, 1, 3)
     assert queue.parked == {"report": 1}
-    assert queue.oldest_ready is not None
-    assert queue.oldest_ready < 60
+    assert queue.counts.oldest_ready_seconds is not None
+    assert queue.counts.oldest_ready_seconds < 60
     assert queue.overdue_by is not None
     assert 90 <= queue.overdue_by < 150
 
@@ -85,14 +85,15 @@ def test_skipped_occurrences_are_counted_with_when_one_was_last(store: RedisStor
 def test_what_is_due_later_is_not_overdue(store: RedisStore) -> None:
     store.enqueue([message("late", delay=HOUR)])
     (queue,) = examined(store.wire).queues
-    assert (queue.overdue, queue.overdue_by, queue.parked) == (0, None, {})
+    assert (queue.counts.overdue, queue.overdue_by, queue.parked) == (0, None, {})
 
 
 def test_recurrences_come_with_those_that_define_them(store: RedisStore) -> None:
     recurrence = Recurrence("tick", "handler", every=60.0, queue=QUEUE)
     Recurrences(store.wire, NAMESPACE).define("consumer:mail", [QUEUE], [recurrence], lambda _: None)
     store.enqueue([message("a")])
-    assert examined(store.wire).recurrences == [RecurrenceFacts("tick", QUEUE, ("consumer:mail",))]
+    found = [(each.name, each.queue, each.owners, each.error) for each in examined(store.wire).recurrences]
+    assert found == [("tick", QUEUE, ("consumer:mail",), None)]
 
 
 def test_of_recurrences_at_run_time_those_that_launches_could_not_read_are_looked_at_alone(

@@ -8,13 +8,16 @@ import pytest
 
 from pollconsumer.core.choices import HandOff
 from pollconsumer.core.coverage import WorkBeyond
+from pollconsumer.core.recurrence import Recurrence
+from pollconsumer.store.reading.inspector import QueueCounts
+from pollconsumer.store.recurrences import RecurrenceStatus, awaited
+from pollconsumer.store.server import Load
 from pollconsumer.watching.facts import (
     Expected,
     Facts,
     Finding,
     HeldOrder,
     QueueFacts,
-    RecurrenceFacts,
     ServerFacts,
     groups_of,
 )
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 NOW = 1_900_000_000_000
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+NO_LOAD = Load(0.0, None, None, None)
 
 
 def launches(
@@ -48,11 +52,28 @@ def launches(
     ]  # fmt: skip
 
 
+def queue_facts(name: str, *, oldest_ready: float | None = None, **given: Any) -> QueueFacts:
+    counted = {
+        each: given.pop(each) for each in QueueCounts._fields if each in given and each not in ("parked", "skipped")
+    }
+    counts = dict.fromkeys(QueueCounts._fields, 0) | {"resumes_in_seconds": None, "load": NO_LOAD} | counted
+    return QueueFacts(QueueCounts(**counts | {"name": name, "oldest_ready_seconds": oldest_ready}), **given)
+
+
+def recurrence_status(
+    name: str, queue: str, owners: tuple[str, ...] = (), error: str | None = None
+) -> RecurrenceStatus:
+    return awaited(Recurrence(name, "handler", every=60.0, queue=queue), NOW)._replace(owners=owners, error=error)
+
+
+MAIL = queue_facts("mail")
+
+
 def facts(
     server: ServerFacts | None = None,
-    queues: Sequence[QueueFacts] = (QueueFacts("mail"),),
+    queues: Sequence[QueueFacts] = (MAIL,),
     ledger: Sequence[Mapping[str, Any]] | None = None,
-    recurrences: Sequence[RecurrenceFacts] = (),
+    recurrences: Sequence[RecurrenceStatus] = (),
     expected: Expected | None = None,
 ) -> Facts:
     return Facts(
@@ -223,7 +244,7 @@ def test_the_schedule_tells_how_often_launches_come_from_the_first_one_on() -> N
 
 
 def test_a_consumer_that_stays_away_is_one_finding_however_many_queues_it_served() -> None:
-    queues = [QueueFacts("default"), QueueFacts("mail", ready=2), QueueFacts("reports", ready=1, scheduled=3)]
+    queues = [queue_facts("default"), queue_facts("mail", ready=2), queue_facts("reports", ready=1, scheduled=3)]
     gone = launches(ago=600, queues=["default", "mail", "reports"])
     (found,) = findings_of(facts(queues=queues, ledger=gone))
     assert (found.name, found.subject) == ("launch_absent", "default,mail,reports")
@@ -238,14 +259,14 @@ def test_a_consumer_that_stays_away_is_one_finding_however_many_queues_it_served
 
 def test_a_queue_that_a_person_named_once_is_not_missed_while_it_has_nothing() -> None:
     tried = launches(ago=HOUR, queues=["defualt"], count=2, platform="", stop_reason="empty")
-    queues = [QueueFacts("mail"), QueueFacts("defualt")]
+    queues = [queue_facts("mail"), queue_facts("defualt")]
     assert names(facts(queues=queues, ledger=[*launches(), *tried])) == []
     [absent] = findings_of(facts(queues=queues, ledger=[*launches(ago=HOUR), *tried]))
     assert absent.subject == "mail"
     more = launches(ago=HOUR, queues=["defualt"], count=3, platform="", stop_reason="empty")
     for known in (
-        facts(queues=[QueueFacts("mail"), QueueFacts("defualt", ready=1)], ledger=[*launches(), *tried]),
-        facts(queues=queues, ledger=[*launches(), *tried], recurrences=[RecurrenceFacts("a", "defualt")]),
+        facts(queues=[queue_facts("mail"), queue_facts("defualt", ready=1)], ledger=[*launches(), *tried]),
+        facts(queues=queues, ledger=[*launches(), *tried], recurrences=[recurrence_status("a", "defualt")]),
         facts(queues=queues, ledger=tried),
         facts(queues=queues, ledger=[*launches(), *more]),
     ):
@@ -253,8 +274,8 @@ def test_a_queue_that_a_person_named_once_is_not_missed_while_it_has_nothing() -
 
 
 def test_recent_dead_letters_and_skipped_occurrences_are_found_and_old_ones_are_not() -> None:
-    assert names(facts(queues=[QueueFacts("mail", died=2)])) == ["dead_letters"]
-    skipped = QueueFacts("mail", skipped=7, skipped_ago=HOUR - 1)
+    assert names(facts(queues=[queue_facts("mail", died=2)])) == ["dead_letters"]
+    skipped = queue_facts("mail", skipped=7, skipped_ago=HOUR - 1)
     (found,) = findings_of(facts(queues=[skipped]))
     assert (found.name, found.value) == ("occurrences_skipped", "7 so far, the last one 59m 59s ago")
     assert names(facts(queues=[skipped._replace(skipped_ago=HOUR)])) == []
@@ -270,9 +291,9 @@ def test_instances_are_not_taken_for_launches_that_come_twice_as_often() -> None
 
 def test_a_queue_that_was_given_up_is_not_missed_for_ever() -> None:
     new, old = launches(queues=["new"]), launches(ago=2 * DAY, queues=["old"])
-    queues = [QueueFacts("new"), QueueFacts("old")]
+    queues = [queue_facts("new"), queue_facts("old")]
     assert names(facts(queues=queues, ledger=[*new, *old])) == []
-    assert names(facts(queues=[QueueFacts("new"), QueueFacts("old", scheduled=1)], ledger=[*new, *old])) == [
+    assert names(facts(queues=[queue_facts("new"), queue_facts("old", scheduled=1)], ledger=[*new, *old])) == [
         "launch_absent"
     ]
     named = expected_as_set(queues=("old",), period=MINUTE)
@@ -281,13 +302,13 @@ def test_a_queue_that_was_given_up_is_not_missed_for_ever() -> None:
 
 
 def test_a_queue_that_nobody_ever_served_is_found_if_it_has_messages() -> None:
-    assert names(facts(queues=[QueueFacts("mail"), QueueFacts("other")])) == []
-    (found,) = findings_of(facts(queues=[QueueFacts("mail"), QueueFacts("other", ready=2, scheduled=3)]))
+    assert names(facts(queues=[queue_facts("mail"), queue_facts("other")])) == []
+    (found,) = findings_of(facts(queues=[queue_facts("mail"), queue_facts("other", ready=2, scheduled=3)]))
     assert (found.name, found.value) == ("queue_unserved", "2 ready, 3 scheduled")
 
 
 def test_where_no_launch_ever_ran_the_remedy_is_a_crontab_and_not_the_configuration() -> None:
-    queues = [QueueFacts("default", ready=1), QueueFacts("mail", scheduled=2)]
+    queues = [queue_facts("default", ready=1), queue_facts("mail", scheduled=2)]
     movers = launches(queues=(), role="mover")
     for ledger in ([], movers):
         (found,) = findings_of(facts(queues=queues, ledger=ledger))
@@ -296,7 +317,7 @@ def test_where_no_launch_ever_ran_the_remedy_is_a_crontab_and_not_the_configurat
             "no launch has run yet for queues default, mail: 1 ready, 2 scheduled; 'pollconsumer init cron --install' "
             "has cron start one each minute"
         )
-    assert names(facts(queues=[QueueFacts("default")], ledger=[])) == []
+    assert names(facts(queues=[queue_facts("default")], ledger=[])) == []
 
 
 @pytest.mark.parametrize(
@@ -309,7 +330,7 @@ def test_a_queue_that_the_configuration_serves_need_not_be_added_to_it(
     expected = expected_as_set(queues=configured, period=MINUTE)
     slow = launches(queues=["slow"])
     (found,) = findings_of(
-        facts(queues=[QueueFacts("slow"), QueueFacts(queue, ready=1)], ledger=slow, expected=expected)
+        facts(queues=[queue_facts("slow"), queue_facts(queue, ready=1)], ledger=slow, expected=expected)
     )
     assert found.name == "queue_unserved"
     assert found.fix.endswith(" too, or name it in consumer.queues with the others") is adds
@@ -324,7 +345,7 @@ def test_of_launches_that_a_person_started_doctor_says_how_cron_starts_them(plat
 
 
 def test_a_handler_that_no_launch_has_is_found() -> None:
-    (found,) = findings_of(facts(queues=[QueueFacts("mail", parked={"report": 4})]))
+    (found,) = findings_of(facts(queues=[queue_facts("mail", parked={"report": 4})]))
     assert (found.name, found.subject, found.value) == ("handler_unknown", "report", "4 messages wait in queue mail")
 
 
@@ -367,46 +388,49 @@ def test_two_launches_or_launches_of_another_configuration_tell_nothing_of_unser
 
 
 def test_a_pause_that_may_be_forgotten_is_found() -> None:
-    paused = QueueFacts("mail", ready=1, oldest_ready=25 * 3600, paused=True)
+    paused = queue_facts("mail", ready=1, oldest_ready=25 * 3600, paused=True)
     assert names(facts(queues=[paused])) == ["paused"]
-    assert names(facts(queues=[paused._replace(resumes=True)])) == []
-    assert names(facts(queues=[paused._replace(oldest_ready=23 * 3600)])) == []
-    assert names(facts(queues=[paused._replace(oldest_ready=None)])) == []
+    assert (
+        names(facts(queues=[queue_facts("mail", ready=1, oldest_ready=25 * 3600, paused=True, resumes_in_seconds=9.0)]))
+        == []
+    )
+    assert names(facts(queues=[queue_facts("mail", ready=1, oldest_ready=23 * 3600, paused=True)])) == []
+    assert names(facts(queues=[queue_facts("mail", ready=1, paused=True)])) == []
 
 
 def test_an_order_key_that_is_held_is_named_with_its_head_and_the_way_to_let_it_go_on() -> None:
     held = HeldOrder("customer 7", "abc", newer=False, waiting=3, first=90.0, others=2)
-    (found,) = findings_of(facts(queues=[QueueFacts("mail", held=held)]))
+    (found,) = findings_of(facts(queues=[queue_facts("mail", held=held)]))
     assert (found.name, found.subject) == ("order_held", "mail")
     assert str(found) == (
         "order key customer 7 of queue mail is held by dead letter abc: 3 messages behind it, the first for 1m 30s; "
         "2 more keys; 'pollconsumer dead redrive abc', or 'dead purge', lets them go on"
     )
     newer = held._replace(newer=True)
-    assert names(facts(queues=[QueueFacts("mail", held=newer)])) == []
-    assert names(facts(queues=[QueueFacts("mail", held=newer._replace(first=601.0))])) == ["order_held"]
+    assert names(facts(queues=[queue_facts("mail", held=newer)])) == []
+    assert names(facts(queues=[queue_facts("mail", held=newer._replace(first=601.0))])) == ["order_held"]
 
 
 def test_a_queue_that_is_behind_is_found_unless_it_is_paused() -> None:
-    assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=590)])) == []
-    assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=610)])) == ["oldest_ready"]
-    assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=610, paused=True)])) == []
+    assert names(facts(queues=[queue_facts("mail", ready=1, oldest_ready=590)])) == []
+    assert names(facts(queues=[queue_facts("mail", ready=1, oldest_ready=610)])) == ["oldest_ready"]
+    assert names(facts(queues=[queue_facts("mail", ready=1, oldest_ready=610, paused=True)])) == []
     hourly = launches(every=HOUR)
-    assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=HOUR)], ledger=hourly)) == []
+    assert names(facts(queues=[queue_facts("mail", ready=1, oldest_ready=HOUR)], ledger=hourly)) == []
 
 
 def test_a_queue_with_an_alarm_of_its_own_is_behind_by_that_whether_launches_come_or_not() -> None:
     expected = expected_as_set(period=MINUTE, wait_alarms={"mail": 120.0})
-    behind = [QueueFacts("mail", ready=1, oldest_ready=121)]
+    behind = [queue_facts("mail", ready=1, oldest_ready=121)]
     assert names(facts(queues=behind, expected=expected)) == ["oldest_ready"]
-    assert names(facts(queues=[behind[0]._replace(oldest_ready=119)], expected=expected)) == []
-    assert names(facts(queues=[behind[0]._replace(paused=True)], expected=expected)) == []
+    assert names(facts(queues=[queue_facts("mail", ready=1, oldest_ready=119)], expected=expected)) == []
+    assert names(facts(queues=[queue_facts("mail", ready=1, oldest_ready=121, paused=True)], expected=expected)) == []
     assert names(facts(queues=behind, expected=expected, ledger=launches(ago=HOUR))) == [
         "oldest_ready",
         "launch_absent",
     ]
     longer = expected._replace(wait_alarms={"mail": HOUR})
-    assert names(facts(queues=[QueueFacts("mail", ready=1, oldest_ready=1200)], expected=longer)) == []
+    assert names(facts(queues=[queue_facts("mail", ready=1, oldest_ready=1200)], expected=longer)) == []
 
 
 def test_a_handler_beyond_its_alarms_is_found_for_as_long_as_a_dead_letter() -> None:
@@ -440,8 +464,8 @@ def test_a_message_that_is_handled_for_longer_than_an_alarm_is_found_before_its_
 
 
 def test_overdue_messages_that_launches_do_not_promote_are_found() -> None:
-    assert names(facts(queues=[QueueFacts("mail", overdue=1, overdue_by=590)])) == []
-    assert names(facts(queues=[QueueFacts("mail", overdue=1, overdue_by=610)])) == ["overdue"]
+    assert names(facts(queues=[queue_facts("mail", overdue=1, overdue_by=590)])) == []
+    assert names(facts(queues=[queue_facts("mail", overdue=1, overdue_by=610)])) == ["overdue"]
 
 
 def test_a_mover_is_missed_only_where_one_was() -> None:
@@ -450,27 +474,27 @@ def test_a_mover_is_missed_only_where_one_was() -> None:
     assert names(facts(ledger=[*launches(), *launches(queues=(), role="mover")])) == []
     given_up = launches(ago=2 * DAY, queues=(), role="mover")
     assert names(facts(ledger=[*launches(), *given_up])) == []
-    due = [QueueFacts("mail"), QueueFacts("other", scheduled=1, overdue=1)]
+    due = [queue_facts("mail"), queue_facts("other", scheduled=1, overdue=1)]
     assert names(facts(queues=due, ledger=[*launches(), *given_up])) == ["queue_unserved", "mover_absent"]
 
 
 def test_a_recurrence_that_nobody_defines_any_more_is_found() -> None:
-    assert names(facts(recurrences=[RecurrenceFacts("tick", "mail", ("consumer:mail",))])) == []
-    assert names(facts(recurrences=[RecurrenceFacts("tick", "mail", ("consumer:old",))])) == ["recurrence_unowned"]
-    made_at_run_time = RecurrenceFacts("tick", "mail")
+    assert names(facts(recurrences=[recurrence_status("tick", "mail", ("consumer:mail",))])) == []
+    assert names(facts(recurrences=[recurrence_status("tick", "mail", ("consumer:old",))])) == ["recurrence_unowned"]
+    made_at_run_time = recurrence_status("tick", "mail")
     assert names(facts(recurrences=[made_at_run_time])) == []
-    unreadable = [RecurrenceFacts("tick", "mail", error="no JSON")]
+    unreadable = [recurrence_status("tick", "mail", error="no JSON")]
     assert names(facts(recurrences=unreadable)) == ["recurrence_unreadable"]
-    many = findings_of(facts(recurrences=unreadable, queues=[QueueFacts("mail", unreadable=30)]))
+    many = findings_of(facts(recurrences=unreadable, queues=[queue_facts("mail", unreadable=30)]))
     assert [(each.name, each.value) for each in many] == [
         ("recurrences_unreadable", "29"),
         ("recurrence_unreadable", "no JSON"),
     ]
-    assert names(facts(queues=[QueueFacts("mail", unreadable=1)])) == []  # this version can read it
+    assert names(facts(queues=[queue_facts("mail", unreadable=1)])) == []  # this version can read it
 
 
 def test_what_a_queue_sends_and_nobody_could_read_is_found() -> None:
-    [found] = findings_of(facts(queues=[QueueFacts("mail", quarantined=2)]))
+    [found] = findings_of(facts(queues=[queue_facts("mail", quarantined=2)]))
     assert (found.name, found.subject, found.value) == ("outbox_unreadable", "mail", "2 messages")
 
 
@@ -541,7 +565,7 @@ def test_how_often_launches_are_started_until_nothing_is_left_is_no_period() -> 
 
 
 def test_a_finding_is_one_line_with_what_value_and_fix() -> None:
-    (found,) = findings_of(facts(queues=[QueueFacts("mail", parked={"a\nb\x1b": 1})]))
+    (found,) = findings_of(facts(queues=[queue_facts("mail", parked={"a\nb\x1b": 1})]))
     assert str(found).startswith("no launch knows handler a\\nb\\x1b: 1 message waits in queue mail; ")
 
 
