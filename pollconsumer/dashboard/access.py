@@ -61,10 +61,12 @@ class Visitor(NamedTuple):
 
 class TokenAccess:
     """Access at our own server. ``form``: the secret that a form must send. ``refusal``: the text for a visitor who may
-    not look. ``token``: None if everybody who can connect may look. ``acts``: whether visitors may act. ``port`` is
-    part of the cookie's name, since browsers send the cookies of a host to all of its ports."""
+    not look; ``only_looks``: that for one who may not act. ``token``: None if everybody who can connect may look.
+    ``acts``: whether visitors may act. ``port`` is part of the cookie's name, since browsers send the cookies of a host
+    to all of its ports."""
 
     refusal = "open the address that the command printed: it has a token"
+    only_looks = "these pages are read-only: start pollconsumer dashboard with --allow-actions"
 
     def __init__(self, token: str | None, *, acts: bool, port: int) -> None:
         self._token, self._cookie = token, f"pollconsumer-{port}"
@@ -96,6 +98,7 @@ class SiteAccess:
     own pages is read from the browser's headers."""
 
     refusal = "your login does not allow it"
+    only_looks = "your login allows to look, and not to act"
     form = "site"
 
     def __init__(self, visitor: Callable[[Any], Visitor | None]) -> None:

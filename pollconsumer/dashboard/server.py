@@ -89,7 +89,7 @@ class Dashboard:
         return found._replace(body=b"") if request.method == "HEAD" else found
 
     def _answer(self, request: WebRequest, name: str, read: Read | None) -> WebAnswer:
-        query = dict(parse_qsl(request.query, keep_blank_values=True))
+        query, reads = dict(parse_qsl(request.query, keep_blank_values=True)), request.method in ("GET", "HEAD")
         if read is not None and (welcome := self._access.welcome(query.get("token", ""))) is not None:
             return welcome
         visitor = self._access.visitor(request)
@@ -105,11 +105,11 @@ class Dashboard:
                 return page_answer(shown, live=name == "" and refresh is not None)
 
             return self._answered(read_page)
-        if request.method in ("GET", "HEAD") and visitor.acts and name in FORMS:
-            return self._answered(lambda: self._filled_in(name, query))
-        if (request.method, name, visitor.acts) == ("POST", "act", True):
-            return self._act(request, visitor)
-        return self._problem("Not found", "there is no such page", 404)
+        if not (name in FORMS if reads else (request.method, name) == ("POST", "act")):
+            return self._problem("Not found", "there is no such page", 404)
+        if not visitor.acts:
+            return self._problem("Not permitted", self._access.only_looks, 403)
+        return self._answered(lambda: self._filled_in(name, query)) if reads else self._act(request, visitor)
 
     def _answered(self, answer: Callable[[], WebAnswer]) -> WebAnswer:
         """``answer``, or a page about the error that it raises."""

@@ -16,8 +16,8 @@ from pollconsumer.web.web_exchange import WebAnswer, WebRequest
 
 T = TypeVar("T")
 VIEW, ACT = "pollconsumer.view_queuemessage", "pollconsumer.change_queuemessage"
-"""Permission to look; and permission to cancel, redrive, pause, purge and trigger. Superusers have both. Other users
-can have them if ``pollconsumer.django`` is among ``INSTALLED_APPS``."""
+"""Permission to look; and permission to use every button and form. Superusers have both. Other users can have them if
+``pollconsumer.django`` is among ``INSTALLED_APPS``."""
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:

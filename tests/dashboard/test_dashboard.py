@@ -358,7 +358,7 @@ def test_only_the_page_that_is_read_again_may_run_a_script_and_only_a_file_of_ou
 def test_without_actions_nothing_but_reading_is_answered(method: str, address: str, wire: Wire) -> None:
     RedisStore(wire, NAMESPACE).enqueue([message("a")])
     answer = browser(wire, token=None).request(method, address, data={"what": "cancel", "queue": QUEUE, "id": "a"})
-    assert answer.status_code == 404
+    assert answer.status_code == (403 if (method, address) == ("POST", "/act") else 404)
 
 
 def test_the_token_is_taken_from_the_address_once_and_kept_in_a_cookie_that_no_other_site_sends(wire: Wire) -> None:

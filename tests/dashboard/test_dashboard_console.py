@@ -177,9 +177,9 @@ def token(client: TestClient) -> str:
 
 def test_who_may_only_look_has_no_form(valkey: Server, app: PollConsumer) -> None:
     client = browser(valkey.wire(), app)
-    assert client.get("/enqueue").status_code == 404
+    assert client.get("/enqueue").status_code == 403
     assert "enqueue" not in seen(client, "/").links()
-    assert client.post("/act", data={"what": "enqueue", "handler": "mail.send"}).status_code == 404
+    assert client.post("/act", data={"what": "enqueue", "handler": "mail.send"}).status_code == 403
 
 
 def test_a_form_that_is_too_long_or_from_elsewhere_is_refused(client: TestClient, app: PollConsumer) -> None:

@@ -102,7 +102,7 @@ def test_who_may_not_look_is_told_nothing(client: httpx.Client, page: str) -> No
 def test_who_may_only_look_has_no_button_and_can_send_no_form(client: httpx.Client) -> None:
     assert seen(client, "bob", "message?queue=mail&id=a").forms() == []
     form = seen(client, "ada", "message?queue=mail&id=a").forms()[0]
-    assert client.post("/queue/act", data=form, headers=OURS | {"who": "bob"}).status_code == 404
+    assert client.post("/queue/act", data=form, headers=OURS | {"who": "bob"}).status_code == 403
     assert client.post("/queue/act", data=form, headers=OURS).status_code == 403
     assert "scheduled" in seen(client, "bob", "message?queue=mail&id=a").text
 
@@ -111,7 +111,7 @@ def test_who_may_act_enqueues_for_a_handler_of_the_site_in_their_own_name(
     app: PollConsumer, client: httpx.Client
 ) -> None:
     app.handler("greet", queue="mail")(lambda name: name)
-    assert client.get("/queue/enqueue", headers={"who": "bob"}).status_code == 404
+    assert client.get("/queue/enqueue", headers={"who": "bob"}).status_code == 403
     assert "enqueue?handler=greet" in seen(client, "ada", "enqueue").links()
     form = next(each for each in seen(client, "ada", "enqueue?handler=greet").forms() if "handler" in each)
     refused = client.post("/queue/act", data=form, headers=OURS | {"who": "ada"})
