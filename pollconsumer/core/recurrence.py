@@ -324,8 +324,9 @@ def tick(
 ) -> Tick:
     """What to do with the occurrences from ``due_ms``, the first pending one, until ``now_ms``.
 
-    Occurrences from ``attended_since_ms`` on were not missed, only late: a launch was there, but a long handler delayed
-    it. ``before``: earlier definitions by which the first occurrences are due, oldest first.
+    Occurrences after ``attended_since_ms`` were not missed, only late: a launch was there, but a long handler delayed
+    it. One of that very millisecond counts with those before it, or a launch that comes at an instant would make up for
+    the one before as well. ``before``: earlier definitions by which the first occurrences are due, oldest first.
     """
     passed = list[int]()
     for until, first, replaced in [each for each in before if due_ms <= each.until]:
@@ -360,7 +361,7 @@ def _made_up_for(
     recurrence: Recurrence, passed: list[int], following: int | None, now_ms: int, attended_since_ms: int
 ) -> Tick:
     """What to do about the instants ``passed``, which are due. Some of them may have been missed."""
-    missed = [instant for instant in passed if instant < attended_since_ms]
+    missed = [instant for instant in passed if instant <= attended_since_ms]
     attended = passed[len(missed) :]
     if recurrence.missed is not Missed.ALL:
         made_up_for = recurrence.missed is Missed.ONCE or (missed and now_ms - missed[-1] <= ON_TIME * 1000)

@@ -114,13 +114,22 @@ def test_no_instant_since_a_launch_is_there_was_missed(
     rule = Recurrence("x", "x", every=float(seconds), missed=missed)
     due = seconds * 1000
     now, since = due + late_ms, due + since_ms
-    told, unattended = tick(rule, due, now, since), tick(rule, due, min(now, since - 1), UNATTENDED)
+    told, unattended = tick(rule, due, now, since), tick(rule, due, now, UNATTENDED)
     passed = range(due, now + 1, due)
-    attended = tuple(instant for instant in passed if instant >= since)
+    attended = tuple(instant for instant in passed if instant > since)
     assert told.enqueue[len(told.enqueue) - len(attended) :] == attended
     assert len(told.enqueue) + told.skipped == len(passed)
-    if since > now:
+    if since >= now:
         assert told == unattended
+
+
+@pytest.mark.parametrize("missed", [Missed.ONCE, Missed.SKIP])
+@pytest.mark.parametrize("late_ms", [0, 1, 20])
+def test_a_launch_that_comes_at_an_instant_brings_that_one_alone(missed: Missed, late_ms: int) -> None:
+    rule = Recurrence("x", "x", every=60.0, missed=missed)
+    now = 600_000 + late_ms
+    told = tick(rule, 300_000, now, now)
+    assert (told.enqueue, told.skipped, told.next) == ((600_000,), 5, 660_000)
 
 
 @given(st.sampled_from(Missed), st.integers(0, 10**7), st.integers(1, 3600))
