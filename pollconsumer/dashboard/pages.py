@@ -61,7 +61,7 @@ _EXPLAINED = {
     "outstanding": "members that have not ended",
     "reserved": "when a launch took the message from its queue",
     "per minute": "messages completed in the last minute",
-    "oldest ready": "how long the oldest ready message has waited for a launch",
+    "oldest ready": "how long the oldest ready message has waited; those in line for a key do not count",
     "late": "time from when a message was due until it was ready; of a queue: the longest of recent messages",
     "waited": "a launch: until the launch before it ended; a message: while it was ready, of a queue the mean",
     "duration": "how long the handler took; of a queue: the mean",

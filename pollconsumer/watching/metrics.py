@@ -78,7 +78,7 @@ OF_QUEUES: dict[str, tuple[str, Callable[[QueueCounts], float]]] = {
         lambda each: each.parked,
     ),
     "oldest_ready_seconds": (
-        "Time that the oldest ready message has waited; 0 if none is ready.",
+        "Time that the oldest ready message has waited, but for those in line for a key; 0 if there is none.",
         lambda each: each.oldest_ready_seconds or 0.0,
     ),
     "queue_paused": ("1 while the queue is paused, else 0.", lambda each: each.paused),

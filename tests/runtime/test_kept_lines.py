@@ -135,6 +135,36 @@ def test_a_record_that_a_handler_of_logging_prints_is_kept_once(lines: KeptLines
     assert (lines.news(message) or "").count("once") == 1
 
 
+class Drawing(logging.Handler):
+    """Writes by way of a console of its own, as that of Rich."""
+
+    def __init__(self, stream: HandlersStream) -> None:
+        super().__init__()
+        self._write = stream.write
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._print(record.getMessage(), 8)
+
+    def _print(self, text: str, deeper: int) -> None:
+        if deeper:
+            self._print(text, deeper - 1)
+        else:
+            self._write(text)
+
+
+def test_a_record_that_a_handler_prints_by_way_of_other_functions_is_kept_once(
+    lines: KeptLines, stream: HandlersStream
+) -> None:
+    IN_SLOT.set(message := reserved("a"))
+    logger = logging.getLogger("shop.drawn")
+    logger.addHandler(drawing := Drawing(stream))
+    logger.warning("once")
+    logger.removeHandler(drawing)
+    print("printed", file=stream)
+    text = lines.news(message) or ""
+    assert (text.count("once"), text.count("printed")) == (1, 1)
+
+
 def test_levels_are_those_of_the_loggers_and_info_by_default(lines: KeptLines) -> None:
     IN_SLOT.set(message := reserved("a"))
     logger = logging.getLogger("shop.levels")
@@ -167,14 +197,6 @@ def test_an_exception_is_kept_with_its_traceback_and_a_record_that_does_not_fit_
     assert "error shop: failed\nTraceback (most recent call last):\n" in text
     assert text.splitlines()[-2] == "ValueError: no"
     assert text.endswith("warning shop: %d\n")
-
-
-def test_configuring_logging_leaves_what_is_kept(lines: KeptLines) -> None:
-    with logs.kept():
-        logging.getLogger().removeHandler(*keepers())
-    IN_SLOT.set(message := reserved("a"))
-    logging.getLogger("shop").warning("kept")
-    assert "kept" in (lines.news(message) or "")
 
 
 def test_a_thread_of_a_handlers_belongs_to_its_message_if_it_has_the_context(lines: KeptLines) -> None:

@@ -99,6 +99,20 @@ def test_the_oldest_ready_message_is_found_in_either_index(store: RedisStore, in
     assert 9000 <= found < 9100
 
 
+@pytest.mark.parametrize("key", ["order", "concurrency"])
+def test_messages_in_line_for_a_key_are_ready_and_are_not_the_oldest(
+    store: RedisStore, inspector: Inspector, key: str
+) -> None:
+    given: dict[str, Any] = {key: "k"}
+    store.enqueue([message("first", **given), message("behind", **given)])
+    assert [each.id for each in Launch(store).reserve(2)] == [b"first"]
+    found = inspector.overview().queues[0]
+    assert (found.ready, found.oldest_ready_seconds) == (1, None)
+    store.enqueue([message("free")])
+    found = inspector.overview().queues[0]
+    assert (found.ready, found.oldest_ready_seconds is None) == (2, False)
+
+
 def test_a_queue_without_ready_messages_has_no_oldest(store: RedisStore, inspector: Inspector) -> None:
     store.enqueue([message("a", delay=HOUR)])
     assert inspector.overview().queues[0].oldest_ready_seconds is None

@@ -222,3 +222,35 @@ def test_a_root_logger_that_users_code_configures_decides_what_is_kept(site: Sit
     ((_, text),) = logged(site, message)
     assert "debug shop.mail: too low" in text
     assert logging.getLogger().level != logging.DEBUG
+
+
+CONFIGURES = """
+import logging.config
+PRINTS = {"class": "logging.StreamHandler", "stream": "ext://sys.stdout"}
+CONFIGURED = {"version": 1, "disable_existing_loggers": False, "handlers": {"prints": PRINTS},
+              "root": {"handlers": ["prints"], "level": "INFO"}}
+logging.config.dictConfig(CONFIGURED)
+
+@app.handler
+def configures() -> None:
+    logging.config.dictConfig(CONFIGURED)
+
+@app.handler(isolation="process")
+def configures_apart() -> None:
+    configures()
+"""
+
+
+@pytest.mark.parametrize(("configures", "handler"), [("configures", "plain"), ("configures_apart", "isolated")])
+def test_lines_are_kept_once_after_users_code_has_replaced_the_root_loggers_handlers(
+    site: Site, configures: str, handler: str
+) -> None:
+    with (site.directory / "handlers.py").open("a") as handlers:
+        handlers.write(CONFIGURES)
+    messages = [site.enqueue(handler, name="ann")]
+    site.enqueue(configures)
+    messages.append(site.enqueue(handler, name="bob"))
+    site.drain()
+    for message, name in zip(messages, ("ann", "bob"), strict=True):
+        ((_, text),) = logged(site, message)
+        assert text.count(f"logged {name}") == 1

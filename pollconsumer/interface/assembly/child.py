@@ -26,7 +26,7 @@ from pollconsumer.runtime.children.protocol import FrameConnection, decode_refus
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
-from pollconsumer.runtime.handling.kept_lines import kept_lines
+from pollconsumer.runtime.handling.kept_lines import ROOT, kept_lines
 from pollconsumer.runtime.handling.slot_waits import IN_SLOT, ServedQueues, SlotWaits, serve_here
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.system import standard_error
@@ -182,6 +182,8 @@ class _ChildServer:
 
     def _handle(self, given: dict[str, Any]) -> dict[str, Any]:
         handed = Handed(*given["message"])
+        if (lines := kept_lines()) is not None and lines.keeper is not None and lines.keeper not in ROOT.handlers:
+            ROOT.addHandler(lines.keeper)
         IN_SLOT.set(handed)
         serve_here(
             _ReportedWaits(self._launch, given["deadline"], handed, lambda *what: self._ask({"waits": what})["stuck"])

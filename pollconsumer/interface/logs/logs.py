@@ -30,7 +30,7 @@ from pollconsumer.core.repeats import Streaks
 from pollconsumer.core.users_code import MOST_CHARACTERS, called, described, text_of
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.command_line import values_of
-from pollconsumer.runtime.handling.kept_lines import KeptLines, keep_lines_here
+from pollconsumer.runtime.handling.kept_lines import ROOT, KeptLines, keep_lines_here
 from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InFlight
 from pollconsumer.runtime.system import own_threads, standard_error
 from pollconsumer.runtime.system.own_files import OwnFiles, spare_directory
@@ -286,9 +286,9 @@ def keep_lines(most: int) -> None:
     keep_lines_here(lines)
     standard_error.HandlersStream.printed = None if lines is None else lines.add_printed
     if lines is not None:
-        root = logging.getLogger()
-        root.addHandler(_Keeper(lines))
-        root.setLevel(min(root.level, logging.INFO))
+        lines.keeper = _Keeper(lines)
+        ROOT.addHandler(lines.keeper)
+        ROOT.setLevel(min(ROOT.level, logging.INFO))
 
 
 def speak() -> None:
@@ -332,13 +332,10 @@ def _origin(record: logging.LogRecord) -> dict[str, Any]:
 @contextmanager
 def kept() -> Iterator[None]:
     """Wrap code that may configure logging, such as Django's setup. Afterwards our lines are printed once, even if that
-    code replaces the root logger's handlers. Lines of messages are kept, too."""
+    code replaces the root logger's handlers."""
     root = logging.getLogger()
     ours = [handler for handler in root.handlers if isinstance(handler, _Lines)]
-    keeping = [handler for handler in root.handlers if isinstance(handler, _Keeper)]
     yield
-    for handler in keeping:
-        root.addHandler(handler)  # unless it is still there
     if not all(handler in root.handlers for handler in ours):
         log.others.propagate = False
 

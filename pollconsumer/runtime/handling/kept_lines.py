@@ -6,13 +6,18 @@ task, or of a thread that was given its context. Lines of other threads of a han
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable
 
 from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InFlight
 
 CUT = "[what came earlier is left out]\n"
+ROOT = logging.getLogger()
 LOGGING = "logging"
+MOST_FRAMES = 16
+"""So many callers of a stream's ``write`` are looked at for one of ``logging``: handlers such as those of Rich write by
+way of some functions."""
 _of_process: KeptLines | None = None
 
 
@@ -59,6 +64,8 @@ class KeptLines:
         self.most = most
         self.tails: dict[InFlight, Tail] = {}
         self.begun: Callable[[], object] = bool
+        self.keeper: logging.Handler | None = None
+        """Adds records here. It is among the handlers of `ROOT`, unless the user's code has replaced these."""
 
     def add(self, text: str, *, is_line: bool = False) -> None:
         """Keep ``text`` with the message that this thread handles, if it handles one."""
@@ -73,7 +80,7 @@ class KeptLines:
     def add_printed(self, text: str) -> None:
         """Keep what a stream's ``write`` was given. What a handler of ``logging`` wrote is left out, since records come
         here by themselves."""
-        if IN_SLOT.get() is not None and sys._getframe(2).f_globals.get("__name__") != LOGGING:  # noqa: SLF001  documented
+        if IN_SLOT.get() is not None and not _is_written_by_logging():
             self.add(str.__str__(text))  # a str, and no subclass of the user's
 
     def replace(self, message: InFlight, text: str) -> None:
@@ -91,6 +98,17 @@ class KeptLines:
             return None
         tail.is_new = False
         return tail.text()
+
+
+def _is_written_by_logging() -> bool:
+    frame = sys._getframe(3)  # noqa: SLF001  documented
+    for _ in range(MOST_FRAMES):
+        if frame.f_globals.get("__name__") == LOGGING:
+            return True
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return False
 
 
 def keep_lines_here(lines: KeptLines | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NoReturn
@@ -26,6 +27,7 @@ from pollconsumer.core.users_code import TimeIsUp
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.executors import Attempt, Executor, Handled
 from pollconsumer.runtime.handling.handler import CallOutcomes, Crashed, Handler, Outcome
+from pollconsumer.runtime.handling.kept_lines import ROOT
 from pollconsumer.runtime.handling.slot_waits import InFlight
 from pollconsumer.runtime.launch.board import Stops
 from pollconsumer.runtime.launch.launch import Launch
@@ -63,7 +65,9 @@ class Attempts:
         self.stopping = MessageStopper(launch, executor, exchange, options.queues, self.calls)
         self._tails: Collection[InFlight] = ()
         """Messages that have logged or printed anything."""
+        self._keeper: logging.Handler | None = None
         if (lines := options.kept_lines) is not None:
+            self._keeper = lines.keeper
             self._lines = LineReports(lines, self._flight, handlers, exchange.reporter, self.calls.of)
             self._tails = lines.tails
         self.spare_descriptors = SpareDescriptors()
@@ -116,6 +120,8 @@ class Attempts:
 
     def _opened(self, reservation: Reservation, handler: Handler) -> Attempt:
         """An attempt by ``handler``. NotBegun if the launch is too short for its declared timeout."""
+        if self._keeper is not None and self._keeper not in ROOT.handlers:
+            ROOT.addHandler(self._keeper)
         if handler.timeout is not None and self._launch.end.outlasts(handler.timeout, self._launch.window.length):
             timeout, window = format_duration(handler.timeout), format_duration(round(self._launch.window.length))
             raise NotBegun(

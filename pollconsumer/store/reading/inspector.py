@@ -70,6 +70,8 @@ class QueueCounts(NamedTuple):
     overdue: int
     skipped: int
     oldest_ready_seconds: float | None
+    """How long the oldest ready message has waited. Messages in line for a concurrency or order key do not count: they
+    wait for others of their key, and their line is not ordered by time."""
     load: server.Load
 
 

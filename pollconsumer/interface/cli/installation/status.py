@@ -81,7 +81,8 @@ def status(message_id: str | None, queue: str | None, watch: bool) -> None:
     started       reserved messages whose handler is running
     parked        scheduled messages whose handler is paused, or unknown to all launches
     per minute    messages completed in the last minute
-    oldest ready  how long the oldest ready message has waited
+    oldest ready  how long the oldest ready message has waited; messages in line
+                  for a key do not count
     waited        mean time that recent messages were ready before they started
     duration      mean duration of the handler of recent messages
     late          longest time from when a recent message was due until it was ready
