@@ -1,7 +1,7 @@
 """``python -m tests.upgrade.producing SOURCE FIRST COUNT``: enqueues and changes messages of all kinds, and records it.
 
 It runs with either version: only the public API is imported. With ``--as-batch`` its messages are the members of a
-batch, which 1.0 leaves as they are.
+batch, each with an order key: 1.0 leaves both as they are, a version that knows batches alone the second.
 """
 
 from __future__ import annotations
@@ -47,9 +47,10 @@ class Producer:
         class Sendable(NamedTuple):
             handler: str
             payload: dict[str, Any]
+            options: dict[str, Any]
 
             def __message__(self) -> Any:
-                return new_message(self.handler, self.payload)
+                return new_message(self.handler, self.payload, **self.options)
 
             def new_message(self) -> Any:  # as earlier versions call it
                 return self.__message__()
@@ -59,11 +60,12 @@ class Producer:
         payloads: list[dict[str, Any]] = [{"n": n, "ms": 0, "fails": 0, "pad": ""} for n in range(len(names))]
 
         def call() -> None:
-            *members, last, link, ended = [Sendable("plain", payload) for payload in payloads]
-            with self._app.batch(self._source, ended=ended) as batch:
-                for member in members:
+            *ordered, last, link, ended = payloads
+            members = [Sendable("plain", payload, {"order_key": f"{payload['n']}"}) for payload in (*ordered, last)]
+            with self._app.batch(self._source, ended=Sendable("plain", ended, {})) as batch:
+                for member in members[:-1]:
                     batch.add(member)
-                batch.add(self._app.chain(last, link))
+                batch.add(self._app.chain(members[-1], Sendable("plain", link, {})))
 
         for number, (name, payload) in enumerate(zip(names, payloads, strict=True)):
             recorded = {"handler": "plain", "digest": digest(payload)}

@@ -41,7 +41,7 @@ LIVE = 40
 """Of so many messages one is enqueued in each part beside launches; the others are the backlog."""
 BATCH = "batch"
 WAITING = [f"{BATCH}.{number}" for number in range(20)]
-"""The members of a batch, which only the new version can read."""
+"""The members of a batch. Each has an order key: only a version that has these can read it."""
 KILLS = (
     *["kill launch"] * 4,
     *["kill launch and heartbeat"] * 3,
