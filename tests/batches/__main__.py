@@ -1,6 +1,7 @@
 """``python -m tests.batches --minutes 2``: batches in three queues, while processes and the server are killed.
 
-A fifth of the members fail, and are redriven later; some add members. Of batches whose producer is killed, half are
+A fifth of the members fail, and are redriven later; some add members. Each batch has
+another one as a member. Of batches whose producer is killed, half are
 produced again, the others are left open. At the end every batch must have called back as often as it should, with as
 many members as it has.
 """

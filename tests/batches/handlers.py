@@ -9,6 +9,8 @@ from pollconsumer import Context, Fatal, PollConsumer
 app = PollConsumer()
 QUEUES = ("mail", "reports", "calls")
 """Each on a node of its own, where three nodes are a cluster."""
+INNER = 4
+"""Members of the batch that is a member of each batch."""
 
 
 def note(context: Context, what: str) -> None:

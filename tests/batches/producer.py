@@ -1,4 +1,4 @@
-"""``python -m tests.batches.producer MEMBERS ID…``: batches, the same each time."""
+"""``python -m tests.batches.producer MEMBERS ID…``: batches, each with a batch within it, the same each time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from pollconsumer.core.errors import UsageError
 from pollconsumer.store.queues import batches
-from tests.batches.handlers import QUEUES, app, callback, elsewhere, member
+from tests.batches.handlers import INNER, QUEUES, app, callback, elsewhere, member
 
 OPEN_FOR_MS = 20_000
 """An open batch is abandoned sooner than users' batches, so that a trial sees it."""
@@ -19,6 +19,9 @@ def produce(name: str, members: int) -> None:
             grows = 3 if number % 10 == 9 else 0
             given = member.args(fails=number % 5 == 0, grows=grows)
             batch.add(given.using(queue=QUEUES[number % 3]))
+        with batch.add_batch(then=callback.args(), failed=elsewhere.args(), ended=callback.args()) as inner:
+            for number in range(INNER):
+                inner.add(member.args(fails=number == 0).using(queue=QUEUES[number % 3]))
 
 
 batches.OPEN_FOR_MS = OPEN_FOR_MS

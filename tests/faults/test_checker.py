@@ -117,6 +117,32 @@ def batched(*left_out: str, counted: dict[str, Any] | None = None, **made: Any) 
     }
 
 
+def nested(
+    *left_out: str, inner: dict[str, Any] | None = None, outer: dict[str, Any] | None = None, results: int = 0
+) -> dict[str, Any]:
+    """A batch whose only member is a batch of one member, and the callbacks of both; without the messages ``left_out``,
+    and with changes of what is counted. ``results``: what ``then`` found, which has none of the inner batch."""
+    calls = [
+        CALL._replace(id="b.0:batch.0"),
+        CALL._replace(id="b.0:batch:ended"),
+        CALL._replace(id="b:then", given={"then": f"1 of 1, {results} results"}),
+        CALL._replace(id="b:ended"),
+    ]
+    calls = [each for each in calls if each.id not in left_out]
+    one = Counted("b", "default", "ended", 1, 1, 0, 0, 0, closed=True, codes={0: 1})
+    return {
+        "executions": calls,
+        "stored": [HELD._replace(id=each.id) for each in calls],
+        "operations": [ASKED._replace(id="b.0:batch.0")],
+        "queues": [Queue("default", {"completed": len(calls), "dead": 0}, {})],
+        "batches": [
+            Batch("b", "default", dict.fromkeys(("then", "failed", "ended"), "default"), 1, "closed"),
+            Batch("b.0:batch", "default", {"ended": "default"}, 1, "closed"),
+        ],
+        "counted": [one._replace(**outer or {}), one._replace(id="b.0:batch")._replace(**inner or {})],
+    }
+
+
 def signalled(sent: list[str], *given: str | None) -> dict[str, Any]:
     """The message slept, and went on, and was ``given`` these signals."""
     calls = two({"outcome": "Asleep", "attempt": 1}, {"attempt": 1})
@@ -329,6 +355,15 @@ DOCTORED: list[tuple[str, dict[str, Any]]] = [
         "what_is_skipped_is_not_handled",
         {"operations": [ASKED._replace(skips=True)], "executions": [], "stored": [HELD._replace(result=1)]},
     ),
+    ("batches_count_their_members", nested(outer={"total": 2, "completed": 2})),
+    ("batches_count_their_members", nested(outer={"codes": {}, "completed": 0})),
+    ("batches_count_their_members", nested(inner={"state": "closed"})),
+    ("batches_count_their_members", nested(inner={"completed": 0, "dead": 1})),
+    ("no_batch_waits_for_ever", nested(inner={"state": "closed"})),
+    ("callbacks_come_once", nested("b:ended")),
+    ("callbacks_come_once", nested("b.0:batch:ended")),
+    ("callbacks_come_once", nested(results=1)),
+    ("callbacks_come_once", nested(inner={"state": "abandoned"})),
     ("a_paused_handler_is_not_called", {"handler_pauses": [HandlerPause("plain", T - 1001, T + 1, frozenset({7}))]}),
     ("a_paused_handler_is_not_called", {"handler_pauses": [HandlerPause("plain", T - 999, T + 1, frozenset())]}),
     ("a_period_counts_from_the_end", recurring(PERIOD_MS - 1)),
@@ -391,6 +426,8 @@ def test_every_invariant_is_tried() -> None:
         batched(),
         batched(counted={"state": "expired"}, expires=True, callbacks={"then": "default", "ended": "default"}),
         batched() | {"miscounted": {"b"}, "counted": []},
+        nested(),
+        nested(outer={"total": 2, "completed": 2}) | {"miscounted": {"b.0:batch"}},
         signalled(["x"], None, "x"),
         signalled(["x"], "None", "None"),
         bulk(),
@@ -436,6 +473,8 @@ def test_every_invariant_is_tried() -> None:
         "a batch",
         "a batch expired, and its member was completed later",
         "the server lost a batch",
+        "a batch within a batch",
+        "the server lost a part of a batch within a batch",
         "a signal came while it slept",
         "a signal came when it had waited in vain",
         "it was called with another",

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pollconsumer.core.errors import NotFound, OutcomeUnknown, StoreUnreachable, UsageError
 from pollconsumer.interface.api.batches import Chain, OpenBatch
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.runtime.handling.handler_batches import new_batch
+from pollconsumer.runtime.handling.handler_batches import inner_id, new_batch
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
 from pollconsumer.store.store import Store
@@ -23,14 +23,14 @@ from tests.simulation.installation import NAMESPACE, Opener
 from tests.simulation.recorder import TRIES, Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pollconsumer.core.messages.message import NewMessage
     from pollconsumer.interface.api.store_calls import StoreCalls
     from tests.simulation.installation import Installation
 
-MOST_MEMBERS, MOST_LINKS, VISITS = 6, 3, 3
-"""Of a batch; of a chain; acts of the person who looks after one."""
+MOST_MEMBERS, MOST_INNER, MOST_LINKS, VISITS = 6, 3, 3, 3
+"""Of a batch; of one within it; of a chain; acts of the person who looks after one."""
 PACE = 0.05
 """Seconds between two members, at most."""
 DIES, BEGINS_AGAIN = 0.5, 0.5
@@ -42,6 +42,8 @@ PAGE = 2
 
 class SimulatedCalls:
     """What batches and chains ask of their application."""
+
+    codec = None
 
     def __init__(self, installation: Installation, process: Process) -> None:
         self.wire = Opener(installation.server, process).wire()
@@ -63,6 +65,25 @@ class SimulatedCalls:
 
     def enqueue_one(self, message: NewMessage) -> None:
         self._store.enqueue([message])
+
+
+class Inner(NamedTuple):
+    """A batch that is a member of another one, with the queues of its callbacks by their names."""
+
+    id: str
+    callbacks: Mapping[str, str]
+    members: Sequence[Sent]
+
+    def produce(self, process: Process, outer: OpenBatch, pace: float, note: Callable[[str, str], None]) -> None:
+        called: Any = {name: Sent("callback", queue) for name, queue in self.callbacks.items()}
+        with outer.add_batch(**called) as batch:
+            for member in self.members:
+                batch.add(member)
+                process.sleep(pace)
+            if not batch.duplicate:
+                note("unknown", self.id)
+        if not batch.duplicate:
+            note("closed", self.id)
 
 
 class BatchProducer:
@@ -137,14 +158,19 @@ class BatchProducer:
 
     # Acts
 
+    def _drawn_member(self, number: int) -> Sent | Chain | Inner:
+        drawn = self.chance.random()
+        if drawn < 0.2:
+            return self._links(f"{self.name}.{number}")
+        if drawn < 0.3:
+            callbacks = {name: self._queue() for name in ("then", "failed", "ended") if self.chance.random() < 0.9}
+            members = [self._drawn("member") for _ in range(self.chance.randint(0, MOST_INNER))]
+            return Inner(inner_id(self.name, number), callbacks, members)
+        return self._drawn("member", grows=self.chance.choice([0, 0, 0, 1, 2]))
+
     def _make_batch(self) -> Callable[[Process], None]:
         chance = self.chance
-        members = [
-            self._links(f"{self.name}.{number}")
-            if chance.random() < 0.2
-            else self._drawn("member", grows=chance.choice([0, 0, 0, 1, 2]))
-            for number in range(chance.randint(0, MOST_MEMBERS))
-        ]
+        members = [self._drawn_member(number) for number in range(chance.randint(0, MOST_MEMBERS))]
         callbacks = {name: self._queue() for name in ("then", "failed", "ended") if chance.random() < 0.9}
         called = {name: Sent("callback", queue) for name, queue in callbacks.items()}
         expires = chance.choice([None, None, None, 2.0, 20.0])
@@ -154,13 +180,13 @@ class BatchProducer:
         begins_again = chance.uniform(0.0, LONGEST_BREAK) if chance.random() < BEGINS_AGAIN else None
         visits = [chance.uniform(0.0, self._seconds / VISITS) for _ in range(VISITS)]
         noted = Batch(self.name, batch.queue, callbacks, len(members), expires=expires is not None)
-        operations: list[int] = []
+        operations: dict[str, list[int]] = {}
 
-        def note(fate: str) -> None:
-            at = [each.id for each in self.history.batches].index(self.name)
+        def note(fate: str, name: str = self.name) -> None:
+            at = [each.id for each in self.history.batches].index(name)
             self.history.batches[at] = self.history.batches[at]._replace(fate=fate)
-            self.installation.world.tell(f"{self.name}: the batch is {fate}")
-            for operation in operations if fate == "closed" else ():
+            self.installation.world.tell(f"{name}: the batch is {fate}")
+            for operation in operations[name] if fate == "closed" else ():
                 each = self.history.operations[operation]
                 self.history.operations[operation] = each._replace(answered=self.installation.now_us(), outcome="ok")
 
@@ -170,7 +196,10 @@ class BatchProducer:
                 try:
                     with OpenBatch(calls, batch) as opened:
                         for pace, member in zip(paces, members, strict=True):
-                            opened.add(member)
+                            if isinstance(member, Inner):
+                                member.produce(process, opened, pace, note)
+                            else:
+                                opened.add(member)
                             process.sleep(pace)
                         note("unknown")
                     note("closed")
@@ -185,10 +214,14 @@ class BatchProducer:
 
         def begin(process: Process) -> None:
             self.history.batches.append(noted)
-            for number, member in enumerate(members):
-                message = member.__message__()._replace(id=f"{self.name}.{number}")
-                operations.append(self._note(message))
-            self._start(f"who looks after {self.name}", 0.0, partial(self._look_after, visits))
+            inner = [each for each in members if isinstance(each, Inner)]
+            self.history.batches += [Batch(each.id, batch.queue, each.callbacks, len(each.members)) for each in inner]
+            for name, its in ((self.name, members), *((each.id, each.members) for each in inner)):
+                sent = {f"{name}.{number}": each for number, each in enumerate(its) if not isinstance(each, Inner)}
+                messages = [each.__message__()._replace(id=message_id) for message_id, each in sent.items()]
+                operations[name] = [self._note(message) for message in messages]
+            for name in (self.name, *(each.id for each in inner)):
+                self._start(f"who looks after {name}", 0.0, partial(self._look_after, visits, name))
             if dies is not None:
                 self.installation.world.after(dies, process.end)
                 if begins_again is not None:
@@ -221,19 +254,19 @@ class BatchProducer:
         more = {"handler": message.handler, "digest": digest(json.loads(message.payload)), "due": due}
         recorder.record("enqueue", message.queue, message.id, lambda: calls.enqueue_one(message), more)
 
-    def _look_after(self, pauses: Sequence[float], process: Process) -> None:
-        """After each pause, redrive the dead members, or cancel one that has not ended."""
+    def _look_after(self, pauses: Sequence[float], name: str, process: Process) -> None:
+        """After each pause, redrive the dead members of the batch ``name``, or cancel one that has not ended."""
         for number, pause in enumerate(pauses):
             process.sleep(pause)
-            if self._happens(f"{self.name}-{number}"):
-                self._visit(process)
+            if self._happens(f"{name}-{number}"):
+                self._visit(process, name)
 
-    def _visit(self, process: Process) -> None:
+    def _visit(self, process: Process, name: str) -> None:
         wire = Opener(self.installation.server, process).wire()
         recorder, reader = Recorder(self.installation, process.name, wire), BatchReader(wire, NAMESPACE)
         redrives, chosen = process.stream.random() < 0.75, process.stream.random()
         try:
-            batch = reader.batch(self.name)
+            batch = reader.batch(name)
             found = [*reader.members(batch, "dead" if redrives else "unended")]
         except (NotFound, OutcomeUnknown, StoreUnreachable):
             return
