@@ -157,7 +157,7 @@ def _triggers(installation: Installation, *, authenticated: bool) -> Iterator[st
 
 
 def docker_files(installation: Installation) -> list[File]:
-    """An image, and a crontab of the machine that runs it: a container for each launch."""
+    """An image, and a crontab for the machine that runs it. Each launch is a container."""
     name = installation.name
     paths = (str(installation.target / "Dockerfile"), str(installation.settings.directory))
     build = shlex.join(["docker", "build", "--tag", installation.image or name, "--file", *paths])

@@ -116,26 +116,26 @@ class SendOptions(OccurrenceOptions, total=False):
     """Options of a message, in addition to handler and payload.
 
     ``queue``: by default the handler's, else ``default``. ``in_``: a delay in seconds, as text such as ``5m``, or as a
-    timedelta, like all durations here. ``at``: due time, an aware datetime; one in the past is due now. ``priority``:
-    smaller is sooner.
+    timedelta, like all durations here. ``at``: the due time, an aware datetime; a past one is due now. ``priority``: a
+    smaller number comes first.
 
-    ``key``: while the queue has an unfinished message of the handler with the same key, at most for ``key_lifetime``,
-    its id is returned instead, marked ``duplicate``; with ``key_scope="queue"``, one of any handler, likewise. With
-    ``key_until="start"``, only while that one waits. With ``replace``, likewise, and it gets this payload and this due
-    time; ``at_most`` after it was enqueued it is due, whatever replaced it.
-    ``concurrency_key``: at most ``concurrency_limit`` (1) messages with the same key in the queue are in flight.
-    ``order_key``: of the queue's messages with the same key, each begins when those before it have ended, in the order
-    in which they became due.
-    ``rate_key``: at most ``rate`` messages with the same key in the queue are handed out, as ``60/1h``; without
-    ``rate`` that of the queue. ``id``: instead of a generated one; used twice, it makes one message; Conflict if it has
-    another handler or payload.
+    ``key``: a unique key. If the queue has an unfinished message of the handler with the same key, nothing is enqueued,
+    and the id of that message is returned, marked ``duplicate``. The key lasts for ``key_lifetime`` at most. With
+    ``key_scope="queue"`` all handlers share the key. With ``key_until="start"`` only a message that waits counts. With
+    ``replace`` the message that waits gets this payload and this due time; ``at_most``: so long after it was enqueued
+    it is due in any case.
+    ``concurrency_key``: at most ``concurrency_limit`` (1) messages of the queue with the same key are in flight.
+    ``order_key``: messages of the queue with the same key begin in the order in which they became due, each when the
+    one before has ended. ``rate_key``: messages of the queue with the same key are handed out at ``rate`` at most, such
+    as ``60/1h``; by default at the queue's rate. ``id``: replaces a generated id. Two calls with the same id make one
+    message; Conflict if the second has another handler or payload.
 
-    ``headers``: names and text, 4 KiB at most, that travel with the message apart from its payload. ``created_by``: who
-    creates it, 200 characters at most, to be listed; it is the header ``created-by``. ``timeout``,
-    ``max_attempts`` and ``retry``, the name of a policy that ``PollConsumer.retry_policy`` registered, take the place
-    of its handler's. ``expires``: how long after it was enqueued or, if that is later, due, it may still be begun;
-    after that it is not handled, and ends as expired. ``then``, as ``handler.args(…)``: a message that is enqueued when
-    it is completed; ``failed``: one when it ends otherwise.
+    ``headers``: names and texts, 4 KiB at most, that travel with the message apart from its payload. ``created_by``:
+    who creates the message, 200 characters at most, for lists; it is the header ``created-by``. ``timeout``,
+    ``max_attempts`` and ``retry`` (the name of a policy that ``PollConsumer.retry_policy`` registered) replace the
+    handler's. ``expires``: how long after it was enqueued or, if that is later, due, the message may still begin. After
+    that it is not handled, and ends as expired. ``then``: a message, ``handler.args(…)``, that is enqueued when this
+    one is completed. ``failed``: a message that is enqueued when this one ends otherwise.
     """
 
     queue: str | None

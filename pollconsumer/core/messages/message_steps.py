@@ -48,7 +48,7 @@ class Recorded(NamedTuple):
 
     @classmethod
     def of(cls, given: Sequence[Any] | None) -> Self:
-        """The inverse of JSON, which has turned the tuples into lists on the way to another process."""
+        """The same, restored from the lists that JSON made of the tuples on the way to another process."""
         if given is None:
             return cls()
         steps, size, awaited, signals = given

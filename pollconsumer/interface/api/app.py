@@ -111,17 +111,19 @@ def _hook(hooks: list[Any], hook: H, parameters: int) -> H:
 class PollConsumer(HookRegistration):
     """Handlers, and the store of their messages.
 
-    Settings are those of the command that imports the module, else read from the environment, a file and defaults. The
-    file is ``config``, else what POLLCONSUMER_CONFIG names, else ``config.toml`` beside the module that makes the
-    application, or above it. ``store``, a URL or a redis-py client, and ``namespace`` take precedence. The store is
-    opened lazily; an instance is thread-safe, and may be used on both sides of a fork.
+    The settings are those of the command that imports the module. In any other process they are read from the
+    environment, a file and defaults. The file is ``config``, else what POLLCONSUMER_CONFIG names, else ``config.toml``
+    beside the module that makes the application, or above it. ``store``, a URL or a redis-py client, and ``namespace``
+    take precedence. The store is opened when it is needed. An instance is thread-safe, and may be used on both sides of
+    a fork.
 
-    ``patience``, seconds, text such as ``1s`` or a timedelta, more than 0: after that time without an answer from the
-    store a call raises StoreUnreachable, or OutcomeUnknown if it was sent. It may last a few tenths of a second longer,
-    and with ``durability = "strict"`` by ``strict.within``; a bulk enqueue has it for each round trip.
-    ConfigurationError for an invalid value.
+    ``patience``: how long a call waits for the store, in seconds, as text such as ``1s`` or as a timedelta, more than
+    0. After that a call raises StoreUnreachable, or OutcomeUnknown if it was sent. It may last a few tenths of a second
+    longer, and with ``durability = "strict"`` longer by ``strict.within``. In a bulk enqueue each round trip has this
+    patience. ConfigurationError for an invalid value.
 
-    ``codec``: an object whose ``encode(bytes)`` makes what the store has in place of the JSON of payloads, results,
+    ``codec``: an object whose ``encode(bytes)`` returns what the store gets in place of the JSON of payloads, results,
+    checkpoints, steps and signals, and whose ``decode(bytes)`` is the inverse.
     checkpoints, steps and signals, and whose ``decode(bytes)`` is the inverse.
     """
 
@@ -212,17 +214,18 @@ class PollConsumer(HookRegistration):
         headers: Mapping[str, str] | None = None,
         **options: Unpack[HandlerOptions],
     ) -> Register:
-        """Register a function as a recurring handler: by a cron expression in ``timezone``, or by a period: text
-        such as ``90s``, a number of seconds, or a timedelta.
+        """Register a function as a recurring handler. It recurs by a cron expression in ``timezone``, or by a period:
+        text such as ``90s``, a number of seconds, or a timedelta.
 
-        ``H`` in a field of the expression is a value that namespace and name choose; each instant is later by a part of
-        ``jitter``, which they choose, too. A parameter ``occurrence: datetime`` receives its due instant. ``missed`` is
-        the policy for missed occurrences; with ``overlap="skip"`` none is enqueued while the last one is unfinished;
-        with ``"queue"`` one waits until that has ended; with ``"replace"`` that one is stopped.
-        With ``after="end"`` a period counts from the last one's end: completed, dead, cancelled or expired. With
-        ``enabled=False`` it is listed and does not recur. ``ping``: the URL of a monitor that is told how each
-        occurrence begins and ends. ``expires``: how long after its instant one may still be begun. ``concurrency_key``,
-        ``concurrency_limit``, ``order_key``, ``headers``: as of a message's ``using``.
+        ``H`` in a field of the expression stands for a value that namespace and name determine. They also determine by
+        which part of ``jitter`` each instant is later. A parameter ``occurrence: datetime`` receives the due instant.
+        ``missed``: what happens to missed occurrences. ``overlap``: what happens while the last occurrence is
+        unfinished. With ``"skip"`` none is enqueued; with ``"queue"`` one waits until the last one has ended; with
+        ``"replace"`` the last one is stopped. With ``after="end"`` a period counts from the end of the last occurrence:
+        completed, dead, cancelled or expired. With ``enabled=False`` the handler is listed and does not recur.
+        ``ping``: the URL of a monitor that is told how each occurrence begins and ends. ``expires``: how long after its
+        instant an occurrence may still begin. ``concurrency_key``, ``concurrency_limit``, ``order_key``, ``headers``:
+        as in a message's ``using``.
         """
         if callable(when):
             raise ConfigurationError("every", getattr(when, "__name__", when), 'say how often, as in @app.every("5m")')
@@ -268,7 +271,7 @@ class PollConsumer(HookRegistration):
     ) -> Handle[Any]:
         """Enqueue a message by its handler's name, without the handler's code.
 
-        ValueError or TypeError for an invalid message, OutcomeUnknown if the reply was lost, StoreUnreachable;
+        ValueError or TypeError for an invalid message. OutcomeUnknown if the reply was lost. StoreUnreachable.
         Conflict, a ValueError, if ``id`` belongs to a message with another handler or payload.
         """
         calls = self._calls
@@ -279,7 +282,7 @@ class PollConsumer(HookRegistration):
     ) -> Handle[Any]:
         """`enqueue` without blocking the event loop. Messages are enqueued in the order of the calls.
 
-        If it is cancelled, the message is not enqueued, or may be if it was already being sent.
+        If it is cancelled, the message is not enqueued, unless it was already being sent: then it may be.
         """
         return await self._calls.enqueue_by_name_async(handler, {} if payload is None else payload, options)
 
@@ -295,11 +298,12 @@ class PollConsumer(HookRegistration):
     ) -> OpenBatch:
         """A batch, for ``with`` or ``async with``, in which its ``add`` adds members.
 
-        Each callback, ``handler.args(…)``, is enqueued once: ``then`` when all members are completed, ``failed`` at the
-        first that is dead, cancelled or expired, ``ended`` when all have ended. ``expires``: how long after its opening
-        it calls ``failed`` and ``ended`` without its last members. With ``cancelled_as="completed"`` members that are
-        cancelled or stopped do not fail it: ``then`` follows once the others are completed. With an ``id`` it can be
-        enqueued again, after an error. BadData or UsageError for an invalid argument.
+        Each callback, ``handler.args(…)``, is enqueued once: ``then`` when all members are completed, ``failed`` when
+        the first member is dead, cancelled or expired, ``ended`` when all have ended. ``expires``: so long after the
+        batch was opened, ``failed`` and ``ended`` are enqueued even if members have not ended. With
+        ``cancelled_as="completed"`` a member that is cancelled or stopped counts as completed, so ``then`` follows once
+        the others are completed. A batch with an ``id`` can be enqueued again after an error. BadData or UsageError for
+        an invalid argument.
         """
         from pollconsumer.interface.api.batches import OpenBatch
         from pollconsumer.runtime.handling.handler_batches import new_batch
@@ -316,9 +320,9 @@ class PollConsumer(HookRegistration):
         return AppBatches(self._calls)
 
     def chain(self, *links: Sendable, failed: Sendable | None = None) -> Chain:
-        """A chain of ``handler.args(…)``: each is enqueued with the completion of the one before, whose result is its
-        ``context.previous.result``. The first that is dead, cancelled or expired ends the chain, and ``failed`` is
-        enqueued. UsageError for links that do not fit in a chain."""
+        """A chain of ``handler.args(…)``. Each link is enqueued with the completion of the link before, whose result is
+        its ``context.previous.result``. The first link that is dead, cancelled or expired ends the chain, and
+        ``failed`` is enqueued. UsageError for links that do not fit in a chain."""
         from pollconsumer.interface.api.batches import Chain
 
         return Chain(self._calls, links, failed)
@@ -333,7 +337,7 @@ class PollConsumer(HookRegistration):
     def message(self, id: str, *, queue: str | None = None) -> Handle[Any]:  # noqa: A002  as in messages
         """A handle to a message that anybody has enqueued.
 
-        NotFound if there is none, UsageError if two queues have one and ``queue`` is not given, StoreUnreachable.
+        NotFound if there is none. UsageError if two queues have one and ``queue`` is not given. StoreUnreachable.
         """
         return self._calls.handle_of(self._calls.look(queue, id))
 
@@ -353,11 +357,11 @@ class PollConsumer(HookRegistration):
         header: Mapping[str, str] | None = None,
         created_by: str | None = None,
     ) -> Messages:
-        """All messages of which everything holds that is given.
+        """The messages that match everything that is given.
 
-        ``recurrence``: they are its occurrences. ``key``: they hold this unique key. ``older_than``: how long ago they
-        entered their state at least, in seconds, as text such as ``5m`` or as a timedelta. ``header``: they have each
-        of these headers. ``created_by``: who created them. ValueError for an invalid value.
+        ``recurrence``: they are its occurrences. ``key``: they hold this unique key. ``older_than``: they entered their
+        state at least so long ago, in seconds, as text such as ``5m`` or as a timedelta. ``header``: they have each of
+        these headers. ``created_by``: who created them. ValueError for an invalid value.
         """
         from pollconsumer.interface.api.batches import Messages
         from pollconsumer.store.reading.inspector import Selection

@@ -38,18 +38,20 @@ T = TypeVar("T")
 class PutOptions(OccurrenceOptions, total=False):
     """A recurrence, except for its name.
 
-    One of ``every``, a period in seconds, as text such as ``5m`` or as a timedelta, and ``cron``, an expression in
-    ``timezone``, where ``H`` in a field is a value that namespace and name choose. ``jitter``: each instant is later by
-    a part of it, which they choose, too. ``payload``, ``priority``: of its messages. ``queue``: theirs, by default the
-    handler's, else ``default``. ``concurrency_key``, ``concurrency_limit``, ``order_key``, ``rate_key``, ``rate``,
-    ``headers``, ``timeout``, ``max_attempts``, ``retry``: as of a message's ``using``. ``expires``: how long after its
-    instant one may still be begun. ``missed``, ``overlap``, ``after``: as of ``PollConsumer.every``. With
-    ``enabled=False`` it is listed and yields nothing.
+    Give either ``every`` or ``cron``. ``every``: a period in seconds, as text such as ``5m`` or as a timedelta.
+    ``cron``: an expression in ``timezone``; ``H`` in a field stands for a value that namespace and name determine. They
+    also determine by which part of ``jitter`` each instant is later. ``payload``, ``priority``: those of the messages.
+    ``queue``: that of the messages; by default the handler's, else ``default``. ``concurrency_key``,
+    ``concurrency_limit``, ``order_key``, ``rate_key``, ``rate``, ``headers``, ``timeout``, ``max_attempts``, ``retry``:
+    as in a message's ``using``. ``expires``: how long after its instant an occurrence may still begin. ``missed``,
+    ``overlap``, ``after``: as in ``PollConsumer.every``. With ``enabled=False`` the recurrence is listed and yields
+    nothing.
 
-    ``first``: where it begins if it is new, or has another rule: ``now`` at once; ``next`` with the rule's next
-    instant, of periods since the epoch; from an aware datetime on. Periods count from the first instant. ``times``: how
-    many occurrences it yields. ``until``: the latest instant, an aware datetime. ``created_by``: who put it, to be
-    listed. ``ping``: the URL of a monitor that is told how each occurrence begins and ends.
+    ``first``: the first instant of a recurrence that is new, or has another rule. ``now``: at once. ``next``: the
+    rule's next instant, with periods counted from the epoch. An aware datetime: the first instant from then on. Periods
+    count from the first instant. ``times``: how many occurrences the recurrence yields. ``until``: the latest instant,
+    an aware datetime. ``created_by``: who put it, for lists. ``ping``: the URL of a monitor that is told how each
+    occurrence begins and ends.
     """
 
     handler: Required[str]

@@ -37,18 +37,18 @@ MOST_BULK = 500
 class HandlerOptions(TypedDict, total=False):
     """How a handler's messages are handled.
 
-    ``queue``: the default queue of its messages. ``max_attempts`` (5), with the delays of ``retry`` between
-    them: a policy, or a list such as ``["10s", "1m"]``, of which the last is that of all further attempts; none after
-    one of the exceptions in ``fatal``. ``timeout``, seconds, text such as ``30s`` or a timedelta, after which it is
-    stopped and the attempt fails. ``isolation="process"``: it runs in a separate process, which is killed at the
-    timeout. ``result_ttl``: how long a result is kept (a day), 0 disables results. ``delivery="at_most_once"``: a
-    message is never handled twice; it becomes a dead letter if the handler fails or its process dies. ``rate``: how
-    many of its messages are handed out in a period at most, as ``60/1h``; with ``rate_key``, the name of an argument,
-    messages are counted separately for each value of it.
-    ``order_on_dead``: whether the messages behind a dead letter with an ``order_key`` go on, ``"pass"``, or wait until
-    it is redriven or purged, ``"hold"``. ``aliases``: earlier names, whose messages it handles, too.
-    ``upgrade(payload)`` returns the payload of today's form for one that does not fit the function; what it raises
-    counts as raised by the handler.
+    ``queue``: the default queue of its messages. ``max_attempts``: how often a message is tried (5). ``retry``: the
+    delays between attempts, a policy or a list such as ``["10s", "1m"]``, whose last delay holds for all further
+    attempts. ``fatal``: exceptions after which no attempt follows. ``timeout``: seconds, text such as ``30s`` or a
+    timedelta, after which the handler is stopped and the attempt fails. ``isolation="process"``: the handler runs in a
+    separate process, which is killed at the timeout. ``result_ttl``: how long a result is kept (a day); 0 disables
+    results. ``delivery="at_most_once"``: a message is never handled twice, so it becomes a dead letter if the handler
+    fails or its process dies. ``rate``: the most messages that are handed out within a period, such as ``60/1h``.
+    ``rate_key``: the name of an argument; messages with each of its values are counted separately. ``order_on_dead``:
+    what happens to the messages behind a dead letter with an ``order_key``. With ``"pass"`` they go on; with ``"hold"``
+    they wait until it is redriven or purged. ``aliases``: earlier names, whose messages the handler handles, too.
+    ``upgrade(payload)``: called with a payload that does not fit the function, returns one that fits. An exception of
+    it counts as the handler's.
     """
 
     queue: str
@@ -69,8 +69,8 @@ class HandlerOptions(TypedDict, total=False):
 class BulkOptions(HandlerOptions, total=False):
     """Options of a handler that is given several messages at a time.
 
-    ``bulk``: how many at most, from 2 to 500. ``bulk_wait``: how long a call waits for more messages while there are
-    fewer, seconds, text such as ``2s`` or a timedelta; by default it does not wait.
+    ``bulk``: how many messages at most, from 2 to 500. ``bulk_wait``: how long a call with fewer messages waits for
+    more, in seconds, as text such as ``2s`` or as a timedelta. By default it does not wait.
     """
 
     bulk: Required[int]

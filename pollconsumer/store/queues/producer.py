@@ -407,8 +407,9 @@ class StrictProducer(Producer):
 
 
 def refuse_taken(wire: Wire, keys: Keys, what: str, owner: MessagePlace, following: Sequence[MessagePlace]) -> None:
-    """Raise UsageError if queues have ids that are to follow ``owner``, a new ``batch`` or ``message``. An owner that
-    exists has its follow-ups, so nothing is raised for it."""
+    """Raise UsageError if queues already have an id that a callback or a link of ``owner`` would get. The owner is a
+    ``batch`` or a ``message``, as ``what`` says. An owner that exists is not refused, since these messages are its
+    own."""
     if not following:
         return
     queue, name = owner

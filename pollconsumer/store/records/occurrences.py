@@ -44,7 +44,7 @@ class PreviousOccurrence(NamedTuple):
 
 
 def id_of(name: str, instant: int) -> str:
-    """The id of an occurrence: the same for the same instant."""
+    """The id of an occurrence. The same instant always has the same id."""
     return f"{name}@{iso_of(datetime_of(instant), 'milliseconds' if instant % _SECOND else 'seconds')}"
 
 
