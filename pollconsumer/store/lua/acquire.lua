@@ -1,4 +1,4 @@
--- Take a free slot of a lease, or become the one that waits for it.
+-- Take a free slot of a lease, or become the launch that waits for one.
 -- KEYS fences next baton leases launches ledger closing
 --   (and each slot of the lease)
 -- NEEDS watermarks
@@ -10,8 +10,8 @@
 --   waiting already, or without holders when the store is about to close
 -- Refusals: FOREIGN with a corrupt key
 -- Idempotent: the same launch gets the same fence.
--- A fence is above every earlier one, above every watermark and fence that the caller has seen, and not below the server's clock,
--- so that a restored backup or a promoted replica repeats none.
+-- A new fence is above every earlier one, above every watermark and fence that the caller has seen, and not below the
+-- server's clock. So a restored backup, or a promoted replica, repeats none.
 
 local KEPT_FOR = 172800000
 
@@ -67,7 +67,7 @@ for i = 1, #slots do
     redis.call('SADD', leases, lease_name)
     if redis.call('GET', next) == ARGV[1] then redis.call('DEL', next) end
     redis.call('DEL', baton)
-    -- Listed already: it had the lease, its reply was lost, and the lease was broken before the repetition.
+    -- It is listed already: its reply was lost after it had the lease, and the lease was broken before the repetition.
     if redis.call('HEXISTS', ledger, ARGV[1]) == 1 then redis.call('LREM', launches, 1, ARGV[1]) end
     redis.call('LPUSH', launches, ARGV[1])
     redis.call('HSET', ledger, ARGV[1], ARGV[8])
@@ -90,7 +90,7 @@ if ARGV[3] == '0' then  -- GUARD who does not wait claims nothing
   skip()
   return {0, lapse, signs, holders}
 end
--- A claim that lasts longer than any was made before the clock was set back: that successor may be gone.
+-- A claim that lasts longer than any claim may was made before the clock was set back. That successor may be gone.
 local waiting = redis.call('PTTL', next) <= tonumber(ARGV[3]) and redis.call('GET', next)
 if waiting and waiting ~= ARGV[1] then  -- GUARD one successor
   skip()

@@ -1,4 +1,5 @@
--- Close keys of one slot: rename each, and put the note in its place, a string, whose type makes other scripts end.
+-- Close keys of one slot: rename each, and put the note in its place. The note is a string, whose type makes other
+-- scripts end.
 -- KEYS first
 --   (a key and its name in a closed store, in turn; before them, if their number is odd, a key that must exist)
 -- NEEDS closed

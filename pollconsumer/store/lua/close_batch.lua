@@ -1,4 +1,4 @@
--- Close a batch: its producer adds no more members. It may end with that.
+-- Close a batch: its producer adds no more members. If all have ended, the batch ends.
 -- KEYS batches batch_callbacks batch_instants outbox counters schedule_marker
 -- NEEDS batches
 -- ARGV batch, members that its producer has added

@@ -1,8 +1,9 @@
--- Replace the recurrences of one owner in a queue. A recurrence stays while it has an owner; an owner that has not launched
--- for a day does not keep one that another removes. An unchanged recurrence continues. A new or changed one starts with its
--- first instant from now on, but what is due stays due, and a definition that was replaced or removed less than an hour
--- ago continues: launches of two versions may alternate, and must not suppress each other's occurrences. One that was put
--- at run time is left alone. Nothing is read of recurrences that the owner does not define.
+-- Replace the recurrences of one owner in a queue. A recurrence stays while it has an owner. If one owner removes it,
+-- another owner that has not launched for a day does not keep it. An unchanged recurrence continues. A new or changed
+-- one starts with its first instant from now on, but what is due stays due. A definition that was replaced or removed
+-- less than an hour ago continues, since launches of two versions may alternate, and must not suppress each other's
+-- occurrences. A recurrence that was put at run time is left alone. Recurrences that the owner does not define are not
+-- read.
 -- KEYS recurrences next_instants recurrence_counters schedule_marker recurrence_owners recurrence_owners_seen
 -- KEYS recurrences_of_owners recurrences_replaced recurrences_unreadable recurrences_ended
 -- NEEDS recurrences
@@ -43,8 +44,8 @@ for i = 1, #seen, 2 do
   end
 end
 
--- The names that the owner defined when it last launched, which may be more than it still owns. They are not known of an
--- owner that was absent, or that a version without this key knew: then all owned ones are looked at.
+-- The names that the owner defined when it last launched. They may be more than it still owns. They are unknown for an
+-- owner that was absent, or whose last launch was of a version without this key: then all that it owns are checked.
 local before_this, listed = {}, redis.call('HGET', recurrences_of_owners, owner)
 for name in string.gmatch(listed or '', '[^\n]+') do before_this[#before_this + 1] = name end
 -- GUARD names that a version before did not keep

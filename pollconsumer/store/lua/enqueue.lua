@@ -1,4 +1,4 @@
--- Accept messages: into the queue, or into the schedule if they are due later. All of them, or none.
+-- Accept messages, all of them or none: into the queue, or into the schedule if they are due later.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters ready_marker schedule_marker results
 -- KEYS id_memory id_memory_before id_digests id_digests_before received last_answer places_taken waiting_for_place order_heads checkpoints
 -- NEEDS ready unique_keys markers results lists
@@ -14,8 +14,8 @@
 -- Returns for each '' if it is new, else the id of the existing message: its own, or that of its unique key's holder, replaced or not. Or,
 --   with no message accepted: the position of one whose id has another digest, which counts as received from its outbox
 --   where it is the first; 0 when it is too late; -1 less how many are ready, where there would be more than may be
--- The answer is kept with the number of the call, so that a repetition has that of the first attempt, whatever has become of
--- its messages since. The next call of the same producer takes its place.
+-- The answer is kept with the number of the call. So a repetition gets the answer of the first try, whatever has become
+-- of its messages since. The next call of the same producer replaces it.
 -- Without allow-oom, a full server refuses the script's first write, with nothing changed.
 
 local ANSWER_KEPT_MS = 360000  -- a minute longer than a call is repeated
@@ -46,8 +46,8 @@ if redis.call('EXISTS', id_memory, id_memory_before) > 0 then
   older = redis.call('SMISMEMBER', id_memory_before, unpack(ids))
 end
 
--- Entries of an outbox are numbered and sent in order: those up to the last one received are duplicates. A number a day
--- ahead is corrupt.
+-- Entries of an outbox are numbered and sent in order. Those up to the last one received are duplicates. A number that
+-- is a day ahead is corrupt.
 local known = 0  -- how many of these, from the first, were received before
 local sender, number, first
 if ARGV[2] ~= '' then sender, number, first = string.match(ARGV[2], '^(%S+) (%d+) (%d+)$') end

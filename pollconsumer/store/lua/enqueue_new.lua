@@ -1,9 +1,10 @@
--- Accept one message with a new id, which is ready at once: of priority 0, without any option. The thin way of `enqueue.lua`.
+-- Accept one message without options, of priority 0, with a new id, which is ready at once. The quick way of
+-- `enqueue.lua`.
 -- KEYS records ready ready_marker
 -- NEEDS numbers
 -- ARGV record without its instant, id
 -- Returns as `enqueue.lua`. Forgotten ids are not looked up
--- Each key is read or written first in an order in which one of another type is refused with nothing changed.
+-- Each key is read or written first in such an order that one of another type is refused with nothing changed.
 
 local record, id = sub(ARGV[1], 1, 4) .. be6(now_ms()) .. sub(ARGV[1], 5), ARGV[2]
 local waking = redis.call('LLEN', ready_marker) == 0

@@ -1,4 +1,4 @@
--- End messages whose expiry has come, in a queue that nobody serves: no launch would reserve them.
+-- Expire messages in a queue that nobody serves, since no launch would reserve them.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters expired parked places_taken
 -- KEYS waiting_for_place order_heads checkpoints ready_marker outbox served totals
 -- NEEDS places ended message_steps totals

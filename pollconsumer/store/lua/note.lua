@@ -1,4 +1,4 @@
--- Note what a person did, as the newest.
+-- Record what a person did, as the newest entry.
 -- KEYS audit answered
 -- NEEDS numbers once
 -- ARGV most to keep, what was done as JSON

@@ -1,4 +1,4 @@
--- Give numbers to members that a member will add to its batch. Some may never be used.
+-- Reserve numbers for members that a member will add to its batch. Some may remain unused.
 -- KEYS batches
 -- NEEDS batches
 -- ARGV batch, how many

@@ -1,5 +1,5 @@
--- Recount messages in flight with each concurrency key, and offer free places: counts are lost with records that another
--- program deletes.
+-- Recount messages in flight with each concurrency key, and offer free places. A count is lost with a record that
+-- another program deletes.
 -- KEYS records rows ready ready_by_priority in_flight counters ready_marker places_taken waiting_for_place order_heads
 -- NEEDS places
 -- ARGV most messages in flight to count, above which the counts are trusted; most keys to examine

@@ -1,4 +1,4 @@
--- Open a batch at its queue; or, if it is open, say that its producer lives.
+-- Open a batch at its queue. If it is open, record that its producer is alive.
 -- KEYS batches batch_callbacks batch_instants outbox counters schedule_marker
 -- NEEDS batches
 -- ARGV batch, ms after which it is abandoned unless its producer says that it lives, ms after which it expires (0 for never),

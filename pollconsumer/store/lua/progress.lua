@@ -1,4 +1,4 @@
--- Store how far messages have come that a launch has in flight, or has settled, and what their handlers have logged.
+-- Store the progress of messages that a launch has in flight, or has settled, and what their handlers have logged.
 -- KEYS rows announced progress logs
 -- NEEDS fences rows
 -- ARGV lease name, fence, fence in 6 bytes; for each: id, its progress as JSON, '', 0; or id, what an attempt has logged, on one

@@ -6,8 +6,8 @@
 -- Returns messages moved, µs until the next due time (-1 when there is none), 1 when a recurrence is due, 1 when there is
 -- anything that a repair looks at
 -- Refusals: FENCED, FORGOTTEN
--- The types of keys were checked when the launch announced itself. An id without a row becomes ready, too: the step that
--- pops it handles the missing row. The id of a message that is reserved or has ended is corrupt: it is dropped.
+-- The types of keys were checked when the launch announced itself. An id without a row becomes ready, too: the step
+-- that pops it handles the missing row. The id of a message that is reserved or has ended is corrupt, and is dropped.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then return refusal end

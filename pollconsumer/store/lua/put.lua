@@ -1,6 +1,6 @@
--- Put recurrences at run time. One that is as it was continues, as does one of which all but the rule changed; a new one,
--- and one whose rule changed, begins with its first instant, but what is due stays due. One that has ended begins again if
--- there is anything left of it now.
+-- Put recurrences at run time. An unchanged recurrence continues, and so does one whose rule is unchanged. A new one,
+-- and one with another rule, begins with its first instant, but what is due stays due. One that has ended begins again
+-- if its new definition leaves it anything.
 -- KEYS recurrences next_instants recurrence_counters schedule_marker recurrence_owners recurrences_unreadable
 -- KEYS recurrences_ended
 -- NEEDS recurrences

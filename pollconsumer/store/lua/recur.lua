@@ -1,4 +1,4 @@
--- Enqueue occurrences of a recurrence and set when it is due next, atomically.
+-- Enqueue occurrences of a recurrence, and set when it is due next, atomically.
 -- KEYS records rows ready ready_by_priority counters recurrences next_instants recurrence_counters announced
 -- KEYS ready_marker id_memory id_memory_before recurrences_unreadable recurrences_ended results totals
 -- NEEDS fences occurrences recurrences totals

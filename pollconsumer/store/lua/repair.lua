@@ -1,15 +1,14 @@
--- Find messages that are in no list, and put them where their row says: a script that an access rule interrupted may have
--- written only a record.
+-- Find messages that are in no list, and put them where their row says. A script that an access rule interrupted may
+-- have written only a record.
 -- KEYS records rows ready ready_by_priority schedule in_flight completed cancelled expired dead_letters
 -- KEYS waiting_for_place order_heads counters ready_marker schedule_marker places_taken parked
 -- NEEDS places
 -- ARGV records to examine, approximately
 -- Returns messages repaired; 1 while there are more records than entries in lists, so that others are missing; and 1 when
 --   all records have been examined
--- Continues where the last call ended. Searching a long list would be expensive: that is left until the list is shorter, or
--- until all messages before it have been handled.
--- Also examines a few ids that wait for a concurrency key, or are parked, and removes stale ones, which would be counted for
--- ever.
+-- Continues where the last call ended. Searching a long list would be expensive, so it waits until the list is shorter,
+-- or all messages before have been handled. It also examines a few ids that wait for a concurrency key, or are parked,
+-- and removes stale ones, which would be counted for ever.
 
 local EXACTLY_UP_TO, AT_ALL_UP_TO = 1000, 10000
 local now = now_ms()
@@ -64,7 +63,7 @@ end
 local record_count = redis.call('HLEN', records)
 local suspect = record_count > entry_count()
 
--- When the head of the list became ready: all others became ready later.
+-- When the head of the list became ready. All others became ready later.
 local head = length > 0 and redis.call('LINDEX', ready, 0)
 local head_row = head and well_formed(redis.call('HGET', rows, head))
 local head_record = head and readable(redis.call('HGET', records, head))
@@ -102,7 +101,7 @@ local function restore(id, row, record)
   elseif not index or redis.call('ZSCORE', index, id) then
     return false  -- without an index, it has ended: nothing is lost
   elseif state == 'scheduled' then
-    -- A row has the millisecond of the due time: at its end that is over.
+    -- A row has only the millisecond of the due time. It is past when the millisecond is over.
     redis.call('ZADD', schedule, due_score(math.max(number6(row, DUE), number6(row, NEXT_ATTEMPT)) + 1), id)
     wake(schedule_marker)
   elseif state == 'reserved' then

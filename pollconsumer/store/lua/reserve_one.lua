@@ -6,8 +6,8 @@
 -- Returns its id, record and row; '' if none is ready; 0, with nothing changed, if the next message is not plain, or may be
 --   held back, or if a successor waits
 -- Refusals: those of `step.lua`
--- The row is written first, which tells whether there was one: should the type of a later key have changed, the id is in no
--- list, which `repair.lua` repairs.
+-- The row is written first, since the reply tells whether there was one. If the type of a later key has changed, the id
+-- is in no list, which `repair.lua` repairs.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then

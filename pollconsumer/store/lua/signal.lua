@@ -1,4 +1,4 @@
--- Keep a value that is sent to a message, the first of its name, and wake the message if it awaits that.
+-- Store a signal, the first of its name for a message, and wake the message if it awaits the signal.
 -- KEYS records rows checkpoints schedule schedule_marker
 -- NEEDS rows schedule message_steps
 -- ARGV id, a line feed, the name and a tab, value, most bytes of the signals of a message
@@ -19,7 +19,7 @@ end
 if #sent + #line > tonumber(ARGV[4]) then return 'full' end
 -- EXPECT schedule schedule_marker
 redis.call('HSET', checkpoints, id .. '\n', head or '0 ', id .. '\n0', sent .. line)
--- One that waits for its rate has its turn later: it knows of the signal by then.
+-- A message that waits for its rate has its turn later, and finds the signal then.
 if state == 'scheduled' and awaited == sub(ARGV[2], 2, -2) and not has_flag(byte(row, FLAGS), BOOKED) then
   redis.call('HSET', rows, id, set(row, NEXT_ATTEMPT, be6(now)))
   put_in_schedule(id, now)  -- GUARD a signal wakes its message

@@ -22,8 +22,8 @@
 --   ask again at once; 1 if none could be reserved though messages are ready; how many messages of a newer version were set
 --   aside for a minute; for each malformed one, now a dead letter: id, row, problem
 -- Refusals: FENCED when a newer launch has announced itself, FORGOTTEN when the store was emptied
--- The types of keys were checked when the launch announced itself; if one has changed since, the writes are in an order that
--- leaves only what `repair.lua` and `recover.lua` repair. Parts are within conditions, since Lua makes the
+-- The types of keys were checked when the launch announced itself. If a type has changed since, the order of the writes
+-- leaves only damage that `repair.lua` and `recover.lua` repair. Parts are within conditions, since Lua makes the
 -- functions of a block whenever it is entered.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
@@ -48,7 +48,8 @@ if limits ~= '' then
   local most, quota, period = string.match(limits, '^(%d*) (%d*) (%d*) ')
   if most ~= '' then room = tonumber(most) - redis.call('ZCARD', in_flight) end  -- GUARD most in flight
   if quota ~= '' then
-    -- A period is counted in sixtieths, each of which counts until all of it is past: no span of that length exceeds the quota.
+    -- A period is counted in sixtieths. Each counts until all of it is past, so no span of that length exceeds the
+    -- quota.
     left, period = tonumber(quota), tonumber(period)
     sixtieth = math.max(1, period / 60)
     local spent, oldest = redis.call('HGETALL', handed_out), (floor(now / sixtieth) + 1) * sixtieth
@@ -81,7 +82,7 @@ if #counted + #returned_keys > 0 then
   for i = 1, #returned_keys do available = available + offer_places(returned_keys[i]) end  -- GUARD a place returned
 end
 if claim > 0 then
-  -- Without ids there are no duplicates: a count is corrupt, or 0, and would keep `reserve_one.lua` from its way.
+  -- Without ids there are no duplicates. A count is corrupt, or 0, and would prevent `reserve_one.lua`.
   local duplicates = count == 0 and redis.call('HGET', counters, DUPLICATES)
   if duplicates and available == 0 then
     redis.call('HDEL', counters, DUPLICATES)
@@ -94,7 +95,7 @@ if claim > 0 then
 end
 
 write_totals()
--- One marker wakes one consumer, which wakes the next if there is more to do within the limits.
+-- One marker wakes one consumer. That wakes the next one if there is more to do within the limits.
 if (pushed > 0 or awake or settled and limits ~= '') and room > count and available > 0 then wake(ready_marker) end
 return {now, stale, redis.call('DEL', successor_waits), reserved_ids, reserved_records, reserved_rows, more_in, held_back,
   newer_ones, malformed}

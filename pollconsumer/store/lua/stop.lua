@@ -1,4 +1,4 @@
--- Ask for the end of a message in flight, and wake the process that tells its launch.
+-- Ask to stop a message in flight, and wake the process that tells its launch.
 -- KEYS records rows stops stop_marker answered
 -- NEEDS rows markers once
 -- ARGV id, fence under which it was reserved when this was asked for, which `stop_marker` ends with

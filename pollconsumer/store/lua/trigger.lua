@@ -1,4 +1,4 @@
--- Enqueue an occurrence of a recurrence now, beside those that its rule yields.
+-- Enqueue an occurrence of a recurrence now, besides those that its rule yields.
 -- KEYS records rows ready ready_by_priority counters recurrences recurrence_counters ready_marker id_memory
 -- KEYS id_memory_before results answered
 -- NEEDS occurrences once

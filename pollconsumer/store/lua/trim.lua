@@ -1,5 +1,6 @@
--- Forget completed, cancelled, expired and dead messages beyond the limits, oldest first; and expired results. End batches
--- that are abandoned or have expired, and forget those that have ended. Count what versions before have left uncounted.
+-- Forget completed, cancelled, expired and dead messages beyond the limits, oldest first, and expired results. End
+-- batches that are abandoned or have expired, and forget ended ones. Count messages that earlier versions have not
+-- counted.
 -- KEYS records rows completed cancelled expired dead_letters errors checkpoints progress logs results result_runs result_ends
 -- KEYS counters id_memory id_memory_before id_digests id_digests_before stops uncounted totals
 -- KEYS batches batch_members batch_callbacks batch_instants outbox schedule_marker
@@ -22,13 +23,14 @@ local function forget(ids)
   forgotten = forgotten + #ids
 end
 
--- Before any is removed from a list: a script that fails afterwards would leave it unfindable.
+-- Before any message is removed from a list: if the script failed afterwards, that message could not be found again.
 -- EXPECT completed cancelled expired dead_letters errors rows records id_digests counters id_memory
 age_ids(now, tonumber(ARGV[2]), tonumber(ARGV[3]))
 local number, ms = tonumber(ARGV[4]), tonumber(ARGV[5])
 local horizon = ms and be6(math.max(0, now - ms))
 
--- A message in a list without a row is forgotten already; one whose row has not ended is not: its script was interrupted.
+-- A message in a list without a row is forgotten already. One whose row has not ended is not: its script was
+-- interrupted.
 local function is_old(row)
   local ended = row and six(row, ENDED)
   return not ended or ended ~= NEVER and ended < horizon  -- GUARD what has not ended; what is forgotten already
@@ -104,7 +106,7 @@ if #batches_due > 0 then
     end
   end
 
-  -- The chunks of a batch whose producer told no total: from the first one on, until all ends were in them.
+  -- The chunks of a batch whose producer reported no total: from the first one on, until they have covered all ends.
   local function forget_ends(batch, state)
     local chunk, left = 0, number6(state, MEMBERS_COMPLETED) + number6(state, MEMBERS_DEAD)
     left = left + number6(state, MEMBERS_CANCELLED) + number6(state, MEMBERS_EXPIRED)

@@ -1,4 +1,4 @@
--- Release a launch's reservations: the reply to its step was lost, or it died.
+-- Release a launch's reservations, because the reply to its step was lost, or it died.
 -- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker places_taken waiting_for_place order_heads
 -- KEYS unique_keys stops cancelled rates totals outbox
 -- NEEDS fences stops
@@ -6,9 +6,9 @@
 --   whose last attempt this was, ids to keep reserved
 -- Returns messages released
 -- Refusals: FENCED, FORGOTTEN
--- The attempt is charged if the handler has ended, or if it was the last attempt. CRASHES of a message in its last attempt
--- becomes SPENT: its next reservation makes it a dead letter. A message begun at most once stays reserved: recover.lua makes
--- it a dead letter. One that was to stop is cancelled.
+-- The attempt is charged if the handler has ended, or if it was the last attempt. In the latter case CRASHES becomes
+-- SPENT: the next reservation makes the message a dead letter. A message begun at most once stays reserved: recover.lua
+-- makes it a dead letter. A message that was asked to stop is cancelled.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then return refusal end

@@ -1,7 +1,6 @@
 -- NEEDS unique_keys outbox places
--- How a message ends that is not completed; `settle.lua` completes messages.
--- docs/reference/internals.md has a table of what each end frees and keeps. A message enters its list first: if that
--- fails, it has not ended.
+-- Ends of messages that are not completed; `settle.lua` completes messages. docs/reference/internals.md has a table of
+-- what each end frees and keeps. A message enters its list first: if that fails, it has not ended.
 
 -- The record of a message with a key, which its end needs.
 local function keyed_record(id, row)
@@ -9,8 +8,8 @@ local function keyed_record(id, row)
   return (has_flag(flags, UNIQUE) or has_flag(flags, CONCURRENCY)) and readable(redis.call('HGET', records, id))
 end
 
--- What all ends have in common. Unless the row says already that it has ended so, as that of a launch does: now, or at the
--- instant that it has. `holds`: the next one with its order key waits on. Returns the new row.
+-- What all ends have in common. The message ends now, unless its row already has this end, as a launch writes it.
+-- `holds`: the next message with its order key goes on waiting. Returns the new row.
 local function ended(id, row, record, ending, now, holds)
   local flags = byte(row, FLAGS)
   if sub(row, ENDING, ENDING) ~= ending then

@@ -15,7 +15,7 @@ local function age_ids(now, lasts, most)
   if over or now < began then redis.call('HSET', counters, 'id memory began', now) end  -- GUARD a clock that went back
 end
 
--- Keep ids, and the digests of those that were chosen; before the messages are removed.
+-- Remember ids, and the digests of chosen ids. Called before the messages are removed.
 local function remember(ids)
   if redis.call('HEXISTS', counters, 'ids chosen') == 1 then
     local found_rows, digests = redis.call('HMGET', rows, unpack(ids)), {}

@@ -1,4 +1,5 @@
--- A marker is a list of at most one element, which stays until it is taken: no wake-up is lost, and it cannot grow.
+-- A marker is a list with at most one element, which stays until it is taken. So no wake-up is lost, and it cannot
+-- grow.
 
 local function wake(marker)
   if redis.call('EXISTS', marker) == 0 then redis.call('RPUSH', marker, 1) end

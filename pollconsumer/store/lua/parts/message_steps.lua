@@ -1,7 +1,7 @@
 -- NEEDS numbers
--- What a message has in checkpoints, by field: by its id its checkpoint; by its id and a line feed how many steps it has, a
--- space and the name of the signal that it awaits; with a number from 1 behind it a step; with 0 the signals sent to it, each
--- a line feed, its name, a tab, its instant, a space, its value.
+-- Fields of checkpoints. A message's id: its checkpoint. The id and a line feed: the number of its steps, a space, and
+-- the name of the signal that it awaits. The same followed by a number from 1: a step. Followed by 0: the signals sent
+-- to it, each a line feed, its name, a tab, its instant, a space, its value.
 
 local MOST_STEPS = 1000  -- the same in core/messages/message_steps.py
 
@@ -19,7 +19,7 @@ local function drop_checkpoints(ids)
   end
 end
 
--- The name of the signal that a message awaits, the signals sent to it, and the field that says how many steps it has.
+-- The name of the signal that a message awaits, the signals sent to it, and the field with the number of its steps.
 local function awaited_and_sent(id)
   local head, sent = unpack(redis.call('HMGET', checkpoints, id .. '\n', id .. '\n0'))
   return string.match(head or '', '^%d+ (.+)$'), sent or '', head

@@ -41,10 +41,10 @@ local function whole(text)
   return text and #text < 16 and find(text, '^%d+$') ~= nil and tonumber(text) < 281474976710656
 end
 
--- The number of ids in the ready list that are not ready, or repeated: counts subtract it.
+-- The number of ids in the ready list that are repeated, or not ready. Counts subtract it.
 local DUPLICATES = 'left over'
 
--- Count in the queue's counters. What is no number begins anew.
+-- Add to one of the queue's counters. A counter that is no number begins anew.
 local function count_up(name, by)
   local is_number, count = pcall(redis.call, 'HINCRBY', counters, name, by)
   if is_number then return count end

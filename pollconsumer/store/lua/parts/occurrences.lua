@@ -1,7 +1,7 @@
 -- NEEDS ready markers results
 -- Occurrences: messages that recurrences yield.
 
--- Instants of occurrences that are kept of each recurrence: so many, for so long, in six bytes each.
+-- How many instants of occurrences are kept for each recurrence, and for how long, in six bytes each.
 local MOST_INSTANTS, INSTANTS_KEPT_MS = 100, 86400000
 
 -- Make an occurrence ready, unless its id is known. Returns whether it was made so.

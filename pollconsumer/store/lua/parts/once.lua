@@ -1,6 +1,6 @@
--- An act is carried out once: a repetition, after a lost reply, is answered as its first attempt was.
+-- An act is carried out only once. A repetition, after a lost reply, is answered as the first try was.
 
--- For how long an answer is kept: longer than anybody repeats a call.
+-- An answer is kept for longer than anybody repeats a call.
 local ANSWERED_FOR_MS = 60000
 
 -- `answered` names the call. Without it the act is carried out at each call.

@@ -1,8 +1,9 @@
 -- NEEDS places lists
--- Places of concurrency keys that a step frees and takes: read once for each key, and written once, if their number differs.
+-- Places of concurrency keys that a step frees and takes. A key's count is read once, and written once if it has
+-- changed.
 
--- Keys, and the places taken before the step; how many keys were read; by key, the places taken now. Of a key that was not read:
--- how many more than before.
+-- Keys; the places taken before the step; how many keys were read; and by key the places taken now. For a key that was
+-- not read: the change.
 local counted, stored, known_keys, taken = {}, {}, 0, {}
 local returned_keys = {}  -- keys with a place that was offered to a message which must wait for its rate
 

@@ -1,11 +1,13 @@
 -- NEEDS ready markers
--- Concurrency keys. places_taken counts messages in flight with each. A message whose key has no free place waits in line,
--- as does one that returns from being in flight: in waiting_for_place, ordered by key, then like ready messages. As many
--- as there are free places, from the first in line, are offered one: these are in the ready list as well, and the
--- duplicates correct the count. All others in line have the flag WAITING. Offering is idempotent.
+-- Concurrency keys. places_taken counts the messages in flight with each key. A message whose key has no free place
+-- waits in line, and so does one that returns from being in flight. The line is in waiting_for_place, ordered by key,
+-- then like ready messages. For each free place a message, from the first in line, is offered one: it is in the ready
+-- list as well, and counted as a duplicate, which corrects the count. All others in line have the flag WAITING.
+-- Offering is idempotent.
 --
--- Order keys. Of the messages with one, that whose turn comes first is the head: order_heads has its id until it has ended.
--- The others wait in line, in waiting_for_place as well, with the flag WAITING, and leave it as heads.
+-- Order keys. The message of a key whose turn is next is the head: order_heads has its id until it has ended. The
+-- others wait in line, in waiting_for_place as well, with the flag WAITING. A message leaves the line when it becomes
+-- the head.
 
 -- The limit of a record's concurrency key, and the key; nil if it has none, or if it is truncated.
 local function concurrency(record)
@@ -15,7 +17,7 @@ local function concurrency(record)
   if (length or 0) > 0 then return most, sub(record, at + 2, at + 1 + length) end
 end
 
--- Begins the name of an order key's line. No concurrency key has a control character.
+-- Prefix of an order key's line. No concurrency key has a control character.
 local IN_ORDER = '\1'
 
 local function in_line(row)
@@ -46,8 +48,8 @@ local function stand_in_line(id, row, key, first)
   redis.call('ZADD', waiting_for_place, 0, line_entry(id, row, key))
 end
 
--- Make the next in line the head of an order key, in place of `head`; false if the key has none. Returns how many are newly
--- ready.
+-- Make the next message in line the head of an order key, in place of `head`; false if the key has none. Returns the
+-- number of messages that become ready.
 local function pass_on(key, head)
   if redis.call('HGET', order_heads, key) ~= head then return 0 end  -- GUARD the head alone passes on
   local line = IN_ORDER .. key
@@ -70,7 +72,7 @@ local function pass_on(key, head)
   end
 end
 
--- Pass on what dead letters that are to be forgotten hold.
+-- Pass on the order keys that dead letters hold which are about to be forgotten.
 local function leave_order(ids)
   if redis.call('EXISTS', order_heads) == 0 then return end
   local found = redis.call('HMGET', records, unpack(ids))
@@ -80,8 +82,8 @@ local function leave_order(ids)
   end
 end
 
--- Offer the free places of a concurrency key; or name the next head of an order key whose head is gone, since another
--- program, or an interrupted script, removed it. Returns how many messages are newly offered one.
+-- Offer the free places of a concurrency key. For an order key whose head is gone, because another program or an
+-- interrupted script removed it, name the next head. Returns how many messages are newly offered a place.
 local function offer_places(key)
   if sub(key, 1, 1) == IN_ORDER then
     key = sub(key, 2)
@@ -122,7 +124,7 @@ local function free_place(key)
   if left > 0 then redis.call('HSET', places_taken, key, left) else redis.call('HDEL', places_taken, key) end
 end
 
--- Return a message from being in flight, with its new row.
+-- Return a message that was in flight to its queue, with its new row.
 local function return_to_queue(id, row)
   local _, key = concurrency(has_flag(byte(row, FLAGS), CONCURRENCY) and readable(redis.call('HGET', records, id)))
   if key then

@@ -1,9 +1,9 @@
--- The ledgers of rates, in a step that hands out messages with any.
--- A field of `rates` is a rate and a key, as records have them. Its value: until when it counts, in six bytes; a number in
--- two; so many instants at which messages were handed out in the last period; then those that are booked for messages in
--- the schedule. Instants are six bytes each, the oldest first.
--- What was handed out decides: no span as long as the period has more of it. Bookings keep the order: a message takes no
--- place that is booked for another one. One that is handed out later than booked delays those a period after it: they are
+-- The ledgers of rates, for a step that hands out messages with a rate. A field of `rates` is a rate and a key, as
+-- records have them. Its value consists of: the instant until which it counts, in six bytes; a number in two bytes;
+-- that many instants at which messages were handed out in the last period; then instants that are booked for messages
+-- in the schedule. Instants have six bytes each, the oldest first. What was handed out decides: no span as long as the
+-- period has more of it. Bookings keep the order: a message takes no place that is booked for another one. A message
+-- that is handed out later than booked delays those a period after it, which are then booked again.
 -- booked once more.
 
 local stamp, ledgers, made = be6(now), {}, 0  -- ledgers by field; how many fields are new
@@ -36,7 +36,7 @@ local function ledger_of(record)
   else
     made = made + 1
   end
-  -- From where on `first_position` looks: at the instant, and among the bookings.
+  -- Where `first_position` begins to look: at which instant, and where among the bookings.
   ledgers[field] = {most = most, period = period, handed = handed, booked = booked, from = 1, at = 1}
   return ledgers[field]
 end
@@ -50,8 +50,8 @@ local function unbook(ledger)
   if ledger.booked ~= '' and sub(ledger.booked, 1, 6) <= stamp then drop_bookings(ledger, 6) end
 end
 
--- The first instant at which there is a place for a message that has waited, unless it is booked for another such one, and
--- its position among the bookings; nil if all are. Continues after the last one that it has found.
+-- The first instant at which there is a place for a message that has waited, unless it is booked for another such
+-- message; and its position among the bookings. Nil if all are booked. Continues after the last one that it has found.
 local function first_position(ledger)
   while ledger.from < #ledger.handed do
     local instant, at = be6(number6(ledger.handed, ledger.from) + ledger.period), ledger.at
@@ -72,7 +72,8 @@ end
 
 rate = {}
 
--- Move a message into the schedule, if it must wait. Returns whether it must. One that waited has been booked before.
+-- Move a message into the schedule if it must wait. Returns whether it must. A message that waited has been booked
+-- before.
 rate.waits = function(id, row, record)
   local ledger, waited = ledger_of(record), has_flag(byte(row, FLAGS), BOOKED)
   if not ledger then return false end

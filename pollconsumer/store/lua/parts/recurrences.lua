@@ -1,7 +1,7 @@
 -- NEEDS numbers markers
 -- Recurrences: their next instants, their ends, and what is kept of them.
 
--- How the definition of one begins that was put at run time; all others are of configurations.
+-- How the definition of a recurrence begins that was put at run time. All others belong to configurations.
 local PUT = '{"rule":'
 local EARLIEST, LATEST = 0, 1e14
 -- Ended recurrences that a queue keeps.
@@ -13,8 +13,8 @@ local function next_instant(name)
   return instant and instant >= EARLIEST and instant < LATEST and instant or nil  -- GUARD instants that a rule yields
 end
 
--- What is due by a definition that is replaced stays due: for each, oldest first, until when that was due, the first
--- instant by the next definition, and itself.
+-- What is due by a replaced definition stays due. For each such definition, oldest first: until when it was due, the
+-- first instant by the next definition, and the definition itself.
 local function due_by(name, definition, now, following)
   local before = redis.call('HGET', recurrence_counters, name .. ':before') or ''
   return before .. decimal(now) .. ' ' .. decimal(following) .. ' ' .. definition .. '\n'
@@ -52,8 +52,8 @@ local function forget_recurrence(name)
     name .. ':previous', name .. ':before')
 end
 
--- One that was put at run time yields nothing any more. It stays, with its history, until it is removed, or until so many
--- others have ended.
+-- A recurrence that was put at run time yields nothing any more. It stays, with its history, until it is removed, or
+-- until so many others have ended.
 local function finish(name, now)
   redis.call('ZREM', next_instants, name)
   redis.call('ZADD', recurrences_ended, now, name)

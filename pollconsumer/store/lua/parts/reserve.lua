@@ -1,6 +1,6 @@
 -- The second part of a step: reserve.
 
--- Bounds the time spent on ids that cannot be reserved.
+-- Bounds the time that is spent on ids that cannot be reserved.
 local MOST_LOOKED_AT = 100
 local NEWER_WAITS_MS = 60000
 
@@ -51,8 +51,8 @@ local function make_dead(id, row, record, problem)
   malformed[at + 1], malformed[at + 2], malformed[at + 3] = id, row, problem
 end
 
--- Hand out a popped message. Returns whether it could be: if not, another may take its place. The second value is true
--- if the message waits for the head of its order key.
+-- Hand out a popped message. Returns whether it could be; if not, another message may take its place. The second value
+-- is true if the message waits for the head of its order key.
 local function reserve(id, found_row, found_record)
   local row, record = well_formed(found_row), readable(found_record)
   -- GUARD state of what is popped; id popped twice

@@ -1,5 +1,6 @@
--- A run of ids lists their results until these are forgotten. Where one was dropped before, its id and a line feed count in
--- how many runs it is left: `trim.lua` does not take these for that of a later message with the same id.
+-- A run of ids lists their results until these are forgotten. If a result was dropped before, the field of its id and a
+-- line feed counts in how many runs it is still listed. So `trim.lua` does not take it for the result of a later
+-- message with the same id.
 
 -- Of a forgotten message, for another one with its id.
 local function drop_result(id)

@@ -1,8 +1,8 @@
 -- NEEDS numbers
 
--- The commands in ARGV, from `first` on, that the caller may not use on `key`. None of them is run. Without this check a
--- script without the right to its third command leaves the first two done. Not for commands that count their keys: with
--- too few arguments acl_check_cmd crashes the server.
+-- The commands in ARGV, from `first` on, that the caller may not use on `key`. None of them is run. Without this check
+-- a script that lacks the right to its third command would carry out the first two. Not for commands that count their
+-- keys: with too few arguments acl_check_cmd crashes the server.
 local function lacking_rights(key, first)
   local lacking = {}
   if not redis.acl_check_cmd then return lacking end

@@ -39,8 +39,8 @@ local function attempts_bytes(attempts)
   return char(floor(attempts / 256), attempts % 256)
 end
 
--- The row, or nil if it is corrupt. That of a completed message ends before DUE if it was ready at once, never failed, and
--- its record has the handler's name.
+-- The row, or nil if it is corrupt. The row of a completed message ends before DUE if the message was ready at once and
+-- never failed, and its record has the handler's name.
 local function well_formed(row)
   if row and #row == DUE - 1 then return row .. NEVER .. sub(row, SCHEDULED, SCHEDULED + 5) .. NEVER .. NEVER end
   return row and #row >= HANDLER - 1 and row or nil
@@ -71,7 +71,7 @@ local function expiry_at(record)
   return has_flag(flags, EXPIRY) and after_keys(record) + (has_flag(flags, DIGEST) and DIGEST_BYTES or 0) or nil
 end
 
--- A record with the instant of its expiry, if it has any, in place of the time from then until that.
+-- A record. If it has an expiry, the instant replaces the time until then, which counts from `from`.
 local function expiring(record, from)
   local at = expiry_at(record)
   return at and set(record, at, be6(floor(from) + number6(record, at))) or record
@@ -94,7 +94,7 @@ local function state_of(row)
   return six(row, ENQUEUED) ~= NEVER and 'ready' or 'scheduled'
 end
 
--- The row of a message without one, which is ready and was never reserved; or, with a due time, scheduled.
+-- The row of a message that has none: ready and never reserved, or, with a due time, scheduled.
 local function fresh_row(record, due)
   local at, scheduled = handler_at(record), six(record, RECORD_SCHEDULED)
   local flags = byte(record, RECORD_FLAGS) % RECORD_ALONE + (#record > 1024 and LARGE or 0)

@@ -1,10 +1,10 @@
 -- The first part of a step: settle. Its ARGV are a step's.
 
--- Of completions: unique keys that are freed, and the ids of their holders; ids whose large record is dropped.
+-- Of completions: unique keys that are freed, and the ids of their holders; ids whose large records are dropped.
 local holders, unique, dropped = {}, {}, {}
 local ended_heads = {}  -- order keys, each after the id of its head
 
--- Hot path: completions. Those with keys, a result or follow-ups cost more, and leave the others as quick.
+-- Hot path: completions. Those with keys, a result or follow-ups cost more. The others are not slowed down by that.
 if completions > 0 then
   local argv, ids = ARGV, {unpack(ARGV, 10, 9 + completions)}
   local found_rows = redis.call('HMGET', rows, unpack(ids))
@@ -114,7 +114,7 @@ local released = {}
 if others <= #ARGV then
   local rated = nil  -- 1 if any rate has charges
 
-  -- What a settlement has made of a row, whether the message is ready again by now or not.
+  -- The part of a row that a settlement has set, and that is the same once the message is ready again.
   local function settled_as(row)
     return sub(row, 1, ENQUEUED - 1) .. six(row, FAILED)
   end

@@ -1,6 +1,7 @@
 -- NEEDS places ended totals
--- Messages that were to stop while they were in flight. They end as cancelled when they leave their launch, unless they are
--- completed; the request then stays until the message is forgotten. Checkpoint and progress stay, too.
+-- Messages that were asked to stop while they were in flight. They end as cancelled when they leave their launch,
+-- unless they are completed. In that case the request stays until the message is forgotten. Checkpoint and progress
+-- stay, too.
 
 -- Free the place of a message in flight, whose key is added to `freed`: places to be offered. Returns its record.
 local function without_place(id, row, freed)
@@ -13,7 +14,7 @@ local function without_place(id, row, freed)
   return record
 end
 
--- Cancel a message that is in flight without its launch, if it was to stop: this drops the request.
+-- Cancel a message in flight whose launch is gone, if it was asked to stop. This drops the request.
 local function stops_here(id, row, now, freed)
   if redis.call('HDEL', stops, id) == 0 then return false end
   count_settled(row, 'cancel', 1)
@@ -36,7 +37,8 @@ local function by_reservation(ids, found_rows)
   return order
 end
 
--- Take back what its rate was charged for a message that was handed out and not begun, at the instant of its reservation.
+-- Take back what its rate was charged, at the instant of its reservation, for a message that was handed out and not
+-- begun.
 local function take_back_charge(id, reserved)
   local field = rate_and_key(readable(redis.call('HGET', records, id)))
   local held = field and redis.call('HGET', rates, field)

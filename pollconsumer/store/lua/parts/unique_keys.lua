@@ -1,6 +1,6 @@
 -- NEEDS rows
 -- A unique key maps to the id that holds it, followed by a line feed and the instant at which it expires, if it does.
--- It begins with a handler's name and a zero, if only messages of that share it: see core/messages/message.py.
+-- It begins with a handler's name and a zero if only messages of that handler share it: see core/messages/message.py.
 
 local function unique_key(record)
   return sub(record, RECORD_UNIQUE_KEY + 1, RECORD_UNIQUE_KEY + byte(record, RECORD_UNIQUE_KEY))
@@ -19,7 +19,7 @@ local function free_keys(ids, keys)
   if count > 0 then redis.call('HDEL', unique_keys, unpack(free)) end
 end
 
--- The unfinished message that holds what stands there under a key, and its row.
+-- The unfinished message that holds the stored value of a key, and its row.
 local function holder_of_field(key, now)
   local held = redis.call('HGET', unique_keys, key)
   if not held then return nil end
@@ -31,8 +31,8 @@ local function holder_of_field(key, now)
   return id, row
 end
 
--- The unfinished message that holds a key; of a handler's, also one of that handler which shares it with the queue: so
--- versions before wrote all of them.
+-- The unfinished message that holds a key. For a handler's key, this is also a message of that handler which shares the
+-- key with the queue, as earlier versions wrote all keys.
 local function holder_of(key, now)
   local holder = holder_of_field(key, now)
   local zero = not holder and find(key, '\0', 1, true)  -- GUARD held for the queue
