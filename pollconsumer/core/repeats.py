@@ -85,8 +85,8 @@ class Streaks:
 
     def end(self, launch: str, now: float, *, worked: bool) -> list[str]:
         """Record that ``launch`` ended normally. A launch that has not ``worked`` got only as far as the lease. Returns
-        a line for each streak that is over, but one for streaks of the same text. A streak that the launch met is not
-        over."""
+        a line for each streak that is over; streaks with the same text share a line. A streak that the launch met is
+        not over."""
         lines = dict[str, str]()
         for name, streak in self.known.items():
             lasts = streak.kind not in ("standing", "lasting") and 0 <= now - streak.met < MET_AGAIN_WITHIN

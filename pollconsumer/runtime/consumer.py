@@ -396,7 +396,7 @@ def define(
 ) -> None:
     """Register the recurrences of a launch's modules and configuration, and remove those that are no longer defined.
 
-    ``owner`` is the launch's group. Modules are imported lazily, since most launches define no recurrences.
+    ``owner`` is the launch's group. The code for this is imported here, since most launches define no recurrences.
     ``left_out``: queues whose keys are unusable, or whose node of a cluster is lost. A later launch registers their
     recurrences.
     """

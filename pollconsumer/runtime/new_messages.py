@@ -241,9 +241,9 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
 
 
 def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") -> dict[str, Any]:
-    """A callback as it is stored. ``owner`` is the id of its message, or of the batch with the queue ``called_by``.
-    TypeError for what is no callback. UsageError if it has an id, a key or callbacks of its own. BadData for an invalid
-    ``owner``."""
+    """A callback as it is stored. ``owner``: the id of the message or batch to which it belongs. ``called_by``: the
+    queue of the batch; empty for a message. TypeError for what is no callback. UsageError if it has an id, a key or
+    callbacks of its own. BadData for an invalid ``owner``."""
     message = message_of(sendable, name)
     refuse_own_identity(message, f"the callback {name}")
     if message.continuation:
@@ -262,8 +262,8 @@ def message_of(sendable: Sendable, what: str) -> NewMessage:
 
 
 def refuse_own_identity(message: NewMessage, what: str) -> None:
-    """Raise UsageError for a message that may not be enqueued, depending on other messages: a message that waits for it
-    would wait for ever."""
+    """Raise UsageError for a message with an id or a key of its own. Because of another message it may not be enqueued,
+    and whoever waits for it would wait for ever."""
     if message.digest or message.key:
         raise UsageError(what, "with an id or a key of its own", "leave it out: its id follows from its place")
 

@@ -165,8 +165,8 @@ class Spool:
 
     @contextmanager
     def taken(self) -> Iterator[list[SpooledFile]]:
-        """Hold the lock within the block; it ends with its process. Yields the files to take in, in order; none if
-        another process holds the lock."""
+        """Hold the lock within the block. If this process dies, the lock is free. Yields the files to take in, in
+        order; none if another process holds the lock."""
         self.check()
         descriptor = take_lock(self.directory, self._access, f"{self._prefix}lock")
         if descriptor is None:

@@ -149,7 +149,7 @@ def changes(
     found: Mapping[str, Finding], reported: Mapping[str, ReportedFinding], looker: Callable[[Finding], str], now: int
 ) -> Iterator[tuple[str, ReportedFinding | None, bool]]:
     """The changes to store now that ``looker`` has ``found`` these findings: their names; what to store, None to
-    forget; and whether to report first."""
+    forget; and whether people must be told before."""
     for name, finding in found.items():
         known, by = reported.get(name), looker(finding)
         if known is not None and not known.ended:

@@ -23,7 +23,7 @@ MISSED = 3
 """A group counts as absent if so many launches in succession are missing."""
 AT_LEAST = 180.0
 UNLEARNED = 1200.0
-"""The same in seconds, if too few launches are known to tell how often they come."""
+"""A group counts as absent after so many seconds, if too few launches are known to show how often they come."""
 
 
 class Finding(NamedTuple):

@@ -48,7 +48,7 @@ class Recorded(NamedTuple):
 
     @classmethod
     def of(cls, given: Sequence[Any] | None) -> Self:
-        """The same, restored from the lists that JSON made of the tuples on the way to another process."""
+        """A `Recorded`, restored from the lists that JSON made of its tuples on the way to another process."""
         if given is None:
             return cls()
         steps, size, awaited, signals = given
@@ -56,8 +56,8 @@ class Recorded(NamedTuple):
 
     @classmethod
     def read(cls, head: bytes, entries: Sequence[bytes | None], signals: bytes) -> Self:
-        """The same from the fields of the store. A corrupt entry becomes a step without a name, which is then taken
-        again."""
+        """A `Recorded`, read from the fields of the store. A corrupt entry becomes a step without a name, which is then
+        taken again."""
         _, _, awaited = head.partition(b" ")
         steps = [_step_in(entry) for entry in entries]
         size = sum(len(entry) for entry in entries if entry is not None)

@@ -181,8 +181,8 @@ class Programs:
         self._usable: bool | None = None if directory else False
 
     def begin(self, delivery: Delivery) -> ProgramNote:
-        """A note for a program that is about to be started. It is written before others are read. So of two concurrent
-        launches at least one sees the other's note.
+        """A note for a program that is about to be started. It is written before the notes of others are read. So of
+        two concurrent launches at least one sees the other's note.
 
         StillRunning if the program of an earlier attempt cannot be killed, or belongs to a newer launch.
         """

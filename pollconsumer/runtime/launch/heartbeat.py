@@ -89,7 +89,7 @@ class StopListener:
 
     def wait(self, wait: Callable[[float, int | None], bool], seconds: float) -> bool:
         """Wait at most ``seconds`` for the launch's end. Returns whether the launch has ended. ``wait`` does the
-        waiting: given seconds, and a descriptor that ends the wait when it becomes readable, it returns the same."""
+        waiting, and returns that. It is given seconds, and a descriptor that ends the wait when it becomes readable."""
         if not self._markers:  # of a mover, which has none
             return wait(seconds, None)
         self._report()

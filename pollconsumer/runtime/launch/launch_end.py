@@ -79,7 +79,7 @@ class LaunchEnd:
         self.ends_by(0.0, max(limits, default=0.0))
 
     def farthest(self) -> float:
-        """The latest instant until which a handling may go on that begins in time."""
+        """The latest instant until which a handling that begins in time may go on."""
         return self.stop_before if self._bounded else self.stop_before + self._longest
 
     def latest(self) -> float:

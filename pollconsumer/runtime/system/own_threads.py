@@ -60,8 +60,8 @@ def start_thread(name: str, target: Callable[..., object], *arguments: Any) -> S
 
 
 def start_for_others(name: str, target: Callable[[], object]) -> Thread:
-    """The same for a thread that runs code of the user's. That code finds the kind of thread that it expects, with its
-    name and its tracing."""
+    """`start_thread` for a thread that runs code of the user's. That code finds the kind of thread that it expects,
+    with its name and its tracing."""
     refused: list[RuntimeError] = []
     thread = Thread(target=_run, args=(name, target, ()), name=name, daemon=True)
 

@@ -28,7 +28,7 @@ ANSWER_WITHIN = 0.5
 SILENT_FOR = 0.4
 """After a node did not answer, it is not asked again for so many seconds at least."""
 LONGER_SILENT = 5
-"""The same as a multiple of the time that was spent waiting. A node that is silent, instead of refusing, costs more
+"""`SILENT_FOR` as a multiple of the time that was spent waiting. A node that is silent, instead of refusing, costs more
 time."""
 _NO_ANSWER = ErrorReply("CLUSTERDOWN no answer")
 
@@ -156,7 +156,7 @@ def node_wire(address: ClusterAddress, node: Node, patience: Callable[[], Patien
 
 
 def slots_by(wire: NodeWire) -> Any:
-    """Which node has which slots, as the node reports to which ``wire`` connects. Closes the connection."""
+    """Which node has which slots, as reported by the node to which ``wire`` connects. Closes the connection."""
     with closing(wire):
         wire.send([COMMAND])
         return wire.receive([COMMAND])[0]

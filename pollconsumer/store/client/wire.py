@@ -304,8 +304,8 @@ class Wire:
             raise
 
     def misread(self, error: BaseException) -> StoreRefused | None:
-        """The error to raise in place of ``error``, which may come from reading an answer, if the server does not tell
-        the time as Redis does. None for any other error, which is a bug of ours."""
+        """The error to raise in place of ``error``, an exception in reading an answer, if the server is no Redis: it
+        does not tell the time as Redis does. None if ``error`` is a bug of ours."""
         if not isinstance(error, MISREAD) or isinstance(error, PollConsumerError) or self.last_answer is None:
             return None
         replied = self.last_answer

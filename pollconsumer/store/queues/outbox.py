@@ -93,7 +93,7 @@ def pack(
 
 
 def opens_of(batch: NewBatch) -> continuations.Packed:
-    """The fields of a batch to be opened. One that earlier versions do not know is left out, unless it is set."""
+    """The fields of a batch to be opened. A field that earlier versions do not know is left out, unless it is set."""
     given = {name: getattr(batch, field) for name, field in BATCH_FIELDS.items()}
     return {name: value for name, value in given.items() if name != "is_inner" or value}
 

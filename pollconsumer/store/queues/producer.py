@@ -140,8 +140,8 @@ class Producer:
         return self._held(trip, trip[0], held, 0)[0]
 
     def refuse_followed(self, messages: Iterable[NewMessage]) -> None:
-        """For new messages whose ids a user chose: raise UsageError if a queue already has the id of a link or a
-        callback, which is made of the message's id. The link or callback would be taken for a duplicate, and
+        """Raise UsageError if a queue already has an id that a link or a callback of a new message would get, if a user
+        chose the message's id: theirs are made of it. The link or callback would be taken for a duplicate, and
         dropped."""
         for message in messages:
             if message.continuation and message.digest:

@@ -168,8 +168,8 @@ class BatchReader:
         return [int(each) for each in self._wire.all([("ZCARD", key) for key in keys])] if keys else []
 
     def states(self, batch_queues: Sequence[str]) -> dict[str, Counter[str]]:
-        """How many batches are in each state, by queue. Of a queue at most COUNTED from either end of their order
-        count. Queues without batches are left out."""
+        """How many batches are in each state, by queue. At most COUNTED batches of a queue count, from either end of
+        their order. Queues without batches are left out."""
         return {
             batch_queue: self._states(batch_queue)
             for batch_queue, count in zip(batch_queues, self.counts(batch_queues), strict=True)
