@@ -203,10 +203,10 @@ class OpenBatch(AppBatch):
 
     def add(self, member: Sendable) -> str:
         """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. Members are sent
-        together, a few hundred in a round trip, at least once a minute. So an error of enqueueing may come with a later
-        member, or with the end of the block. If the error is caught, the same members are sent again with the next one,
-        or at the end: do not add them again. UsageError for a member with an id or a key of its own, if the batch was
-        abandoned meanwhile, or outside of its ``with`` block."""
+        together, a few hundred in a round trip, or once the last ones were sent a minute ago. So an error of enqueueing
+        may come with a later member, or with the end of the block. If the error is caught, the same members are sent
+        again with the next one, or at the end: do not add them again. UsageError for a member with an id or a key of
+        its own, if the batch was abandoned meanwhile, or outside of its ``with`` block."""
         message = self._new(member)
         if len(self._page) >= PAGE or self._is_unheard():
             self._flush()

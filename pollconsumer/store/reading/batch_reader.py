@@ -191,10 +191,10 @@ class BatchReader:
         return [*dict.fromkeys(message.queue for message in self._find([f"{batch.id}.{each}" for each in numbers]))]
 
     def members(self, batch: BatchStatus, which: str | None = None) -> Iterator[Message]:
-        """The members of a batch in the order of their numbers: all; ``completed``, ``failed`` or ``dead`` ones by the
-        counts of the batch; or ``unended`` ones, if their own state agrees. A chain is represented by its latest link.
-        Members that are no longer kept are left out. For ``results`` a member whose result is kept longer than itself
-        is there, with its result alone and no handler."""
+        """The members of a batch in the order of their numbers. ``which``: None for all; ``completed``, ``failed`` or
+        ``dead`` for those that the batch counts so; ``unended`` for those that have not ended by their own state,
+        either. Of a chain the latest link. Members that are no longer kept are left out. With ``results`` a member that
+        is no longer kept is included if its result is, with the result alone and no handler."""
         at: int | None = 0
         while at is not None:
             found, at = self.page(batch, which, at)
