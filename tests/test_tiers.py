@@ -15,6 +15,17 @@ if TYPE_CHECKING:
 HERE = "tests/test_tiers.py"
 
 
+def item(test: str, marker: str | None) -> pytest.Item:
+    """One of that node id, and with that marker."""
+    file, _, name = test.partition("::")
+
+    def get_closest_marker(asked: str) -> bool | None:
+        return True if asked == marker else None
+
+    made = SimpleNamespace(name=name, nodeid=test, path=tiers.HERE.parent / file, get_closest_marker=get_closest_marker)
+    return cast("pytest.Item", made)
+
+
 @pytest.mark.parametrize(
     ("test", "marked", "is_quick"),
     [
@@ -29,11 +40,20 @@ def test_a_test_is_quick_that_is_no_double_tests_the_product_and_was_not_slow_or
     monkeypatch: pytest.MonkeyPatch, test: str, marked: bool, is_quick: bool
 ) -> None:
     monkeypatch.setattr(tiers, "recorded", lambda: {HERE: {"test_slow": 3.5}})
-    file, _, name = test.partition("::")
-    item = SimpleNamespace(
-        name=name, nodeid=test, path=tiers.HERE.parent / file, get_closest_marker=lambda _: marked or None
-    )
-    assert tiers.quick([cast("pytest.Item", item)]) == [item] * is_quick
+    assert len(tiers.quick([item(test, "crossing" if marked else None)])) == is_quick
+
+
+def test_of_a_matrix_one_row_in_a_few_is_quick_and_of_two_with_the_same_rows_others() -> None:
+    values = [f"[{number}]" for number in range(4 * tiers.ROWS)]
+    rows = [
+        {
+            each.nodeid.partition("[")[2]
+            for each in tiers.quick([item(f"{HERE}::{test}{value}", "matrix") for value in values])
+        }
+        for test in ("test_a", "test_b", "test_c", "test_d")
+    ]
+    assert {len(each) for each in rows} == {4}
+    assert len({frozenset(each) for each in rows}) > 1
 
 
 def test_what_ran_takes_the_place_of_what_was_recorded_of_its_file_and_files_that_are_gone_are_dropped() -> None:

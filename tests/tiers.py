@@ -6,6 +6,8 @@ A test is quick unless one of these holds:
 - It tests the apparatus of long runs, such as the simulation.
 - It took `SLOW` seconds or more when durations were last recorded. A test marked ``crossing`` is quick all the same:
   it shows what only real processes or long histories show, such as a killed launch.
+- It is a row of a matrix: every argument, setting or key, each with many values. Of a test marked ``matrix``, one row
+  in `ROWS` is quick, and of two tests with the same rows, others.
 
 ``pytest -n 6 --record-durations`` writes `durations.json` anew for each file that ran.
 """
@@ -13,17 +15,20 @@ A test is quick unless one of these holds:
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 if TYPE_CHECKING:
     import pytest
 
 HERE = Path(__file__).parent
 RECORDED = HERE / "durations.json"
-SLOW = 1.0
+SLOW = 0.5
 """Seconds, with all processes of the machine busy."""
+ROWS = 4
+"""Of a matrix of which one is quick."""
 APPARATUS = {
     *("clock", "cluster", "failovers", "faults", "forecast", "interruptions"),
     *("partition", "platforms", "simulation", "upgrade"),
@@ -42,13 +47,23 @@ def recorded() -> Durations:
 
 def quick(items: list[pytest.Item]) -> list[pytest.Item]:
     slow = {f"{file}::{test}" for file, tests in recorded().items() for test in tests}
-    return [each for each in items if _is_quick(each, slow)]
+    rows = Counter[str]()
+    return [each for each in items if _is_quick(each, slow) and _is_row_to_try(each, rows)]
 
 
 def _is_quick(item: pytest.Item, slow: set[str]) -> bool:
     if "fakeredis" in item.name or not APPARATUS.isdisjoint(item.path.parts):
         return False
     return item.nodeid not in slow or item.get_closest_marker("crossing") is not None
+
+
+def _is_row_to_try(item: pytest.Item, rows: Counter[str]) -> bool:
+    """``rows``: of each matrix, those that were looked at."""
+    if item.get_closest_marker("matrix") is None:
+        return True
+    matrix = item.nodeid.partition("[")[0]
+    rows[matrix] += 1
+    return (rows[matrix] + crc32(matrix.encode())) % ROWS == 0
 
 
 class DurationRecorder:

@@ -88,6 +88,7 @@ def _lines_of_ours() -> Iterator[None]:
     logs.direct(None, None)
 
 
+@pytest.mark.matrix
 @pytest.mark.usefixtures("_lines_of_ours")
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", [each for each in EVENTS if each is not Event])

@@ -201,6 +201,7 @@ def test_garbage_that_was_found_ends_nothing(place: Place, word: str, kind: str,
     place.judge(act, key, kind)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("share", [0, *map(long, range(1, SHARES))])
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: key.word)
 def test_garbage_in_a_key_ends_nothing(place: Place, key: Keyed, share: int) -> None:
@@ -271,6 +272,7 @@ def completed(place: Place, queue: str, message_id: str) -> bool:
     return (row or b"")[1:2] == b"c"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("what", "field"), FIELDS)
 @pytest.mark.parametrize("kept_in", ["outbox", "spool"])
 def test_an_odd_value_in_a_field_is_quarantined_and_what_is_behind_it_is_handled(

@@ -321,6 +321,7 @@ def stage(valkey_process: Server, tmp_path_factory: pytest.TempPathFactory) -> I
     valkey_process.clear()
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", ACTS)
 def test_an_act_is_answered_as_if_no_request_and_no_reply_had_been_lost(stage: Stage, name: str) -> None:
     act, untrue = ACTS[name], list[str]()

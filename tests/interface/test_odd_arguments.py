@@ -82,6 +82,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("name", [name for name, (command, _) in PARAMETERS.items() if command not in UNTRIED])
 def test_no_value_of_a_parameter_is_a_bug(
     name: str, valkey: Server, place: Path, capsys: pytest.CaptureFixture[str]

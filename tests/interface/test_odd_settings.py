@@ -94,6 +94,7 @@ def config(tmp_path: Path) -> Path:
     return tmp_path / "config.toml"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("path", PATHS)
 def test_a_setting_of_the_file_is_taken_or_refused_in_a_line(config: Path, path: str) -> None:
     for value in ODD.values():
@@ -101,6 +102,7 @@ def test_a_setting_of_the_file_is_taken_or_refused_in_a_line(config: Path, path:
         verdict(config)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("path", PATHS)
 def test_a_variable_is_taken_or_refused_in_a_line(config: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     table = PATHS[path][0]
@@ -120,6 +122,7 @@ def test_a_variable_is_taken_or_refused_in_a_line(config: Path, monkeypatch: pyt
         verdict(config)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("path", PATHS)
 def test_the_declared_model_takes_the_same_as_the_reader(path: str) -> None:
     for name, value in ODD.items():
@@ -143,6 +146,7 @@ def test_each_key_is_tried() -> None:
     assert len(PATHS) == count
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("path", PATHS)
 def test_a_long_value_is_cut(config: Path, path: str) -> None:
     config.write_bytes(written(PATHS[path], LONG))

@@ -297,12 +297,14 @@ def test_each_argument_that_takes_a_span_is_tried() -> None:
     assert CALLS.keys() == ARGUMENTS
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", CALLS)
 def test_an_argument_takes_a_span_in_each_form(sandbox: Sandbox, app: PollConsumer, name: str, form: str) -> None:
     assert CALLS[name](sandbox, app, FORMS[form]) == pytest.approx(SECONDS)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("nonsense", NONSENSE)
 @pytest.mark.parametrize("name", CALLS)
 def test_an_argument_refuses_what_is_no_span(sandbox: Sandbox, app: PollConsumer, name: str, nonsense: str) -> None:

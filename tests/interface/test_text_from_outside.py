@@ -203,6 +203,7 @@ def assert_harmless(text: str) -> None:
     assert not any(line.startswith(("pollconsumer: error: faked", "faked")) for line in text.split("\n"))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name not in ("run", "move")])
 def test_no_command_prints_what_could_act_on_a_terminal(
     command: str, attacked: Server, place: Path, capsys: pytest.CaptureFixture[str]

@@ -145,6 +145,7 @@ def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maintenance, "KEEP_FINISHED", 0)
 
 
+@pytest.mark.crossing
 @pytest.mark.parametrize("meanwhile", MEANWHILE)
 @pytest.mark.parametrize("before", BEFORE)
 def test_the_answer_to_a_repetition_is_that_of_the_attempt_that_was_carried_out(

@@ -37,6 +37,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 @pytest.mark.parametrize(
     "given",
@@ -70,6 +71,7 @@ def test_a_request_without_its_token_is_refused(
         assert secret.encode() not in answered.body
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 def test_the_token_of_the_other_kind_of_request_is_refused(
     endpoint: LaunchEndpoint, started: list[str], method: str, path: str
@@ -95,6 +97,7 @@ def test_the_state_of_a_message_is_told_for_either_token_though_the_other_is_uns
         assert status == (401 if name == unset else 404)
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 @pytest.mark.parametrize("token", ["", "None", TOKEN, MANAGE_TOKEN])
 def test_where_no_token_is_set_every_request_is_refused(
