@@ -5,11 +5,16 @@ state machine, all on the real server; where they pass, two short runs under fau
 time. At the end the tests that caught anything must pass with every guard in place, which may take as long again; and
 where no NAME is given, which is part of a mutation's name, `covering` tries them together. Ends with 1 if a guard was
 not missed.
+
+``--quick`` tries the quick tests alone (tests/tiers.py), ``--any 10 --seed 7`` ten guards, drawn at random. The output
+of the state machine, and of whatever fails with every guard in place, is kept: a failure may not come again.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
+import random
 import re
 import shutil
 import signal
@@ -26,18 +31,25 @@ from tests.faults import covering
 from tests.faults.mutation_table import MUTATIONS, Mutation, edited
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
 ROOT = Path(__file__).parents[2]
 AT_ONCE = 2
 TESTS = ["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-k", "not fakeredis"]
 # Of what the scripts say, not of what they do.
 SAYING = ["--deselect", "tests/store/test_rights.py::test_the_rights_of_a_role_are_the_commands_that_it_uses"]
+MACHINE = [*TESTS, "tests/store/test_machine.py"]
 STAGES = (
     [*TESTS, *SAYING, "tests/store"],
-    [*TESTS, "tests/store/test_machine.py"],
+    MACHINE,
     ["-m", "tests.faults.mixed", "--seeds", "2", "--messages", "150", "--faults", "6"],
 )
+QUICK_STAGES = tuple(
+    [*TESTS, *SAYING, "--quick", "--hypothesis-profile=checks", f"tests/{folder}"]
+    for folder in ("store", "runtime", "core", "interface", "system")
+)
+NOTHING_FAILED = {0, 5}
+"""Exit codes of pytest; the last where none of the tests is quick."""
 LONGEST = 600.0
 NEAREST_LONGEST = 90.0
 """Without a guard that removes, who goes on until nothing is left never ends."""
@@ -205,8 +217,8 @@ something is taken out of."""
 
 
 class Noticed(NamedTuple):
-    """By the first test or invariant that does, after so many ``stages`` of ``STAGES``: none if the nearest tests do.
-    ``by`` is None where none does."""
+    """By the first test or invariant that does, after so many ``stages``: none if the nearest tests do. ``by`` is None
+    where none does."""
 
     by: str | None
     stages: int
@@ -230,32 +242,35 @@ def nearest(mutation: Mutation) -> list[str]:
     return [path + between + test for path, (_, between, test) in zip(paths, parts, strict=True)]
 
 
-def noticed(mutation: Mutation) -> Noticed:
+def noticed(mutation: Mutation, stages: Sequence[list[str]] = STAGES) -> Noticed:
+    quickly = stages is QUICK_STAGES
     began = time.monotonic()
     place = Path(tempfile.mkdtemp(prefix="pc-mutation-"))
     try:
         copy_with(mutation, place)
-        if (by := _notices([*TESTS, *SAYING, *nearest(mutation)], place, NEAREST_LONGEST)) is not None:
+        near = [*TESTS, *SAYING, *(["--quick"] if quickly else []), *nearest(mutation)]
+        if (by := _notices(near, place, NEAREST_LONGEST)) is not None:
             return Noticed(by, 0, time.monotonic() - began)
-        for number, stage in enumerate(STAGES, 1):
-            if (by := _notices(stage, place)) is not None:
+        for number, stage in enumerate(stages, 1):
+            if (by := _notices(stage, place, keep=stage is MACHINE)) is not None:
                 return Noticed(by, number, time.monotonic() - began)
-        return Noticed(None, len(STAGES), time.monotonic() - began)
+        return Noticed(None, len(stages), time.monotonic() - began)
     finally:
         shutil.rmtree(place)
 
 
-def objection(by_nearest: Collection[Mutation], stages: int) -> str | None:
-    """What fails with every guard in place: in the tests nearest to ``by_nearest``, and in the first ``stages``."""
+def objection(by_nearest: Collection[Mutation], stages: Sequence[list[str]]) -> str | None:
+    """What fails with every guard in place: in the tests nearest to ``by_nearest``, and in ``stages``."""
     near = [*dict.fromkeys(test for each in by_nearest for test in nearest(each))]
-    wanted = [*([[*TESTS, *SAYING, *near]] if near else []), *STAGES[:stages]]
+    wanted = [*([[*TESTS, *SAYING, *near]] if near else []), *stages]
     with tempfile.TemporaryDirectory(prefix="pc-mutation-") as place:
         copy_with(Mutation("nothing", ()), Path(place))
-        return next((by for stage in wanted if (by := _notices(stage, Path(place))) is not None), None)
+        return next((by for stage in wanted if (by := _notices(stage, Path(place), keep=True)) is not None), None)
 
 
-def _notices(stage: list[str], place: Path, longest: float = LONGEST) -> str | None:
-    """Its output goes to a file: whoever reads a pipe to its end waits for what a test has left behind, too."""
+def _notices(stage: list[str], place: Path, longest: float = LONGEST, *, keep: bool = False) -> str | None:
+    """The test of ``stage`` that fails; with ``keep``, and where all of its output is. This goes to a file: whoever
+    reads a pipe to its end waits for what a test has left behind, too."""
     environment = os.environ | {"PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryFile("w+") as printed:
         process = subprocess.Popen(
@@ -266,35 +281,59 @@ def _notices(stage: list[str], place: Path, longest: float = LONGEST) -> str | N
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        late = False
         try:
             process.wait(longest)
         except subprocess.TimeoutExpired:
-            return f"no end of {stage[-1]}"
+            late = True
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         printed.seek(0)
         output = printed.read()
-    for directory in re.findall(r"kept in (/\S+)", output):
-        shutil.rmtree(directory, ignore_errors=True)
-    if process.returncode == 0:
+    if process.returncode in NOTHING_FAILED and not late:
         return None
     found = FAILED.search(output)
-    return (found[1] or found[2])[:120] if found else f"{stage[-1]}: {output[-300:]}"
+    by = (found[1] or found[2])[:120] if found else f"{stage[-1]}: {output[-300:]}"
+    if late:
+        by = f"no end of {stage[-1]}"
+    if keep:
+        return f"{by} (output: {_kept(output)})"
+    for directory in re.findall(r"kept in (/\S+)", output):
+        shutil.rmtree(directory, ignore_errors=True)
+    return by
 
 
-def main(names: list[str]) -> int:
-    chosen = [each for each in MUTATIONS if not names or any(name in each.name for name in names)]
+def _kept(output: str) -> str:
+    with tempfile.NamedTemporaryFile("w", prefix="pc-mutation-", suffix=".out", delete=False) as file:
+        file.write(output)
+        return file.name
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults.mutations", description=(__doc__ or "").splitlines()[0]
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="part of a guard's name; all by default")
+    parser.add_argument("--quick", action="store_true", help="let the quick tests notice, and nothing else")
+    parser.add_argument("--any", type=int, metavar="N", help="so many of them, drawn at random")
+    parser.add_argument("--seed", type=int, default=1, help="of what is drawn")
+    given = parser.parse_args(arguments)
+    chosen = [each for each in MUTATIONS if not given.names or any(name in each.name for name in given.names)]
     if not chosen:
-        print(f"no such mutation: {' '.join(names)}")
+        print(f"no such mutation: {' '.join(given.names)}")
         return 2
+    all_of_them = given.any is None and not given.names and not given.quick
+    if given.any is not None:
+        chosen = random.Random(given.seed).sample(chosen, min(given.any, len(chosen)))
+    tried = QUICK_STAGES if given.quick else STAGES
     began = time.monotonic()
     survived = stages = 0
     by_nearest = list[Mutation]()
     width = max(len(each.name) for each in chosen)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        running = {pool.submit(noticed, mutation): mutation for mutation in chosen}
+        running = {pool.submit(noticed, mutation, tried): mutation for mutation in chosen}
         for done in as_completed(running):
             found = done.result()
             survived += found.by is None
@@ -303,13 +342,13 @@ def main(names: list[str]) -> int:
                 by_nearest.append(running[done])
             print(f"{running[done].name:{width}} {found.seconds:5.0f} s  {found.by or 'SURVIVED'}", flush=True)
     print("now with every guard in place", flush=True)
-    if (by := objection(by_nearest, stages)) is not None:
+    if (by := objection(by_nearest, tried[:stages])) is not None:
         print(f"with every guard in place: {by}")
         return 1
-    differing = 0 if names else covering.main([])
+    differing = covering.main([]) if all_of_them else 0
     print(f"{len(chosen)} mutations, {survived} survived, {(time.monotonic() - began) / 60:.1f} minutes")
     return 1 if survived or differing else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

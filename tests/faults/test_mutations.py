@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,8 +18,6 @@ from tests.faults.promises import PROMISES
 from tests.simulation.unseen import UNSEEN
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pollconsumer.store.queues.redis_store import RedisStore
     from tests.store.servers import Server
 
@@ -89,3 +88,33 @@ def test_who_looks_for_what_notices_waits_for_the_tests_and_not_for_what_they_le
     assert mutations._notices(["-c", f"{leaves}; raise SystemExit('FAILED a/b::c')"], tmp_path, 60.0) == "b::c"  # noqa: SLF001
     assert mutations._notices(["-c", leaves], tmp_path, 60.0) is None  # noqa: SLF001
     assert mutations._notices(["-c", f"{leaves}; input()"], tmp_path, 0.0) is not None  # noqa: SLF001
+
+
+@pytest.mark.parametrize("longest", [60.0, 0.0])
+def test_what_fails_and_may_not_fail_again_leaves_all_that_it_printed(tmp_path: Path, longest: float) -> None:
+    prints = f"print('one'); print('FAILED a/b::c', flush=True); {'raise SystemExit(1)' if longest else 'input()'}"
+    by = mutations._notices(["-c", prints], tmp_path, longest, keep=True)  # noqa: SLF001
+    assert by is not None
+    said, _, file = by.removesuffix(")").partition(" (output: ")
+    output = Path(file)
+    assert said == ("b::c" if longest else f"no end of {prints}")
+    assert output.read_text() == "one\nFAILED a/b::c\n" or not longest  # it had no time
+    output.unlink()
+
+
+def test_guards_are_drawn_and_shown_to_the_quick_tests(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[tuple[Mutation, object]] = []
+
+    def noticed(mutation: Mutation, stages: object) -> mutations.Noticed:
+        seen.append((mutation, stages))
+        return mutations.Noticed("a test", 0, 0.0)
+
+    monkeypatch.setattr(mutations, "noticed", noticed)
+    monkeypatch.setattr(mutations, "objection", lambda *_: None)
+    assert mutations.main(["--quick", "--any", "3", "--seed", "5"]) == 0
+    drawn = {mutation.name for mutation, _ in seen}
+    assert (len(drawn), {id(stages) for _, stages in seen}) == (3, {id(mutations.QUICK_STAGES)})
+    assert all("--quick" in stage for stage in mutations.QUICK_STAGES)
+    assert "3 mutations, 0 survived" in capsys.readouterr().out
