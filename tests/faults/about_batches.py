@@ -200,7 +200,7 @@ def _end_of_inner(batch: Counted) -> str:
 def _miscounted(history: History) -> set[str]:
     """The batches of which a part was lost, and those within them, or which they are within."""
     outermost = {_outermost(each) for each in history.miscounted}
-    known = {each.id for each in (*history.batches, *history.counted)}
+    known = {each.id for each in history.batches} | {each.id for each in history.counted}
     return history.miscounted | {each for each in known if _outermost(each) in outermost}
 
 
