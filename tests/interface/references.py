@@ -132,5 +132,6 @@ def _commented(section: str, line: str, key: re.Match[str]) -> str:
 
 if __name__ == "__main__":
     REFERENCE.mkdir(exist_ok=True)
+    TABLE.write_text(written_table())  # the page of commands is made by a process that reads it
     for path, text in references().items():
         path.write_text(text)

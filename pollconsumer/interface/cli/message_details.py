@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pollconsumer.core.lifecycle import State
@@ -29,7 +30,7 @@ def print_message(details: dict[str, Any]) -> None:
     """Print one message: one JSON object, or one property a line."""
     if printed_as_json(details):
         return
-    durations, progress, head = details["durations"].items(), details["progress"], details["waits_for_message"]
+    durations, progress = details["durations"].items(), details["progress"]
     rows: list[tuple[str, object]] = [
         *((name, details[name]) for name in ("queue", "handler", "state", "priority", "attempts")),
         *given_row("order key", details["order_key"]),
@@ -52,7 +53,7 @@ def print_message(details: dict[str, Any]) -> None:
         ),
         *given_row("stop asked", details["stop_asked_at"] and _stop(details)),
         *given_row("waits for", details["waits_for_concurrency_key"] and "messages with its concurrency key"),
-        *given_row("waits for", head and f"{head}, before it by order key {details['order_key']}"),
+        *given_row("waits for", _head(details)),
         *given_row("waits for", details["waits_for_rate_key"] and "the rate limit of its key, until its next attempt"),
         *given_row("raw", details.get("raw")),
         *((INSTANTS.get(name, name), at) for name, at in details["timestamps"].items() if at),
@@ -61,9 +62,19 @@ def print_message(details: dict[str, Any]) -> None:
     print_table(("id", details["id"]), rows)
     if details["traceback"]:
         print_quoted(details["traceback"])
-    for each in details.get("log", ()):
+    _print_log(details.get("log", ()))
+
+
+def _print_log(log: Sequence[dict[str, Any]]) -> None:
+    for each in log:
         text = each["text"] if isinstance(each["text"], str) else json_text(each["text"])
         print_quoted(f"log of attempt {each['attempt']}, reserved at {each['at']}\n{text.rstrip()}")
+
+
+def _head(details: dict[str, Any]) -> str | None:
+    """The message that precedes this one in the order of their key."""
+    head = details["waits_for_message"]
+    return head and f"{head}, before it by order key {details['order_key']}"
 
 
 def _json(value: object) -> str | None:

@@ -307,10 +307,7 @@ def read(path: Path | None, content: bytes, variables: Mapping[str, str]) -> dic
     table = declared_fields()
     given = _parsed(path, content)
     for name, section in table.sections.items():
-        there: Any = _at(given, name) if name else given
-        for setting in section.values():  # where a section has both names, the former one stays, and is refused
-            if setting.former and setting.former in there and setting.key not in there:
-                there[setting.key] = there.pop(setting.former)
+        _rename(_at(given, name) if name else given, section.values())
     for position, declared, value in _overrides(given, variables, table):
         _put(given, position, _as_json(value) if declared is None else declared.decoded(value))
     names = [name for name in table.sections if name]
@@ -326,6 +323,13 @@ def read(path: Path | None, content: bytes, variables: Mapping[str, str]) -> dic
     if unknown:
         raise _unknown(unknown[0], [*table.section(""), *names, *table.tables])
     return values
+
+
+def _rename(given: Any, fields: Iterable[DeclaredField]) -> None:
+    """Replace former names. If a section has both names of a field, the former one stays, and is refused."""
+    for each in fields:
+        if each.former and each.former in given and each.key not in given:
+            given[each.key] = given.pop(each.former)
 
 
 def _section(path: str, given: object, known: Mapping[str, DeclaredField]) -> dict[str, Any]:

@@ -147,9 +147,7 @@ def check(compat: bool, schema: bool) -> int:
         log.warning("%s", other_config(other, settings))
     warn_of_former_names(settings)
     dropped = [role for role in roles if _drops_ticks(windows[role], launches[role])]
-    unowned = [each for each in recurrences if each.enabled and each.queue in unserved]
-    for warning in _warnings(store, dropped, [each for each in unowned if not unserved[each.queue].lately]):
-        log.warning("%s", warning)
+    _warn(_hindrances(store, dropped, recurrences, unserved))
     return 0
 
 
@@ -294,7 +292,17 @@ def _drops_ticks(window: Mapping[str, Any], launches: Sequence[Mapping[str, Any]
     return window["launcher"] is LauncherRule.DROP and not known
 
 
-def _warnings(store: Store | None, dropped: Sequence[str], unserved: Sequence[Recurrence]) -> Iterator[str]:
+def _warn(warnings: Iterable[str]) -> None:
+    for each in warnings:
+        log.warning("%s", each)
+
+
+def _hindrances(
+    store: Store | None,
+    dropped: Sequence[str],
+    recurrences: Iterable[Recurrence],
+    unserved: Mapping[str, QueueService],
+) -> Iterator[str]:
     """Yield what keeps launches from their work: rights that the store's user lacks, roles whose ticks are
     ``dropped``, and recurrences whose queues no launch has served lately."""
     if store is not None and (refused := lacking(store.wire, LAUNCH, store.keys.control("fences"))):
@@ -303,7 +311,8 @@ def _warnings(store: Store | None, dropped: Sequence[str], unserved: Sequence[Re
     for role in dropped:
         what = "no launch is started while one is running, and no schedule is set"
         yield f"{role}: {what}: each would run past the next tick, which is lost; set {role}.schedule"
-    for each in unserved:
+    forgotten = {queue for queue, service in unserved.items() if not service.lately}
+    for each in (each for each in recurrences if each.enabled and each.queue in forgotten):
         fix = f"start 'run --queue {each.queue}' too, or name it in consumer.queues with the others"
         yield f"recurrence {each.name}: no launch serves its queue {each.queue}; {fix}"
 
