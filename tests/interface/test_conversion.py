@@ -174,7 +174,7 @@ EVERYTHING = Arguments(everything, _converting, _dumping)
 
 @given(ARGUMENTS)
 def test_arguments_of_any_type_arrive_equal(sent: dict[str, Any]) -> None:
-    arrived = EVERYTHING.bind(decode_payload(EVERYTHING.encode(EVERYTHING.for_call((), sent))))
+    arrived = EVERYTHING.bind(decode_payload(EVERYTHING.encoded((), sent)))
     assert arrived == sent
     arrived["path"] = type(sent["path"])(arrived["path"])
     assert {name: type(value) for name, value in arrived.items()} == {name: type(value) for name, value in sent.items()}

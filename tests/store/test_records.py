@@ -28,6 +28,14 @@ def test_a_message_without_options_has_the_form_that_earlier_versions_read() -> 
     assert rows.new_record(with_keys) == b"A\n\x7f\xfd\1k\2\1chandler\n{}"
 
 
+def test_every_way_to_enqueue_stores_the_record_of_that_form(store: RedisStore, look: Looking) -> None:
+    plain, more, last = message("a", payload=b'{"n":1}'), message("b", priority=2), message("c", payload=b'{"n":1}')
+    store.enqueue([plain, more])
+    store.producer.enqueue_one(last)
+    stored = {name: record[:4] + record[10:] for name, record in look.hash("records").items()}
+    assert stored == {each.id: rows.new_record(each) for each in (plain, more, last)}
+
+
 OF_EACH_OPTION: dict[str, Any] = {
     "headers": HEADERS, "timeout": 1.5, "max_attempts": 7, "retry": "patient", "ping": "https://monitor/a",
     "encoded": True,

@@ -357,8 +357,8 @@ class StoreCalls:
     def _enqueue_part(self, part: Sequence[NewMessage], store: Producer) -> list[Handle[Any]]:
         store.refuse_followed(part)
         return [
-            Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
-            for entry, message in zip(store.enqueue(part), part, strict=True)
+            Handle(message_id, message.queue, self, duplicate=duplicate)
+            for (message_id, duplicate), message in zip(store.enqueue(part), part, strict=True)
         ]
 
     def look(self, queue: str | None, message_id: str) -> Message:

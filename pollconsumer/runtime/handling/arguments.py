@@ -290,9 +290,9 @@ class Arguments:
         ]
 
     def for_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The payload for these arguments. TypeError if they do not fit."""
-        kinds_of, others, _, _ = self._plan
-        payload = dict(kwargs or zip(self._positional, args, strict=False))
+        """The payload for these arguments, which may be ``kwargs`` itself. TypeError if they do not fit."""
+        kinds_of = self._plan.kinds
+        payload = kwargs if type(kwargs) is dict and not args else dict(kwargs or zip(self._positional, args))  # noqa: B905
         complete = len(payload) == len(self._named) or payload.keys() >= self.required
         if complete and len(payload) == len(args) + len(kwargs):  # mostly, each value has its parameter's type
             for name, value in payload.items():
@@ -301,12 +301,11 @@ class Arguments:
                     break
             else:
                 return payload
-        return self._compared(args, dict(kwargs), kinds_of, others)
+        return self._compared(args, dict(kwargs))
 
-    def _compared(
-        self, args: tuple[Any, ...], payload: dict[str, Any], kinds_of: dict[str, Kinds], others: Kinds
-    ) -> dict[str, Any]:
+    def _compared(self, args: tuple[Any, ...], payload: dict[str, Any]) -> dict[str, Any]:
         """`for_call` if a value does not have its parameter's own type, or if comparing names is not enough."""
+        kinds_of, others, _, _ = self._plan
         names = payload.keys()
         if args or not names <= self._named.keys() or not names >= self.required:
             payload = self._by_name(args, payload)
@@ -316,9 +315,10 @@ class Arguments:
                 raise TypeError(f"{name} of {self._function}() is {type(value).__name__}, not {any_of(kinds)}")
         return payload
 
-    def encode(self, payload: dict[str, Any]) -> bytes:
-        """The JSON that is stored for a fitting payload. Its values may lack a JSON form. Raises the errors of
-        ``encode_payload``."""
+    def encoded(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
+        """The JSON that is stored for the payload of these arguments. Its values may lack a JSON form. TypeError if the
+        arguments do not fit; and the errors of ``encode_payload``."""
+        payload = self.for_call(args, kwargs)
         try:
             return encode_named(payload)
         except TypeError:

@@ -6,13 +6,13 @@
 --   replaced, and up to `waiting_for_place` with a limit)
 -- ARGV count; for a repetition '@' and the last instant at which it is accepted; then, where the answer is kept, '#' and the
 --   number of the call; or for an outbox: its queue, the number of the entry, the position in it of the first message; else '';
---   for each: id, record without its instant; for each that has options: its position, when ('' now, '+n' in n ms, '=n' at
+--   for each: id, record without its instant, or only what follows that where it has no options; for each that has options: its position, when ('' now, '+n' in n ms, '=n' at
 --   epoch ms n, both with a fraction or without), unique key's lifetime in ms (0 for none), a colon and the key ('' for none),
 --   priority; before the colon an 's' if a holder in flight is none; or an 'r' and how many ms, from its enqueueing (0 for no
 --   end), the one that waits may wait if this one replaces it: its payload, its due time; then this one is alone. Last, where
 --   the queue has a limit: 0, '', '', how many messages may be ready
--- Returns for each '' if it is new, else the id of the existing message: its own, or that of its unique key's holder, replaced or not. Or,
---   with no message accepted: the position of one whose id has another digest, which counts as received from its outbox
+-- Returns for each '' if it is new, else the id of the existing message: its own, or that of its unique key's holder, replaced or not;
+--   nothing if all are new. Or, with no message accepted: the position of one whose id has another digest, which counts as received from its outbox
 --   where it is the first; 0 when it is too late; -1 less how many are ready, where there would be more than may be
 -- The answer is kept with the number of the call. So a repetition gets the answer of the first try, whatever has become
 -- of its messages since. The next call of the same producer replaces it.
@@ -68,14 +68,20 @@ if count == 1 and find(ARGV[7] or '', '^%d+r') then
 -- PART replace
 end
 
-local held, seen, keys, options = {}, {}, {}, {}
+local held, any_held, seen, keys, options = {}, false, {}, {}, {}
 for at = 2 * count + 3, #ARGV, 4 do options[tonumber(ARGV[at])] = at end
 local new_records, new_rows, new_ready, new_ranked, scheduled, unique, any_chosen = {}, {}, {}, {}, {}, {}, false
+local accepted, readied, begins = 0, 0, RECORD_BEGINS .. stamp
 for i = 1, count do
-  local id, body, at, when, key, priority = ids[i], ARGV[2 * i + 2], options[i], '', '', 0
-  if at then when, key, priority = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3]) end
-  local record = sub(body, 1, RECORD_SCHEDULED - 1) .. stamp .. sub(body, RECORD_SCHEDULED)
-  local chosen = byte(body, RECORD_FLAGS) >= RECORD_ALONE and digest_of(nil, record)  -- that of an id that the user chose
+  local id, record, at, when, key, priority = ids[i], ARGV[2 * i + 2], options[i], '', '', 0
+  local chosen = nil  -- the digest of an id that the user chose
+  if at then
+    when, key, priority = ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
+    record = sub(record, 1, RECORD_SCHEDULED - 1) .. stamp .. sub(record, RECORD_SCHEDULED)
+    chosen = byte(record, RECORD_FLAGS) >= RECORD_ALONE and digest_of(nil, record)
+  else
+    record = begins .. record
+  end
   local earlier = seen[id]  -- GUARD id in the page
   local forgotten = younger[i] == 1 or older[i] == 1  -- GUARD id in memory; ids of the generation before
   -- GUARD id in the store; received before
@@ -103,7 +109,7 @@ for i = 1, count do
     end
   end
   if holder then
-    held[i] = holder
+    held[i], any_held = holder, true
   else
     held[i] = ''
     seen[id] = chosen or ''
@@ -114,15 +120,17 @@ for i = 1, count do
       if sub(when, 1, 1) == '+' then due = exactly + due end
     end
     -- GUARD expiry counts from the due time
-    if byte(body, RECORD_FLAGS) >= RECORD_ALONE then record = expiring(record, math.max(now, due)) end
-    new_records[#new_records + 1], new_records[#new_records + 2] = id, record
+    if at and byte(record, RECORD_FLAGS) >= RECORD_ALONE then record = expiring(record, math.max(now, due)) end
+    new_records[accepted + 1], new_records[accepted + 2] = id, record
+    accepted = accepted + 2
     if due > exactly then
       new_rows[#new_rows + 1], new_rows[#new_rows + 2] = id, fresh_row(record, floor(due))
       -- GUARD those with order keys that are due together keep their order, each a microsecond later
       if order_key(record) then due = due + #scheduled / 2000 end
       scheduled[#scheduled + 1], scheduled[#scheduled + 2] = due_score(due), id
     elseif priority == 0 then
-      new_ready[#new_ready + 1] = id
+      readied = readied + 1
+      new_ready[readied] = id
     else
       new_ranked[#new_ranked + 1], new_ranked[#new_ranked + 2] = priority, id
     end
@@ -179,4 +187,4 @@ end
 if call and call ~= '' then
   redis.call('SET', last_answer, call .. '\n' .. table.concat(held, '\n') .. '\n', 'PX', ANSWER_KEPT_MS)
 end
-return held
+return any_held and held or {}

@@ -2,11 +2,11 @@
 -- `enqueue.lua`.
 -- KEYS records ready ready_marker
 -- NEEDS numbers
--- ARGV record without its instant, id
+-- ARGV what follows the instant in its record, id
 -- Returns as `enqueue.lua`. Forgotten ids are not looked up
 -- Each key is read or written first in such an order that one of another type is refused with nothing changed.
 
-local record, id = sub(ARGV[1], 1, 4) .. be6(now_ms()) .. sub(ARGV[1], 5), ARGV[2]
+local record, id = RECORD_BEGINS .. be6(now_ms()) .. ARGV[1], ARGV[2]
 local waking = redis.call('LLEN', ready_marker) == 0
 redis.call('LLEN', ready)
 if redis.call('HSETNX', records, id, record) == 0 then return {id} end  -- GUARD id of one in the store

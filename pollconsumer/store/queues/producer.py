@@ -55,6 +55,7 @@ _WITHOUT, _WITH_OUTBOX, _WITH_ANSWER, _WITH_LINE = -6, -5, -4, -2
 """Where the keys of `enqueue.lua` end: for most messages, with an outbox, with an answer to keep, and with a line."""
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
 """An enqueue may be repeated for so long after the first call, in ms. Ids are remembered for longer."""
+_ID, _PAYLOAD, _DIGEST = map(attrgetter, ("id", "payload", "digest"))
 _HELD, _REMEMBERED = ("records", "rows"), ("id_memory", "id_memory_before")
 MessagePlace = tuple[str, str]
 """A queue, and the id of a message there."""
@@ -68,16 +69,16 @@ class _Identifiers:
         os.register_at_fork(after_in_child=self._begin_anew)
 
     def _begin_anew(self) -> None:
-        self._millisecond, self._begun, self._number = 0, "", 0
+        self._millisecond = self._number = 0
 
     def next(self) -> str:
         millisecond = time.time_ns() // 1_000_000
         if millisecond == self._millisecond:
             self._number += 1
         else:
-            self._millisecond, self._begun = millisecond, f"{millisecond:012x}"
-            self._number = int.from_bytes(os.urandom(8), "big") >> 1
-        return f"{self._begun}{self._number:016x}"
+            self._millisecond = millisecond
+            self._number = millisecond << 64 | int.from_bytes(os.urandom(8), "big") >> 1
+        return self._number.to_bytes(14, "big").hex()
 
 
 new_id = _Identifiers().next
@@ -134,7 +135,7 @@ class Producer:
         beginning = self._beginnings.get(queue)
         if beginning is None:
             beginning = self._beginnings[queue] = self.wire.queue_command("enqueue_new", self.keys, queue, ())
-        trip, record = [[message]], rows.PLAIN_RECORD % (message.handler.encode(), message.payload)
+        trip, record = [[message]], rows.record_head(message.handler) + message.payload
         command = *beginning, record, message.id
         (held,) = self._call([command], trip, None, 0)  # a repetition is answered by `enqueue.lua`
         return self._held(trip, trip[0], held, 0)[0]
@@ -143,8 +144,8 @@ class Producer:
         """Raise UsageError if a queue already has an id that a link or a callback of a new message would get, if a user
         chose the message's id: theirs are made of it. The link or callback would be taken for a duplicate, and
         dropped."""
-        for message in messages:
-            if message.continuation and message.digest:
+        for message in filter(_DIGEST, messages):
+            if message.continuation:
                 continuation, _ = continuations.decoded(message.continuation.encode())
                 following = [
                     each for each in (*continuation.links, continuation.then, continuation.failed) if each is not None
@@ -218,8 +219,8 @@ class Producer:
         if any(held):
             pairs = zip(page, held, strict=True)
             results = [Enqueued(holder.decode() or message.id, bool(holder)) for message, holder in pairs]
-        else:
-            results = list(map(_enqueued, zip(map(attrgetter("id"), page), repeat(False))))
+        else:  # all are new: `held` is empty
+            results = list(map(_enqueued, zip(map(_ID, page), repeat(False))))
         self.wire.last_acknowledged = page[-1].queue, results[-1].id, False, self._clocks.monotonic()
         return results
 
@@ -268,7 +269,7 @@ class Producer:
             del answers[at : at + len(looks)]
         if self.wire.repeated:
             for page, held in zip(trip, answers, strict=False):
-                if isinstance(held, list):  # what it found, without what the first try has accepted
+                if isinstance(held, list) and held:  # what it found, without what the first try has accepted
                     held[:] = [
                         b"" if found.decode() == message.id and not _may_be_of_another(message) else found
                         for message, found in zip(page, held, strict=True)
@@ -329,7 +330,7 @@ def _as_arguments(page: Sequence[NewMessage]) -> tuple[list[Any], list[Any]]:
     arguments, options = list[Any](), list[Any]()
     for position, message in enumerate(page, 1):
         if message[OPTIONS] == NO_OPTIONS:
-            arguments += (message.id, rows.PLAIN_RECORD % (message.handler.encode(), message.payload))
+            arguments += (message.id, rows.record_head(message.handler) + message.payload)
             continue
         when = f"+{message.delay}" if message.delay is not None else f"={message.due}" if message.due else ""
         key = f"{message.key_lifetime}{message.key_rule}:{message.key}" if message.key else ""
@@ -344,7 +345,7 @@ def _round_trips(messages: Sequence[NewMessage], limited: Container[str]) -> Ite
     trip: Trip = []
     for page in pages_of(messages):
         trip.append(page)
-        if len(trip) == ENQUEUE_PAGES or any(message.digest for message in page) or page[0].queue in limited:
+        if len(trip) == ENQUEUE_PAGES or any(map(_DIGEST, page)) or page[0].queue in limited:
             yield trip
             trip = []
     if trip:
@@ -361,7 +362,7 @@ def pages_of(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
 
 def _within_bounds(page: list[NewMessage]) -> Iterator[list[NewMessage]]:
     """``page``; or its halves, if its payloads are too large together."""
-    if len(page) == 1 or sum(len(message.payload) for message in page) <= ENQUEUE_BYTES:
+    if len(page) == 1 or sum(map(len, map(_PAYLOAD, page))) <= ENQUEUE_BYTES:
         yield page
     else:
         half = len(page) // 2

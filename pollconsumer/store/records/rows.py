@@ -6,6 +6,7 @@ one, so every concurrent change of the message is noticed.
 
 import re
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 from pollconsumer.core.lifecycle import Timestamps
@@ -46,8 +47,6 @@ _RATE, _EXPIRY, _DIGEST, _OPTIONS, DIGEST_BYTES = 16, 32, 64, 128, 8
 _CONTINUATION, _ORDER = 1, 2
 """Flags in the second byte of a record of letter C."""
 _HEAD = struct.Struct(">cBHB")
-PLAIN_RECORD = _HEAD.pack(b"A", 0, 32768, 0) + b"%b\n%b"
-"""The record of a message without options, as a format for the handler and the payload."""
 _OUT_OF_FLIGHT = ((RESERVED, NEVER), (STARTED, NEVER))
 _NO_NEXT = (NEXT_ATTEMPT, NEVER)
 _ROW = struct.Struct(">BcHHBB" + "HI" * 9)
@@ -79,6 +78,13 @@ def is_newer(record: bytes) -> bool:
         at = _after_rate_key(record)
         return not record[1] & _OPTIONS or not b"" < record[at : at + 1] <= bytes([_CONTINUATION | _ORDER])
     return b"C" <= record[:1] <= b"Z"
+
+
+@lru_cache
+def record_head(handler: str) -> bytes:
+    """The part of a record between the instant of enqueueing and the payload, for a message without options. The
+    scripts that enqueue add the part before it, which all such messages share."""
+    return b"\0%b\n" % handler.encode()
 
 
 def new_record(message: NewMessage) -> bytes:

@@ -2,6 +2,7 @@
 
 local byte, char, floor, sub, find = string.byte, string.char, math.floor, string.sub, string.find
 local NEVER = '\0\0\0\0\0\0'
+local RECORD_BEGINS = 'A\0\128\0'  -- the record of a message without options, before the instant of its enqueueing
 
 local function be6(n)
   local low = n % 16777216
