@@ -218,7 +218,12 @@ class Attempts:
         self.collect()
 
     def collect(self) -> None:
-        for ended in self._executor.finished():
+        finished = self._executor.finished()
+        if finished and self.spare_descriptors.freed():
+            last = finished[-1].attempt.reservation
+            self._launch.emit(DescriptorsUsedUp(last.name, last.handler))
+            self.leaking = True
+        for ended in finished:
             attempt = ended.attempt
             handled = self._at_limit(ended) if self.stopping.timed_out else ended
             self._exchange.is_stuck = False
@@ -226,9 +231,6 @@ class Attempts:
                 attempt.context.end()
             if self._tails:
                 self._lines.end(attempt.reservation)
-            if self.spare_descriptors.freed():
-                self._launch.emit(DescriptorsUsedUp(attempt.reservation.name, attempt.reservation.handler))
-                self.leaking = True
             if attempt.handler.bulk is None:
                 counts = self._end(handled)
             else:
@@ -286,6 +288,8 @@ class MessageStopper:
         self._interrupted: set[tuple[str, bytes]] = set()
         self._clock, self.timed_out = launch.clock, set[Reservation]()
         """``timed_out``: messages in flight whose limits have passed."""
+        self._look_at = 0.0
+        """When to look at the limits again, on the launch's clock."""
 
     def interrupt(self) -> None:
         """Interrupt handlers in flight at their limits, and a grace after they were asked to stop. If handlers run in
@@ -306,11 +310,14 @@ class MessageStopper:
         return reservation in self._flight.in_flight()
 
     def attend(self) -> None:
-        """Interrupt handlers that were asked to stop, and forget requests about messages that are not here, or no
-        longer."""
-        self.interrupt()
+        """Interrupt handlers at their limits, and those that were asked to stop. Forget requests about messages that
+        are not here, or no longer."""
         if not self._stops.any():
+            if (now := self._clock()) >= self._look_at:
+                self._look_at = now + HORIZON
+                self.interrupt()
             return
+        self.interrupt()
         here = {(queue, message_id) for queue in self._queues for message_id in self._exchange.held(queue)}
         for named in self._stops.pending() - here:
             self._stops.forget(*named)
