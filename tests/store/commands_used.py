@@ -70,7 +70,7 @@ def plain_commands() -> set[str]:
         name
         for place in SENDERS
         for path in (PACKAGE / place).rglob("*.py")
-        if path.name not in ("cluster_wire.py", "replies.py")
+        if path.name != "replies.py"
         for name in _PLAIN.findall(path.read_text("utf-8"))
     }
     return found - {"SCRIPT", "NOSCRIPT", "NOAUTH"}  # of scripts; and what servers answer

@@ -83,7 +83,7 @@ PLAIN = {
 """What Python sends itself, by role."""
 LOGIN = {"AUTH", "SELECT", "SENTINEL", "ROLE"}
 """Anybody may send the first; the next is sent where the URL names a database, the others where it names Sentinels."""
-OF_CLUSTERS = {"CLIENT", "CLUSTER"}
+OF_CLUSTERS = {"ASKING", "CLIENT", "CLUSTER", "LPOP"}
 """On nodes of a cluster."""
 OF_BACKUPS = {"REPLCONF", "SYNC"}
 """What a replica sends as well."""
