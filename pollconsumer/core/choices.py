@@ -87,8 +87,7 @@ class Overlap(StrEnum):
 
 
 class After(StrEnum):
-    """The instant from which a recurrence counts its period: the due time of its last occurrence, or the end of that
-    occurrence."""
+    """The instant from which a recurrence counts its period: the due time of its last occurrence, or its end."""
 
     DUE = "due"
     END = "end"

@@ -65,8 +65,7 @@ def holes_of(entries: Sequence[Mapping[str, Any]], now: int) -> list[Hole]:
 
 
 def _replaced(hole: Hole, entries: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether other launches have served all queues of the group since its ``hole`` began, as when lines of the crontab
-    were replaced."""
+    """Whether other launches have served all queues of the group since its ``hole`` began, as with a new crontab."""
     since = (each for each in entries if each["role"] == hole.role and each.get("started_ms", 0) > hole.first_ms)
     return bool(hole.queues) and {*hole.queues} <= {queue for each in since for queue in each["queues"]}
 

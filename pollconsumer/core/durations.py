@@ -31,9 +31,8 @@ HANDLER_LIMIT = 300.0
 MEMORY = 100
 """Maximum weight of earlier messages, so that an average follows a handler that changed."""
 OVERRUN_TARGETS = {LauncherRule.PARALLEL: 1.0, LauncherRule.QUEUE: 1.0, LauncherRule.DROP: 0.05}
-"""Share of launches that may outlast their window. If the launcher starts the next launch all the same, an overrun
-costs nothing, since the message goes on until its own limit. If the launcher drops the tick, an overrun costs a
-period."""
+"""Share of launches that may outlast their window. If the launcher starts the next launch anyway, an overrun costs
+nothing, since the message goes on until its own limit. If the launcher drops the tick, an overrun costs a period."""
 OVERRUN_TARGET_OF_BUDGETS = OVERRUN_TARGETS[LauncherRule.DROP]
 """The share for a launch that its platform kills at the end of its window, where an overrun costs the attempt."""
 

@@ -76,8 +76,7 @@ COMMANDS = {
     **dict.fromkeys(("dlq", "failed", "failure"), "dead list"),
 }
 IN_GROUPS = {"cancel": ("cancel", "remove", "purge"), "init cron --uninstall": ("pause",)}
-"""Commands that groups name otherwise: the command that `COMMANDS` gives for a word → the names to look for in a
-group."""
+"""Commands that groups name otherwise: the command in `COMMANDS` → names to look for in a group."""
 
 
 def command_for(word: str, group: str, known: list[str]) -> str | None:
@@ -213,16 +212,16 @@ class WaitRefused(PollConsumerError, TimeoutError):
 
 
 class QueueFull(PollConsumerError):
-    """The queue has as many messages ready as its setting ``max_ready`` allows. ``accepted``: ids that the same call
-    has enqueued before."""
+    """The queue has as many messages ready as its setting ``max_ready`` allows. ``accepted``: ids enqueued before by
+    the same call."""
 
     exit_code = 69
     accepted: list[str] = []  # noqa: RUF012  replaced, never changed
 
 
 class StoreUnreachable(PollConsumerError):
-    """The store did not answer. ``sent``: the store may have carried out the call. ``accepted``: ids that the same call
-    has enqueued before."""
+    """The store did not answer. ``sent``: the store may have carried out the call. ``accepted``: ids enqueued before by
+    the same call."""
 
     exit_code = 69
     sent: bool = False

@@ -28,8 +28,7 @@ class Event:
 
 
 class LaunchBegan(Event):
-    """The launch has the lease. ``queues`` is empty if it serves all queues. ``left``: seconds until its window
-    ends."""
+    """The launch has the lease. ``queues``: empty if it serves all. ``left``: seconds until its window ends."""
 
     role: str
     queues: tuple[str, ...]
@@ -37,8 +36,8 @@ class LaunchBegan(Event):
 
 
 class LaunchWaits(Event):
-    """The launch waits because other launches hold the lease. ``holders``: their hosts and processes. ``left``: seconds
-    that it may wait."""
+    """The launch waits: other launches hold the lease. ``holders``: their hosts and processes. ``left``: seconds that
+    it may wait."""
 
     role: str
     holders: tuple[str, ...]
@@ -131,15 +130,14 @@ class ReservationsLost(Event):
 
 
 class NewerMessagesFound(Event):
-    """A newer pollconsumer has written messages of the queue, or follow-ups in its outbox. They are left for a launch
-    of that version."""
+    """A newer pollconsumer has written messages of the queue, or follow-ups in its outbox. They wait for a launch of
+    its version."""
 
     queue: str
 
 
 class RetryPolicyFailed(Event):
-    """The handler's retry policy raised, or returned no duration, for ``reason``. The message is tried again after the
-    default delay."""
+    """The handler's retry policy raised, or returned no duration, for ``reason``. The default delay applies."""
 
     handler: str
     reason: str
@@ -200,16 +198,15 @@ class DescriptorsUsedUp(Event):
 
 
 class WindowTooShort(Event):
-    """The launch never had time to handle a message: its ``margin`` was longer than the time ``left`` of its window.
-    Both are in seconds."""
+    """The launch never had time to handle a message: its ``margin`` was longer than the time ``left`` of its window. In
+    seconds."""
 
     margin: float
     left: float
 
 
 class StoreAwaited(Event):
-    """The store at ``address`` has not answered for ``seconds``. The launch repeats the call for the seconds
-    ``left``."""
+    """The store at ``address`` has not answered for ``seconds``. It repeats the call for the seconds ``left``."""
 
     address: str
     reason: str
@@ -261,8 +258,7 @@ class QueueLeftOut(Event):
 
 
 class OutboxEntryRefused(Event):
-    """A message in the outbox of ``queue`` cannot be read, for ``reason``. The outbox keeps it: ``dead list
-    --unreadable``."""
+    """A message in the outbox of ``queue`` cannot be read, for ``reason``. It is kept: ``dead list --unreadable``."""
 
     queue: str
     reason: str

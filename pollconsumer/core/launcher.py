@@ -17,11 +17,9 @@ from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.window import OUR_OWN
 
 REAPED_LATE = 11.0
-"""Seconds. busybox's crond reaps ended processes every ten seconds, a little late, and only after testing for a due
-tick."""
+"""Seconds. busybox's crond reaps ended processes every ten seconds, a little late, after testing for a tick."""
 REAPED_LATE_BY_DCRON = 5.0
-"""Seconds. dcron tests at the first second of a minute. It reaps five seconds after it wakes, then every ten
-seconds."""
+"""Seconds. dcron tests at the first second of a minute. It reaps 5 s after it wakes, then every 10 s."""
 BUSYBOX = "busybox"
 GIVES_UP = ("-n", "--nb", "--nonblock", "-w", "--wait", "--timeout")
 """Options of flock with which it does not wait for its lock, or not for long."""
@@ -142,8 +140,7 @@ def recorded_launcher(platform: str, rule: str) -> Found:
 
 
 def given_launcher(rule: LauncherRule, found: Found) -> Found:
-    """``found``, with the ``rule`` of the settings. Its ``reaped_late`` stays, since it is a fact about the
-    launcher."""
+    """``found``, with the ``rule`` of the settings. Its ``reaped_late`` stays: it is the launcher's."""
     return found if rule is LauncherRule.AUTO else found._replace(rule=rule)
 
 
@@ -167,8 +164,8 @@ alive at two ticks. After a longer time, the machine was suspended, or the launc
 LAUNCHES = 10
 """Number of launches from which punctuality is learned."""
 FLOOR = 0.25
-"""The margin is longer than the largest exit time by so many seconds: a launch that ends after the next one has started
-makes it wait."""
+"""Seconds of the margin beyond the largest exit time: a launch that ends after the next one has started makes it
+wait."""
 FLOOR_OF_DROP = 0.5
 """The least margin where ticks are dropped. The parent must notice the end of the process."""
 OF_EXIT = 0.25
@@ -202,8 +199,7 @@ class Past(NamedTuple):
 
 
 def past_launches(entries: Iterable[bytes], group: str, own: str = "") -> list[Past]:
-    """The launches of ``group`` among ``entries``, newest first, without the launch ``own`` and without corrupt
-    entries."""
+    """The launches of ``group`` among ``entries``, newest first, without the launch ``own`` and corrupt entries."""
     found = []
     for text in entries:
         try:
@@ -239,8 +235,8 @@ def _instant(value: object) -> float | None:
 
 
 class Observed(NamedTuple):
-    """What the launcher did at a tick while a launch was alive, the last ``times`` in succession. AUTO: no such tick
-    was seen."""
+    """What the launcher did at a tick while a launch was alive, the last ``times`` in succession. AUTO: there was
+    none."""
 
     rule: LauncherRule = LauncherRule.AUTO
     times: int = 0
@@ -269,8 +265,7 @@ def read_observed(value: object) -> Observed:
 
 
 def _at_the_tick(before: Past, now: float, now_offset: float | None, least_offset: float) -> LauncherRule | None:
-    """What the launcher did at the tick after the start of ``before``; None if it is unknown, or if ``before`` had
-    ended by then."""
+    """What the launcher did at the tick after the start of ``before``; None if unknown, or if ``before`` had ended."""
     started, ended, offset, next_tick, *_ = before
     gone = before.gone
     if started is None or ended is None or gone is None or offset is None or next_tick is None or now_offset is None:

@@ -19,8 +19,7 @@ from pollconsumer.core.notation.instants import LAST_MILLISECOND, datetime_of, e
 from pollconsumer.core.spans import DAY, YEAR, format_duration
 
 ON_TIME = 90.0
-"""Seconds by which an occurrence may be late without counting as missed, since a platform may skip one launch a
-minute."""
+"""Seconds by which an occurrence may be late without being missed: a platform may skip one launch a minute."""
 MOST_CAUGHT_UP = 100
 """Maximum missed occurrences enqueued at once."""
 MOST_LOOKED_AT = 100_000
@@ -84,8 +83,7 @@ class Recurrence:
     created: datetime | None = None
     """When the recurrence was first put; None until then."""
     ping: str | None = field(default=None, repr=False)
-    """URL of a monitor that is told how each occurrence begins and ends. It is a secret. Configurations may have it,
-    too."""
+    """URL of a monitor that is told how each occurrence begins and ends. Secret. Configurations may have it, too."""
     rate_key: str = ""
     """The rate key of the occurrences; ``rate`` is their rate. Configurations may have both, too."""
     rate: str = ""
@@ -169,8 +167,7 @@ class Recurrence:
         return [first_ms, *islice(later, MOST_LOOKED_AT - 1)]
 
     def begins(self, first: First, now_ms: int) -> int | None:
-        """The first instant of a recurrence that is put now. None if there is none, or if the recurrence is not
-        enabled."""
+        """The first instant of a recurrence that is put now. None if there is none, or if not enabled."""
         if not self.enabled:
             return None
         if first == "now":
@@ -187,8 +184,7 @@ def latest_ms(recurrence: Recurrence) -> int:
 
 
 def offset_of(jitter: float, namespace: str, name: str) -> int:
-    """The offset of the recurrence ``name``, in ms. It is less than its ``jitter``, which is in seconds, and the same
-    on each host."""
+    """The offset of the recurrence ``name``, in ms. Less than its ``jitter``, in seconds; the same on each host."""
     return int(sha256(f"{namespace}\n{name}".encode())[:12], 16) % int(jitter) * 1000
 
 
@@ -302,8 +298,7 @@ def _check_put(recurrence: Recurrence) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What to do now: ``enqueue`` occurrences of these instants, count ``skipped`` ones, and look again at the instant
-    ``next``."""
+    """What to do now: ``enqueue`` occurrences of these instants, count ``skipped`` ones, look again at ``next``."""
 
     enqueue: tuple[int, ...]
     skipped: int
@@ -311,8 +306,7 @@ class Tick:
 
 
 class Replaced(NamedTuple):
-    """An earlier definition, by which instants were due ``until`` another definition replaced it. That one begins with
-    the instant ``first``."""
+    """An earlier definition. By it instants were due ``until`` another one replaced it, which begins with ``first``."""
 
     until: int
     first: int

@@ -99,8 +99,7 @@ class Streaks:
         return [*lines.values()]
 
     def encode(self, now: float) -> bytes:
-        """The streaks, encoded for the next launch: bounded in number, without expired ones. Empty if there are
-        none."""
+        """The streaks for the next launch: bounded in number, without expired ones. Empty if there are none."""
         kept = [(name, streak) for name, streak in self.known.items() if not _is_gone(streak, now)]
         kept.sort(key=lambda each: each[1].met)
         return json.dumps(dict(kept[-MOST_STREAKS:])).encode() if kept else b""
@@ -128,8 +127,7 @@ def _read(fields: object) -> Streak | None:
 
 
 def _is_gone(streak: Streak, now: float) -> bool:
-    """Whether the streak is so old that the problem would start a new one. After a change of the clock ``met`` may be
-    in the future."""
+    """Whether the problem would start a new streak by now. After a change of the clock ``met`` may be in the future."""
     if streak.kind == "lasting" and not streak.over:
         return False
     return abs(now - streak.met) > (RESUMED_WITHIN if streak.over else FORGOTTEN_AFTER)

@@ -96,8 +96,7 @@ class ProcessDied(Exception):
 
 
 class NotBegun(Exception):
-    """The system refused the process or thread in which the handler would run. The handler has not begun, so no attempt
-    is charged."""
+    """The system refused the process or thread in which the handler would run. No attempt is charged."""
 
 
 class CallDied(NotBegun):
@@ -115,8 +114,7 @@ class RetryPolicy(Protocol):
 
 
 class ErrorPolicy(Protocol):
-    """A `RetryPolicy` that is given the error that ended the attempt: its ``delay`` has a third parameter called
-    ``error``."""
+    """A `RetryPolicy` whose ``delay`` has a third parameter ``error``: the error that ended the attempt."""
 
     def delay(self, attempt: int, chance: float, error: BaseException, /) -> Span:
         """The same as for a `RetryPolicy`, after an attempt that ``error`` ended."""
@@ -155,8 +153,7 @@ class Backoff:
 
 
 class Pauses:
-    """The delays of ``retry=["10s", "1m"]``, one for each further attempt. The last one also serves all attempts after
-    that."""
+    """The delays of ``retry=["10s", "1m"]``, one for each further attempt. The last one serves all later ones, too."""
 
     __slots__ = ("_seconds",)
 
@@ -172,8 +169,7 @@ class Pauses:
 
 
 class Retry(NamedTuple):
-    """The delay before another attempt. ``problem``: why the handler's own policy failed, if this is the default
-    delay."""
+    """The delay before another attempt. ``problem``: why the handler's policy failed, if this is the default."""
 
     delay: float
     problem: BaseException | None = None

@@ -43,8 +43,7 @@ def parse_duration(value: Span) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """``seconds`` for people, in at most two units: ``1h 5m``, ``12.3s``, ``48ms``. NaN and infinity are written as
-    Python does."""
+    """``seconds`` for people, in at most two units: ``1h 5m``, ``12.3s``, ``48ms``. NaN and infinity as in Python."""
     if not math.isfinite(seconds):
         return str(seconds)
     if seconds < 0.9995:
@@ -61,8 +60,7 @@ def format_duration(seconds: float) -> str:
 
 
 def seconds_in(name: str, span: Span) -> float:
-    """``span``, the argument ``name`` of a call, in seconds. BadData for an invalid value, TypeError for another
-    type."""
+    """``span``, the argument ``name`` of a call, in seconds. BadData if invalid, TypeError for another type."""
     try:
         return parse_duration(span)
     except TypeError as error:
@@ -75,8 +73,7 @@ LEAST_PERIOD, MOST_PERIOD = 0.1, 31 * DAY
 
 
 def parse_quota(quota: str, example: str = "100/1m") -> tuple[int, int]:
-    """The number of messages, and the period in milliseconds, of a ``quota`` such as ``100/1m``. ValueError for another
-    text."""
+    """Number of messages and period in milliseconds of a ``quota`` such as ``100/1m``. ValueError for another text."""
     count, slash, period = quota.partition("/")
     if not slash or not re.fullmatch(r"[0-9]{1,9}", count.strip()) or int(count) == 0:
         raise ValueError(f"write messages / period, as in {example}")
@@ -94,8 +91,7 @@ MOST_IN_A_PERIOD = 1000
 
 
 def parse_rate(rate: object) -> tuple[int, int]:
-    """The number of messages, and the period in milliseconds, of a ``rate`` such as ``60/1h``. ValueError for anything
-    else."""
+    """Number of messages and period in milliseconds of a ``rate`` such as ``60/1h``. ValueError for anything else."""
     return _parsed(rate if isinstance(rate, str) else "")
 
 

@@ -22,8 +22,7 @@ class StopReason(StrEnum):
     NO_TIME_TO_HANDLE = "no_time_to_handle"
     """The margin no longer fits into the window of a consumer."""
     NO_TIME_TO_IDLE = "no_time_to_idle"
-    """The window of a mover is over, or the idle time does not fit into the window of a consumer with
-    ``loop="article"``."""
+    """A mover's window is over, or the idle time does not fit into a consumer's with ``loop="article"``."""
     EMPTY = "empty"
     """Nothing is left to handle: this ends a launch with ``until_empty``."""
     HELD_BACK = "held_back"
@@ -81,8 +80,8 @@ class Window(NamedTuple):
 
     @staticmethod
     def wait_until(now: float, longest: float) -> float:
-        """The instant at which a wait ends. It is later than ``now`` even if rounding loses ``longest``, or no time
-        would ever pass."""
+        """The instant at which a wait ends. Later than ``now`` even if rounding loses ``longest``, or no time would
+        pass."""
         return max(now + longest, nextafter(now, inf))
 
 

@@ -1,5 +1,5 @@
-"""Web pages about an installation: served by `dashboard`, served within a site, or written as files. Imported only
-where they are used."""
+"""Web pages about an installation: served by `dashboard` or within a site, or written as files. Imported only where
+used."""
 
 from __future__ import annotations
 

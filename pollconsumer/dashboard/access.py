@@ -109,8 +109,7 @@ class SiteAccess:
         del token
 
     def visitor(self, request: WebRequest) -> Visitor | None:
-        """Return the site's `Visitor`. If ``visitor`` returns anything else, the sender may not look, and the log says
-        why."""
+        """Return the site's `Visitor`. For anything else the sender may not look, and the log says why."""
         with answering():
             found: object = called(self._visitor, request.source)
         if found is None or (isinstance(found, Visitor) and isinstance(found.name, str) and found.name):

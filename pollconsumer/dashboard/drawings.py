@@ -71,7 +71,7 @@ def line(kind: str, bottom: float, width: float) -> Markup:
 
 
 def picture(kind: str, width: float, height: float, parts: Iterable[Markup], label: str) -> Markup:
-    """An image of ``width`` times ``height`` units. The stylesheet sizes it by ``kind``. ``label``: for people who
+    """An image of ``width`` times ``height`` units. The stylesheet sizes it by ``kind``. ``label``: for those who
     cannot see it."""
     return Markup(
         '<svg class="{}" viewBox="0 {} {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
@@ -297,8 +297,7 @@ def _missing(gaps: Sequence[float]) -> int:
 
 
 def _held(found: Sequence[DrawnLaunch]) -> tuple[float, float]:
-    """The share of time, from the first launch on, in which the lease was held; and the longest time in which it was
-    not."""
+    """The share of time, from the first launch on, with the lease held; and the longest time without."""
     spans = sorted((each.at + each.acquired, each.at + each.ended) for each in found)
     begin = until = max(0.0, spans[0][0])
     held = longest_gap = 0.0

@@ -195,7 +195,7 @@ class Letters:
         return sorted(found, key=lambda letter: letter.at, reverse=True)
 
     def entries(self, queue: str, first: int, last: int) -> list[tuple[int, bytes]]:
-        """The ids of dead letters from the position ``first`` to ``last``, oldest first, each after the instant of its
+        """The ids of dead letters from position ``first`` to ``last``, oldest first, each after its instant of
         death."""
         found = self._wire.command("ZRANGE", self._keys.queue(queue, "dead_letters"), first, last, "WITHSCORES")
         return [(instant_of(at), each) for each, at in zip(found[::2], found[1::2], strict=True)]

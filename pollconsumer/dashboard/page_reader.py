@@ -90,8 +90,7 @@ class PageReader:
         )
 
     def recurrences(self) -> list[RecurrenceStatus]:
-        """The recurrences that are due soonest. If there are few, all recurrences; those without a next instant come
-        last."""
+        """The recurrences that are due soonest. If there are few, all; those without an instant come last."""
         found = self.store.recurrences.read(self._excerpts.next_recurrences(RECURRENCES))
         if len(found) < RECURRENCES:
             found = [*islice(self.store.recurrences.statuses(lambda _: None), RECURRENCES)]

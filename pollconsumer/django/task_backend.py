@@ -109,8 +109,7 @@ def modules_of_tasks() -> list[str]:
 
 
 def find_tasks(around: Callable[[str], AbstractContextManager[object]] = nullcontext) -> dict[str, Task[Any, Any]]:
-    """The tasks in the modules ``tasks`` of the installed apps, by path. Each module is imported within the context
-    manager ``around``."""
+    """The tasks in the modules ``tasks`` of the installed apps, by path. Each module is imported within ``around``."""
     found: dict[str, Task[Any, Any]] = {}
     for module in modules_of_tasks():
         with around(module):
@@ -132,8 +131,7 @@ def task_at(path: str) -> Task[Any, Any] | None:
 class StoredError(TaskError):
     @property
     def exception_class(self) -> type[BaseException]:
-        """The class of the error. ValueError unless its module is already imported, since nothing that a store names
-        may be imported."""
+        """The class of the error. ValueError unless its module is imported: nothing that a store names may be."""
         module, _, name = self.exception_class_path.rpartition(".")
         found = getattr(sys.modules.get(module), "__dict__", {}).get(name)
         if not isinstance(found, type) or not issubclass(found, BaseException):
@@ -265,8 +263,8 @@ class PollConsumerBackend(BaseTaskBackend):
             check_options(self.options_of(task))
 
     def enqueue(self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
-        """Enqueue a message for ``task``. Raises the errors of `PollConsumer.enqueue`, and TypeError for arguments
-        without a JSON form."""
+        """Enqueue a message for ``task``. The errors of `PollConsumer.enqueue`; TypeError for arguments without JSON
+        form."""
         message, result = self._prepared(task, args, kwargs)
         if self._on_commit:
             transaction.on_commit(partial(self._send, message, result))

@@ -93,8 +93,7 @@ def _backend_of(task: Task[Any, Any]) -> PollConsumerBackend:
 
 
 def _calling(task: Task[Any, Any], backend: PollConsumerBackend) -> Callable[..., Any]:
-    """The function of the handler, which calls the task's function. An exception of a signal's receiver changes
-    nothing."""
+    """The function of the handler, which calls the task's function. Exceptions of receivers change nothing."""
     sender = type(backend)
 
     def begun(context: Context, args: Args, kwargs: Kwargs) -> tuple[TaskResult[Any], list[Any], dict[str, Any]]:

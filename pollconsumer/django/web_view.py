@@ -42,8 +42,7 @@ def respond(request: HttpRequest, answer: Callable[[WebRequest], WebAnswer], pat
 
 @once
 def site_app() -> PollConsumer:
-    """The application of the site's first backend of ours in ``TASKS``. Without such a backend, that of the
-    settings."""
+    """The application of the first backend of ours in ``TASKS``; without one, that of the settings."""
     if not getattr(django_settings, "TASKS", None):
         return application()
     from pollconsumer.django.task_handlers import own_backends, register_tasks  # they need the framework

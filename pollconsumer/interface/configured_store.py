@@ -84,8 +84,7 @@ def program_to_start(settings: Settings) -> str | None:
 
 
 def producer_of(settings: Settings, wire: Wire) -> Producer:
-    """A producer. If the settings say so, it waits for replicas, has launches started, and respects limits of
-    queues."""
+    """A producer. By the settings it waits for replicas, has launches started, and respects limits of queues."""
     strict = strict_of(settings)
     if strict is None:
         producer = Producer(wire, settings.namespace)

@@ -103,8 +103,7 @@ def refuse_unless_regular(path: Path, found: os.stat_result) -> None:
 
 
 def other_than_directory(path: Path) -> str | None:
-    """What is at ``path`` instead of a directory. None if a directory is there, can be made, or if that cannot be
-    known."""
+    """What is at ``path`` instead of a directory. None if there is one, one can be made, or that is unknown."""
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:

@@ -39,14 +39,12 @@ RULES = ("--handoff", "deadline", "--launcher", "parallel", "--if-free", "--unti
 LINGER = 10.0
 """A process ends when there was nothing left for so many seconds, since messages often follow each other."""
 ANSWERED_WITHIN = 3.0
-"""At its exit a program waits for so many seconds for all answers to its requests, which may come only when launches
-end."""
+"""At its exit a program waits so many seconds for the answers to its requests, which may come when launches end."""
 FOLLOWED_WITHIN = 1.0
 """At its exit a launch waits for so many seconds until the request for its successor has arrived, since a proxy drops a
 request whose client has gone. The answer comes when the successor ends."""
 MOST_STARTED = 4
-"""Number of launches that this process has started and that have not ended: one that works, one that exits, and late
-ones."""
+"""Maximum number of started launches that have not ended: one that works, one that exits, and late ones."""
 _started: list[Any] = []
 """The processes of started launches."""
 _sending: list[Started] = []

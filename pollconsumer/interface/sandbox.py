@@ -137,7 +137,7 @@ class SandboxStops(Stops):
 
 
 class WatchedExecutor(Executor):
-    """Handles messages. It ends the launch when a handler raises an exception for the test, and keeps that in
+    """Handles messages. When a handler raises an exception for the test, it ends the launch, and keeps it in
     ``raised``."""
 
     def __init__(self, launch: SandboxLaunch, *, raising: bool) -> None:

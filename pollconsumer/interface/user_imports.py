@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from pollconsumer.store.user_client import SuppliedClient
 
 MOST_CHARACTERS = 500
-"""Maximum length of an error's text. It is not shorter, since Python may hint at a circular import at the end of the
-text."""
+"""Maximum length of an error's text. At its end Python may hint at a circular import."""
 NEEDED_LATER = ("queue", "ssl")
 """Modules that we or asyncio import after the user's modules. A file of the user's may have the same name."""
 
@@ -140,8 +139,7 @@ def _made(setting: str, name: str, function: Callable[[], Any]) -> Any:
 
 
 def _found(settings: Settings, setting: str, name: str) -> Any:
-    """The object ``name``, written ``module:object``. ConfigurationError if the module cannot be imported, or has no
-    such object."""
+    """The object ``name``, written ``module:object``. ConfigurationError if it cannot be imported, or is missing."""
     module, _, attribute = name.partition(":")
     find_modules(settings, [module])
     with importing(setting, module):

@@ -160,8 +160,7 @@ class StoreCloser:
         self.open()
 
     def open(self) -> None:
-        """Open the store. The namespace comes last, and its id after everything else, so until then every connection is
-        refused."""
+        """Open the store. The namespace comes last, its id after all else: until then every connection is refused."""
         for queue in self._queues():
             self.wire.call("reopen", self._pairs(_queue_key_names(queue)), [])
         others = [key_name for key_name in self.closed_key_names() if not key_name.queue and key_name != STORE_ID]

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 FORMAT = "pollconsumer store"
 VERSION = 1
 VERSION_OF_SEVERAL = 2
-"""The version of an export with several namespaces. An earlier version of pollconsumer would have read only the
-first."""
+"""The version of an export with several namespaces. An earlier pollconsumer would read only the first."""
 ASKED = 1000
 """Number of keys whose types are asked for in one round trip."""
 FEWEST, MOST = 10, 1000
@@ -264,8 +263,7 @@ class IncomingExport(io.RawIOBase):
 
 @contextmanager
 def opened_export(name: str) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
-    """Yield the lines of an export, each with its number. ``-`` reads standard input. BadData if it cannot be read, or
-    is no export."""
+    """Yield the lines of an export, each with its number. ``-`` reads standard input. BadData if it is none."""
     if name == "-":
         refuse_closed_input()
     descriptor = None
@@ -293,8 +291,7 @@ def _parsed(lines: io.BufferedReader) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def check_header(header: Mapping[str, Any]) -> list[str]:
-    """The namespaces that the first line of an export names, if it names any. BadData if the file is no export, or has
-    another version."""
+    """The namespaces that the first line of an export names, if it names any. BadData for another file or version."""
     if header.get("format") != FORMAT:
         raise BadData("not an export", None, "give what 'pollconsumer store export' wrote")
     if header.get("version") not in (VERSION, VERSION_OF_SEVERAL):
@@ -341,8 +338,8 @@ class Import:
         self._complete = dict(zip(found[::2], found[1::2], strict=True))
 
     def take(self, line: Mapping[str, Any]) -> None:
-        """Import a line: a page of a key, or the key's end. BadData if it is neither. StoreRefused if the store has
-        other contents."""
+        """Import a line: a page of a key, or the key's end. BadData if it is neither. StoreRefused for other
+        contents."""
         key_name, kind, rest = _read(line)
         key = self._closing.closed_key(key_name)
         if isinstance(rest, ContentsPage):

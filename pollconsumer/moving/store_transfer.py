@@ -1,5 +1,4 @@
-"""``pollconsumer store export``, ``import``, ``reopen`` and ``backup``: a whole store is moved to another server, or
-kept."""
+"""``pollconsumer store export``, ``import``, ``reopen`` and ``backup``: moves or keeps a whole store."""
 
 from __future__ import annotations
 
@@ -55,8 +54,7 @@ OF_ONE = ", and no other one of the server"
 LOOK_EVERY = 0.2
 """Seconds between two looks at the leases that are held."""
 SILENT_FOR = 60.0
-"""A server that sends nothing for so many seconds is given up. While it writes its file, it sends a line each
-second."""
+"""A server that is silent for so many seconds is given up. Writing its file, it sends a line each second."""
 READ_WITHIN = 3600.0
 """Our own server may take so many seconds to read the copy."""
 BASE = "appendonly.aof.1.base.rdb"

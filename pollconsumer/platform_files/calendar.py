@@ -30,8 +30,8 @@ def with_sunday_0(schedule: str) -> str:
 
 
 def for_azure(schedule: str) -> str:
-    """The schedule for Azure, in six fields, seconds first. There a day must match both fields for days; in cron it
-    must match one."""
+    """The schedule for Azure, in six fields, seconds first. There a day must match both fields for days; in cron one of
+    them."""
     if _either_day(schedule):
         raise ConfigurationError("schedule", schedule, "Azure cannot take both day of month and day of week")
     return f"0 {with_sunday_0(schedule)}"

@@ -89,8 +89,7 @@ def install(installation: Installation) -> None:
 
 
 def installed_groups(config: Path) -> list[list[str]]:
-    """The queues of each launch of ``config`` in the crontab, without the first launch, which serves the other
-    queues."""
+    """The queues of each launch of ``config`` in the crontab, without the first, which serves the others."""
     return installed_queues(config)[1:]
 
 
@@ -102,8 +101,7 @@ def installed_queues(config: Path) -> list[list[str]]:
 
 
 def installed_schedule(config: Path) -> str | None:
-    """The schedule that the crontab gives to launches of ``config``. None if it has no line for them, or cannot be
-    read."""
+    """The schedule that the crontab gives to launches of ``config``. None without a line, or if unreadable."""
     with suppress(PollConsumerError):
         for line in _installed_launches(config):
             if given := re.search(r" --schedule '([^']+)'", line):

@@ -54,8 +54,7 @@ PLATFORMS: dict[str, Callable[[Installation], list[File]]] = {
     "gitlab": hosted.gitlab_files,
     "launchd": machines.launchd_files,
 }
-"""Platform → the function that makes its files. ConfigurationError for a configuration that the platform cannot
-launch."""
+"""Platform → the function that makes its files. ConfigurationError if the platform cannot launch it."""
 PROJECT = "project"
 LOCAL = ("cron", "systemd", "launchd")
 WITH_IMAGE = ("kubernetes", "keda", "docker", "cloudrun", "ecs", "containerapps")
@@ -214,8 +213,7 @@ def _problems(platform: str, settings: Settings) -> Iterator[str]:
 
 
 def _rare(platform: str, schedule: str, timeout: float) -> Iterator[str]:
-    """A line if cron's launches leave much of their period unserved. Files of other platforms have a timeout as long as
-    the period."""
+    """A line if cron's launches leave much of their period unserved. Other platforms have a timeout as long as it."""
     rule, handoff = LauncherRule.PARALLEL, HandOff.DEADLINE
     if platform == "cron" and (line := unserved_time((), timeout, rule, handoff, least_gap(schedule))):
         yield f"unserved: {line}"

@@ -127,8 +127,7 @@ class Installation:
         return (*self.program, *self._run(self.settings.config, options, schedule))
 
     def launches(self) -> list[tuple[str, ...]]:
-        """The commands of the launches at a tick: one for all queues; or one for each group, and one for the other
-        queues."""
+        """The commands of a tick's launches: one for all queues; or one for each group, and one for the others."""
         rest = tuple(queue for queue in self.queues if not any(queue in group for group in self.separate))
         parts = [each for each in (rest, *self.separate) if each] if self.separate else [()]
         return [self.run(*(word for queue in part for word in ("--queue", queue))) for part in parts]

@@ -169,8 +169,7 @@ class Consumer:
         return self._asked
 
     def _has_grown_beyond(self, memory_limit: int) -> bool:
-        """Whether the process uses more than ``memory_limit`` bytes. It measures once a second, and returns False in
-        between."""
+        """Whether the process uses more than ``memory_limit`` bytes. Measured once a second; False in between."""
         now = self.clock()
         if now - self._memory_checked <= MEMORY_CHECK_EVERY:
             return False
@@ -234,8 +233,8 @@ class Consumer:
         self._empty_since = None
 
     def idle(self) -> None:
-        """Wait for a message, at most idle_time, or until the margin begins. If messages are in flight, also wait for
-        their ends."""
+        """Wait for a message, at most idle_time, or until the margin begins. Also wait for the ends of messages in
+        flight."""
         now = self.clock()
         longest = self._longest_idle(now)
         if self.executor.busy:

@@ -63,8 +63,8 @@ class Mover:
         return StopReason.NO_TIME_TO_IDLE
 
     def promote(self) -> tuple[int, float | None]:
-        """Promote one page of every queue. Returns the number of messages promoted, and the seconds until the next is
-        due, or None."""
+        """Promote one page of every queue. Returns how many were promoted, and the seconds until the next is due, or
+        None."""
         moved, soonest = 0, None
         self._to_repair = []
         for queue in self.queues():
@@ -136,8 +136,8 @@ class Mover:
 
     @contextmanager
     def _leaving_out(self, queue: str) -> Iterator[None]:
-        """Skip a queue with foreign or corrupt keys for this launch, and a queue of a lost node for as long as the node
-        is lost."""
+        """Skip a queue with foreign or corrupt keys for this launch, and one of a lost node for as long as it is
+        lost."""
         try:
             yield
         except NodeLost:

@@ -166,8 +166,8 @@ class Defaults(NamedTuple):
     rate_key: str | None = None
 
     def rated(self, message: NewMessage) -> NewMessage:
-        """``message`` with the handler's rate and rate key, where its producer gave none. BadData if the key is
-        invalid."""
+        """``message`` with the handler's rate and rate key, unless its producer gave them. BadData for an invalid
+        key."""
         if self.rate is None and self.rate_key is None:
             return message
         key = message.rate_key or key_of(message.handler, message.payload, self.rate_key)
@@ -199,8 +199,7 @@ def copied(options: SendOptions) -> SendOptions:
 
 
 def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
-    """A validated message. TypeError for a naive ``at`` or an unknown option. BadData (a ValueError) for other invalid
-    values."""
+    """A validated message. TypeError for a naive ``at`` or an unknown option. BadData (a ValueError) otherwise."""
     from pollconsumer.store.queues.producer import new_id  # reading settings, as for --help, needs no store
 
     refuse_unknown(options)
@@ -269,8 +268,8 @@ def refuse_own_identity(message: NewMessage, what: str) -> None:
 
 
 def _check_together(given: dict[str, Any]) -> None:
-    """Raise BadData for options that contradict or need each other, and for an empty key, which `checked` would take
-    for no key."""
+    """Raise BadData for options that contradict or need each other, and for an empty key, which `checked` takes for
+    none."""
     if "in_" in given and "at" in given:
         raise BadData("due time", None, "give in_ or at, not both")
     for name, needed in _NEEDED_BY.items():

@@ -81,8 +81,7 @@ class Unreadable(Exception):
 
 class Spool:
     def __init__(self, directory: Path, namespace: str, *, shared: bool = False) -> None:
-        """``shared``: the users of a group share the directory, as they do if it has the setgid bit. It is made at the
-        first write."""
+        """``shared``: a group's users share the directory, as with the setgid bit. It is made at the first write."""
         self.directory, self._prefix = directory, f"{namespace}@"
         with suppress(OSError):
             shared = shared or bool(directory.lstat().st_mode & stat.S_ISGID)
@@ -236,8 +235,7 @@ class Spool:
         return name
 
     def clear(self) -> None:
-        """Remove what producers left behind that died while they wrote. It tries all files, then raises the first
-        OSError."""
+        """Remove what producers left behind that died while they wrote. After all files it raises the first OSError."""
         problems = list[OSError]()
         for name in self._names(f".{self._prefix}"):
             file = self.directory / name
@@ -262,8 +260,7 @@ def _reserved(ledger: int, count: int) -> tuple[str, range]:
 
 
 def _aged(message: NewMessage, spooled: int) -> NewMessage:
-    """``message``, whose expiry counts from when it was ``spooled``, in epoch ms, or, if that is later, from its due
-    time."""
+    """``message``, whose expiry counts from when it was ``spooled``, in epoch ms, or due, if that is later."""
     if not message.lifetime:
         return message
     age = time.time_ns() // 1_000_000 - max(spooled, int(message.due or 0))

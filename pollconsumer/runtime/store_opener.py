@@ -30,8 +30,7 @@ class StoreMemo:
     """Keeps a store's id, and its watermarks, in files outside the store."""
 
     def __init__(self, address: Callable[[], str], namespace: str, files: OwnFiles) -> None:
-        """``address`` returns a text that distinguishes the store from others. It is called when that is first
-        needed."""
+        """``address`` returns a text that distinguishes the store from others. Called when first needed."""
         self._address, self._namespace, self._files = address, namespace, files
 
     @lazy

@@ -180,8 +180,7 @@ class MessageActions:
     def _in_pages(
         self, name: str, queue: str, ids: Sequence[str], act: Callable[[list[bytes]], Iterable[bytes]], each: EachPage
     ) -> list[str]:
-        """Act on one page at a time. The audit log gets one entry for everything that was done, even if the action is
-        cut short."""
+        """Act on one page at a time. The audit log gets one entry for all that was done, even if it is cut short."""
         self._demand(queue)
         done: list[str] = []
         try:

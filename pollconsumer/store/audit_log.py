@@ -62,8 +62,7 @@ def acting_as(who: str) -> Iterator[None]:
 
 
 def demand_operator(wire: Wire, keys: Keys, key: str, rights: str = OPERATOR) -> None:
-    """Check ``rights`` to ``key``, and the right to write to the audit log, before the first write.
-    PermissionDenied."""
+    """Check ``rights`` to ``key``, and to write to the audit log, before the first write. PermissionDenied."""
     demand(wire, rights, key)
     demand_noting(wire, keys)
 
@@ -83,8 +82,7 @@ def note(wire: Wire, keys: Keys, what: str, queue: str, names: Sequence[str] = (
 
 
 def audit_of(wire: Wire, namespace: str, limit: int) -> list[Intervention]:
-    """The last interventions, newest first, followed by those that earlier versions recorded. Corrupt entries are left
-    out."""
+    """The last interventions, newest first, then those of earlier versions. Corrupt entries are left out."""
     keys = Keys(namespace)
     stored = wire.command("LRANGE", keys.control("audit"), 0, limit - 1)
     found = [_read(text, at, verified=True) for at, _, text in (each.partition(b" ") for each in stored)]

@@ -110,8 +110,8 @@ class Leases:
         self.recent: tuple[bytes, ...] = ()
         """The newest entries of the ledger, of all groups, newest first, as `acquire` found them."""
         self.rollback: tuple[int, int] | None = None
-        """The watermark that the store had reached, and the lower one that the last renewal found. None if it found
-        none that was lower."""
+        """The watermark that the store had reached, and the lower one that the last renewal found. None if it was not
+        lower."""
 
     def demand_rights(self) -> None:
         """Raise PermissionDenied if a launch's rights are missing."""
@@ -151,8 +151,7 @@ class Leases:
         return Claim(lease_names[slot], fence.decode(), group.name, slot, at, launch, description)
 
     def withdraw(self, group: Group, launch: str) -> None:
-        """Stop waiting, so that another launch can become the successor. The holder's entry counts this launch as
-        skipped."""
+        """Stop waiting, so that another launch can become the successor. The holder's entry counts it as skipped."""
         names = (f"next:{group.name}", f"lease:{group.name}:0", "ledger")
         self._wire.call("withdraw", [self._keys.control(name) for name in names], [launch])
 
@@ -175,8 +174,7 @@ class Leases:
             self._wire.call("nudge", [f"{sign}:{group.name}", marker], [max(1, int(seconds * 1000)), fence])
 
     def take_call(self, claim: Claim) -> bool:
-        """Whether the successor of a mover has called since the last look. A consumer learns of a call from its
-        steps."""
+        """Whether the successor of a mover has called since the last look. Consumers learn of calls from steps."""
         key = f"{self._keys.control('successor_waits')}:{claim.group}"
         called, _ = self._wire.all([("GET", key), ("DEL", key)])
         return (called or b"").isdigit() and int(called) >= int(claim.fence)
@@ -195,8 +193,7 @@ class Leases:
         return set_back_by(count_of(watermark), to_ms(time))
 
     def held(self) -> list[str]:
-        """The names of all current leases, sorted. StoreRefused if a lease has no expiry, since no launch holds such a
-        lease."""
+        """The names of all current leases, sorted. StoreRefused if one has no expiry, since no launch holds such."""
         lease_names = sorted(map(id_text, self._wire.command("SMEMBERS", self._keys.control("leases"))))
         keys = [self._keys.control(f"lease:{each}") for each in lease_names]
         lasting = self._wire.all([("PTTL", key) for key in keys])

@@ -18,8 +18,7 @@ TIME = ("TIME",)
 MOST_DIGITS = 16
 """Number of digits of the largest integers that Lua represents exactly."""
 COUNTED = 500
-"""Number of completed messages from which the rate is computed: those of a minute, or of less time if there are
-more."""
+"""Number of completed messages from which the rate is computed: those of a minute, or of less time."""
 LOOKED_AT = 100
 SCANNED = 1000
 MINUTE = 60_000

@@ -257,8 +257,7 @@ class Suitability:
         return [_replicas(info), *answers[len(self._asked) :]]
 
     def _recognise(self, wire: Wire, known: str | None, held: str | None) -> None:
-        """Refuse a store whose id is missing or different, since it was emptied or replaced. Also refuse a closed
-        store."""
+        """Refuse a store whose id is missing or different, since it was emptied or replaced; or a closed store."""
         if held is not None and held.startswith(CLOSED):
             raise refusal(held)
         if known is None:

@@ -125,8 +125,7 @@ def send_request(url: str, texts: Mapping[str, str | None], within: float) -> st
 
 
 def send_mail(address: str, texts: Mapping[str, str | None], within: float) -> str | None:
-    """Hand a mail to ``sendmail``. If that takes longer than ``within``, it goes on by itself. Returns why it
-    failed."""
+    """Hand a mail to ``sendmail``. Beyond ``within`` it goes on by itself. Returns why it failed."""
     program = shutil.which("sendmail", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/lib")
     if program is None:
         return "mail: no program sendmail is here: install one, or unset doctor.mail"
@@ -214,8 +213,8 @@ class FindingTeller:
         return [f"alarms: {problem}" for problem in dict.fromkeys(problems)]
 
     def _deliver(self, reported: ReportedFinding, now: int, left: Callable[[], float]) -> Iterator[str | None]:
-        """Send the finding by each channel (request, mail). Yields one value for each: None if it accepted the finding,
-        else why not."""
+        """Send the finding by each channel (request, mail). Yields for each None if it accepted the finding, else why
+        not."""
         doctor, texts = (
             self._settings.doctor,
             reported.texts(now, self._settings.namespace, self._settings.dashboard.url),

@@ -34,8 +34,7 @@ MOST_SKEW = 2.0
 """A difference of two clocks, in seconds, that has no effect: a launch allows a second for its tick."""
 NEARLY_FULL = 0.9
 GROWN = 4
-"""An append-only file never grows to this multiple of its rewritten size: by default it is rewritten when it
-doubles."""
+"""An append-only file never grows to this multiple of its rewritten size: by default doubling rewrites it."""
 SMALLEST_REWRITTEN = 64 << 20
 """From this size on, in bytes, a server rewrites its append-only file by default."""
 SPARE_DISK = 64 << 20
@@ -300,8 +299,7 @@ def _parked_findings(queue: QueueFacts, paused: Collection[str]) -> Iterator[Fin
 
 
 def _was_tried(queue: QueueFacts, latest: LaunchGroup, facts: Facts, consumers: Sequence[LaunchGroup]) -> bool:
-    """Whether only a person named the queue, in a launch or two besides the usual ones. Then its name may be
-    misspelt."""
+    """Whether only a person named the queue, in a launch or two besides the usual ones. It may be misspelt."""
     is_known = queue.name in facts.expected.queues or any(each.queue == queue.name for each in facts.recurrences)
     return latest.by_hand and not is_known and not all(group.by_hand for group in consumers)
 
@@ -462,8 +460,8 @@ def unserved_times(facts: Facts) -> Iterator[str]:
 
 
 def _hole_findings(facts: Facts) -> Iterator[Finding]:
-    """Holes that ended within the last hour and were as long as those of `launch_absent`. So the hourly doctor finds
-    each once."""
+    """Holes that ended within the last hour and were as long as those of `launch_absent`. The hourly doctor finds each
+    once."""
     for hole in holes_of(facts.launches, facts.now):
         is_recent = hole.until_ms is not None and facts.now - hole.until_ms < LATELY * 1000
         if is_recent and hole.ticks >= MISSED and hole.ticks * hole.period >= AT_LEAST:

@@ -1,5 +1,4 @@
-"""Launches by a URL, for schedulers that can only request one, and messages by HTTP. Imported only where they are
-used."""
+"""Launches by a URL, for schedulers that can only request one, and messages by HTTP. Imported only where used."""
 
 from __future__ import annotations
 

@@ -66,8 +66,7 @@ WHO = "web"
 
 
 class _Route(NamedTuple):
-    """What a request asks for. ``tokens``: it must send one of these. ``reads``: how many bytes of its body are read at
-    most."""
+    """What a request asks for. ``tokens``: it must send one of these. ``reads``: most bytes of its body to read."""
 
     tokens: tuple[TokenName, ...]
     act: Callable[[], WebAnswer]
@@ -213,8 +212,7 @@ class LaunchEndpoint:
         return self._done(remove)
 
     def _done(self, act: Callable[[Store], dict[str, Any]]) -> WebAnswer:
-        """Carry out ``act`` on the store, and answer with its result. What cannot be done in the present state is a
-        conflict."""
+        """Carry out ``act`` on the store, and answer with its result. What the present state forbids is a conflict."""
         try:
             with acting_as(WHO):
                 return json_answer(200, self._calls.ask(act))

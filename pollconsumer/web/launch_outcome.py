@@ -51,8 +51,8 @@ def has_outcome(descriptor: int) -> bool:
 
 
 def read_outcome(descriptor: int) -> dict[str, Any] | None:
-    """The outcome that the launch at the other end of the pipe has reported. None if there is none. Called once the
-    launch has ended."""
+    """The outcome that the launch at the other end of the pipe has reported. None if there is none. Called after its
+    end."""
     os.set_blocking(descriptor, False)  # a process of a handler may hold the other end
     try:
         outcome = os.read(descriptor, MOST_BYTES)

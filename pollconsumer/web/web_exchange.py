@@ -121,8 +121,7 @@ class AsgiApplication:
     def __init__(
         self, answer: Callable[[WebRequest], WebAnswer], before_body: Callable[[WebRequest], WebAnswer | int]
     ) -> None:
-        """``before_body``: returns the answer to a request that needs no body, or else how many bytes of the body to
-        read."""
+        """``before_body``: the answer to a request that needs no body, else how many bytes of the body to read."""
         self._answer, self._before_body = answer, before_body
         self._free: WeakKeyDictionary[AbstractEventLoop, Semaphore] = WeakKeyDictionary()
         self._bodies: dict[Task[bytes], None] = {}
@@ -162,8 +161,7 @@ class AsgiApplication:
             return failure(503, error=str(error))
 
     async def _in_thread(self, call: Callable[[WebRequest], T], request: WebRequest, size: int = 0) -> T:
-        """The result of ``call``, or its exception, from one of the threads, once one is free. ``size``: bytes of the
-        body."""
+        """The result of ``call``, or its exception, from a thread, once one is free. ``size``: bytes of the body."""
         import asyncio  # neither WSGI nor a launch needs it
 
         loop, context = asyncio.get_running_loop(), copy_context()  # a site's `visitor` may use context variables

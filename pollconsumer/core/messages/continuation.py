@@ -117,8 +117,7 @@ class Continuation(NamedTuple):
     answers: Packed | None = None
 
     def following(self, message_id: str, queue: str, state: State, at: int, result: Any = None) -> list[NewMessage]:
-        """The messages to enqueue when the message that has this continuation ends at the instant ``at``, in epoch
-        ms."""
+        """The messages to enqueue when the message with this continuation ends, ``at`` an instant in epoch ms."""
         previous = {"id": message_id, "queue": queue, "state": str(state), "at": at, "result": result}
         if state is not State.COMPLETED:  # GUARD a link follows a completed one
             return [] if self.failed is None else [_follow_up(self.failed, Continuation(previous=previous))]
@@ -128,8 +127,7 @@ class Continuation(NamedTuple):
         return [] if self.then is None else [_follow_up(self.then, Continuation(previous=previous))]
 
     def ends_member(self, state: State) -> bool:
-        """Whether the end of the message is the end of a member. A chain is one member, and goes on after a completed
-        link."""
+        """Whether the message's end is a member's end. A chain is one member, and goes on after a completed link."""
         # GUARD a chain goes on after a link
         return bool(self.batch) and not (state is State.COMPLETED and self.links)
 
@@ -146,8 +144,7 @@ def encoded(continuation: Continuation) -> str:
 
 @lru_cache(maxsize=64)
 def decoded(stored: bytes) -> tuple[Continuation, bool]:
-    """The inverse of `encoded`, and whether it has unknown fields, which a newer version wrote. Malformed for anything
-    else."""
+    """The inverse of `encoded`, and whether it has unknown fields, of a newer version. Malformed for anything else."""
     if not stored:
         return Continuation(), False
     try:
@@ -183,8 +180,7 @@ def sound(given: Packed) -> NewMessage:
 
 
 def member_of(message_id: str) -> tuple[str, int] | None:
-    """The batch of which the message is a member, and the member's number, both read from its id; None for another
-    id."""
+    """The batch of a member, and the member's number, both read from its id; None for another id."""
     found = _MEMBER.fullmatch(message_id)
     return (found[1], int(found[2])) if found else None
 
@@ -201,8 +197,7 @@ def not_there(message_id: str, where: str = "list shows those that are kept") ->
 
 
 def following_id(message_id: str, ending: str) -> str:
-    """The id of a follow-up: the message's id with this ``ending``. BadData if the message's id leaves no room for the
-    ending."""
+    """The id of a follow-up: the message's id with this ``ending``. BadData if there is no room for the ending."""
     since = f", since its callbacks or links get this id with {ending}"
     return check_stem(message_id, "message id", LONGEST_ID - len(ending), since) + ending
 

@@ -1,5 +1,4 @@
-"""A message about to be enqueued: which names, ids and keys it may have, and the options that travel with it to its
-launch."""
+"""A message about to be enqueued: which names, ids and keys it may have, and the options that travel with it."""
 
 import json
 import re
@@ -145,8 +144,7 @@ def check_key(key: object) -> str:
 
 
 def scoped_key(handler: str, key: str) -> str:
-    """The unique key of one of ``handler``'s messages, as it is stored. A name for which a record has no room is
-    digested."""
+    """A unique key of ``handler``'s messages, as stored. A name for which a record has no room is digested."""
     own = f"{handler}{SCOPED_BY}"
     if len(f"{own}{key}".encode()) > MAX_KEY_BYTES:
         own = _digested(handler) + SCOPED_BY
@@ -232,8 +230,8 @@ def encoded_options(options: Options) -> bytes:
 
 
 def decoded_options(stored: bytes) -> tuple[Options, bool]:
-    """The inverse of `encoded_options`, and whether it has unknown options, which a newer version wrote. Malformed for
-    anything else."""
+    """The inverse of `encoded_options`, and whether it has unknown options, of a newer version. Malformed for anything
+    else."""
     if not stored:
         return Options(), False
     try:
@@ -288,8 +286,7 @@ def read_header(text: str) -> tuple[str, str]:
 
 
 def check_new_headers(headers: object) -> dict[str, str]:
-    """`check_headers` for a producer. BadData, too, if two names would become the same environment variable of a
-    program."""
+    """`check_headers` for a producer. BadData, too, if two names make the same environment variable."""
     checked = check_headers(headers)
     names: dict[str, str] = {}
     for name in checked:

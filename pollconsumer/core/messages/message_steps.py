@@ -56,8 +56,8 @@ class Recorded(NamedTuple):
 
     @classmethod
     def read(cls, head: bytes, entries: Sequence[bytes | None], signals: bytes) -> Self:
-        """A `Recorded`, read from the fields of the store. A corrupt entry becomes a step without a name, which is then
-        taken again."""
+        """A `Recorded`, read from the fields of the store. A corrupt entry becomes a step without a name, taken
+        again."""
         _, _, awaited = head.partition(b" ")
         steps = [_step_in(entry) for entry in entries]
         size = sum(len(entry) for entry in entries if entry is not None)
@@ -94,8 +94,7 @@ def step_fields(message_id: bytes, head: bytes | None) -> list[bytes]:
 
 
 def signal_line(name: str, value: Any) -> tuple[bytes, bytes]:
-    """The beginning of a signal's line, as `signal.lua` stores it, and the signal's value. BadData for an invalid
-    signal."""
+    """The beginning of a signal's line, as `signal.lua` stores it, and the signal's value. BadData if invalid."""
     if value is None:
         raise BadData(f"signal {name}", "null", "None means that a wait timed out: send true instead")
     return f"\n{check_step_name(name, 'signal name')}\t".encode(), as_json(value, f"signal {name}").encode()
@@ -155,8 +154,8 @@ MOST_CHARACTERS = 200
 
 
 class Progress(NamedTuple):
-    """How far a message has come: ``done`` of ``total``, which is None if unknown. ``at``: when the store received it,
-    by the server's clock."""
+    """How far a message has come: ``done`` of ``total``, which is None if unknown. ``at``: when the store got it, by
+    its clock."""
 
     done: float
     total: float | None = None

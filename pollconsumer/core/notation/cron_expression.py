@@ -26,8 +26,7 @@ LAST_YEAR = 9990
 """The last year in which days are searched: Python's calendar ends soon after it."""
 DAY, MINUTE, SECOND = 86_400_000, 60_000, 1000
 MADE_UP_FOR = {False: 180 * MINUTE, True: 5 * MINUTE}
-"""By whether an expression follows the clock: if a gap is shorter than this, the times that it skips occur right after
-it."""
+"""By whether an expression follows the clock: the times that a shorter gap skips occur right after it."""
 NOT_REPEATED = 181 * MINUTE
 """If the clock goes back by at most this, fixed times occur once."""
 

@@ -77,8 +77,8 @@ def ceil_epoch_ms(moment: datetime) -> int:
 
 
 def ceil_ms(seconds: float) -> int:
-    """``seconds`` in milliseconds, rounded up so that no timer fires early. Floating-point errors are not rounded up:
-    4.016 s are 4016 ms."""
+    """``seconds`` in milliseconds, rounded up so that no timer fires early. Floating-point errors are not: 4.016 s are
+    4016 ms."""
     return math.ceil(seconds * 1000 - 1e-6)
 
 
@@ -88,8 +88,7 @@ def moment_of(instant: int | None) -> datetime | None:
 
 
 def iso(instant: int | datetime) -> str:
-    """The instant as ISO 8601 in UTC with milliseconds, ``2030-01-31T09:00:00.000Z``, within the range of
-    `datetime_of`."""
+    """ISO 8601 in UTC with milliseconds, ``2030-01-31T09:00:00.000Z``, within the range of `datetime_of`."""
     return iso_of(datetime_of(instant))
 
 
@@ -99,8 +98,7 @@ def iso_of(moment: datetime, timespec: str = "milliseconds") -> str:
 
 
 def clock(epoch_ms: int, now_ms: int, *, utc: bool = False) -> str:
-    """The time of day ``23:19:01``, with its date if ``now_ms`` is on another date; in this machine's zone, or in
-    ``utc``."""
+    """``23:19:01``, with its date if ``now_ms`` has another; in this machine's zone, or in ``utc``."""
     latest = LAST_MILLISECOND - 86_400_000  # until then Python has dates in each zone
     zone = UTC if utc else None
     moment, now = (datetime_of(min(at, latest)).astimezone(zone) for at in (epoch_ms, now_ms))

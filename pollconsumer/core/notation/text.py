@@ -89,8 +89,7 @@ def _is_port(text: str) -> bool:
 
 
 def check_address(url: object) -> str:
-    """``url``, if a monitor can have it. ValueError otherwise. The error does not show the URL, which may be a
-    secret."""
+    """``url``, if a monitor can have it. ValueError otherwise. The error does not show it: it may be secret."""
     # Compiled when a URL is checked: most launches import this module, and have no URL.
     if not isinstance(url, str) or not (url.isascii() and url.isprintable() and re.fullmatch(ADDRESS, url)):
         raise ValueError("write https://HOST/…, without spaces")

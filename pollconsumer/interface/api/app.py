@@ -68,8 +68,7 @@ class HookRegistration:
         return _hook(self._hooks.after, hook, 2)
 
     def on_failure(self, hook: OnFailure) -> OnFailure:
-        """Call ``hook(context, error, delay)`` when an attempt has failed. The next attempt follows in ``delay``
-        seconds."""
+        """Call ``hook(context, error, delay)`` when an attempt has failed; the next is in ``delay`` seconds."""
         return _hook(self._hooks.on_failure, hook, 3)
 
     def on_dead(self, hook: OnDead) -> OnDead:

@@ -1,5 +1,4 @@
-"""What an application has besides the methods that its users call: registrations, and messages by their handlers'
-names."""
+"""What an application has besides its users' methods: registrations, and messages by their handlers' names."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ class AppCalls(StoreCalls, Application):
         self._warned_of: set[str] = set()
 
     def new_message(self, handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
-        """The message that `PollConsumer.enqueue` sends, before hooks and codec. Raises its errors for an invalid
-        message."""
+        """The message that `PollConsumer.enqueue` sends, before hooks and codec. Raises its errors."""
         return self.placed(self.checked_message(handler, payload, options), options)
 
     async def enqueue_by_name_async(

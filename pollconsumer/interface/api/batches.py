@@ -172,8 +172,7 @@ class OpenBatch(AppBatch):
         self._losses = 0
         """How many losses of the store this process had noticed when the batch was opened."""
         self._ended = -1, frozenset[int]()
-        """For a batch that is resumed: the last chunk of members that was read, and the numbers of those that have
-        ended."""
+        """For a batch that is resumed: the chunk of members last read, and the numbers of ended ones."""
 
     def __enter__(self) -> Self:
         if not self.duplicate:
@@ -274,8 +273,7 @@ class OpenBatch(AppBatch):
 
     @contextmanager
     def _unsent(self) -> Iterator[list[NewMessage]]:
-        """The page of members to send. After an error, members that are left are sent with the next ones, or at the
-        end."""
+        """The page of members to send. After an error, the rest is sent with the next members, or at the end."""
         with self._adding:
             page, self._page = self._page, []
         try:
@@ -460,8 +458,7 @@ class LinkHandle(Handle[Any]):
                 latest = self._after(latest.id, self._latest(store), refusal)
 
     def _after(self, link: str, latest: Message, refusal: BadData) -> Message:
-        """The link to act on, if it was enqueued after one that was completed meanwhile. Otherwise raises
-        ``refusal``."""
+        """The link to act on, if it was enqueued after one that was completed meanwhile. Else raises."""
         if latest.id != link:
             return latest
         if self._goes_on(latest):

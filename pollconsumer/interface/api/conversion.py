@@ -1,5 +1,4 @@
-"""Converts payload values to annotated types. This module imports pydantic, so it is imported only when it is
-needed."""
+"""Converts payload values to annotated types. It imports pydantic, so it is imported only when needed."""
 
 from __future__ import annotations
 

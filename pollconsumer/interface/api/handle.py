@@ -156,8 +156,7 @@ class Handle(Generic[R]):
 
     @property
     def state(self) -> State:
-        """The present state of the message: asks the store. NotFound if the message is no longer kept.
-        StoreUnreachable."""
+        """The present state of the message: asks the store. NotFound if no longer kept. StoreUnreachable."""
         return self.status().state
 
     def status(self) -> Message:
@@ -166,8 +165,7 @@ class Handle(Generic[R]):
 
     @property
     def progress(self) -> Progress | None:
-        """How far the handler says that it has come, in the last attempt that reported progress. Raises the errors of
-        ``state``."""
+        """How far the handler says it has come, in the last attempt that said so. Raises the errors of ``state``."""
         return self.status().progress
 
     @property
@@ -359,8 +357,7 @@ class _MessageLooks:
             self._slots.end(self._for)
 
     def pause_unseen(self, handle: Handle[Any], error: PollConsumerError) -> float:
-        """Seconds until the next look for a spooled message that was never seen. Raises ``error`` for any other
-        message."""
+        """Seconds until the next look for a spooled message that was never seen. Raises ``error`` for any other."""
         if self._seen or handle.duplicate is not None:
             raise error
         return self._next_pause(handle.id, handle.queue, "spooled")

@@ -222,8 +222,7 @@ class AppRecurrences:
         await self._app.ask_async(_putting([self._new(name, options)]))
 
     def put_many(self, wanted: Iterable[NamedPutOptions]) -> int:
-        """`put` each, some hundreds in a round trip. Returns their number. If it raises, the first ones may have been
-        put."""
+        """`put` each, some hundreds in a round trip. Returns their number. If it raises, some may have been put."""
         put = [self._named(options) for options in wanted]
         for part in _round_trips(put):
             self._app.ask(_putting(part))
@@ -255,8 +254,7 @@ class AppRecurrences:
         await self._app.ask_async(lambda store: store.recurrences.remove(name))
 
     def pause(self, name: str) -> None:
-        """Pause a recurrence until it is resumed. Occurrences that would have been due meanwhile are not made up
-        for."""
+        """Pause a recurrence until it is resumed. Occurrences due meanwhile are not made up for."""
         self._app.ask(_finding(name, Recurrences.pause))
 
     async def pause_async(self, name: str) -> None:
@@ -272,8 +270,7 @@ class AppRecurrences:
         await self._app.ask_async(_finding(name, Recurrences.resume))
 
     def trigger(self, name: str) -> Handle[Any]:
-        """Enqueue an occurrence now, besides those of its rule, even if the recurrence is paused, disabled or has
-        ended."""
+        """Enqueue an occurrence now, besides those of its rule, even if it is paused, disabled or has ended."""
         return self._triggered(*self._app.ask(_triggering(name, self._app.strict())))
 
     async def trigger_async(self, name: str) -> Handle[Any]:

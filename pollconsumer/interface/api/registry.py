@@ -78,8 +78,7 @@ class BulkOptions(HandlerOptions, total=False):
 
 
 def check_options(options: HandlerOptions | BulkOptions) -> dict[str, Any]:
-    """The fields of a `Handler` that ``options`` give. ConfigurationError for an invalid value, TypeError for an
-    unknown option."""
+    """The fields of a `Handler` that ``options`` give. ConfigurationError if invalid, TypeError for an unknown one."""
     known = BulkOptions.__annotations__.keys()
     if unknown := options.keys() - known:
         raise unknown_options(unknown, known)
@@ -262,8 +261,7 @@ def recurrence_of(handler: Handler, missed: str, overlap: str, after: str, **giv
 
 
 def _step_seen(function: Callable[..., Any]) -> str | None:
-    """The first method of its ``context`` by which the function takes a step, as far as the function's own code
-    shows."""
+    """The first method of its ``context`` by which the function takes a step, as far as its code shows."""
     code, loaded = getattr(unwrap(function), "__code__", None), False
     for instruction in get_instructions(code) if code is not None else ():
         if loaded and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and instruction.argval in _STEPPING:
@@ -355,8 +353,8 @@ class Registry:
         self.settings: Settings | None = None
         """The settings of the command that imports the modules, for applications without their own store."""
         self.imported: Collection[str] | None = None
-        """Names of all handlers and programs of ``settings``, once the modules are imported. None before that, or if
-        there are none."""
+        """Names of all handlers and programs of ``settings``, once the modules are imported. None before, or without
+        any."""
         self.stand_in: StandIn | None = None
 
     def add(self, *apps: Application) -> None:
@@ -393,8 +391,7 @@ class Registry:
     def afresh(
         self, apps: Iterable[Application] = (), settings: Settings | None = None, stand_in: StandIn | None = None
     ) -> Iterator[None]:
-        """Within the block, have only these applications. After it, have the previous ones again, without those made in
-        the block."""
+        """Within the block, have only these applications. After it, the previous ones, without those made in it."""
         before = vars(self).copy()
         self.apps, self.settings, self.imported, self.stand_in = list(apps), settings, None, stand_in
         try:

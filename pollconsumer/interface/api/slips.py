@@ -107,8 +107,7 @@ def check_arguments(
 
 
 def check_retry(handler: RegisteredHandler, retry: object) -> None:
-    """Raise BadData if the handler's application has no such policy. A value that is no text is refused like any other
-    option."""
+    """Raise BadData if the handler's application has no such policy. What is no text is refused elsewhere."""
     if isinstance(retry, str) and retry not in handler.definition.policies:
         known = handler.definition.policies
         raise BadData("retry", repr(retry), suggestion(retry, known, "register it: app.retry_policy(name, policy)"))

@@ -148,8 +148,7 @@ class CallThread:
         self._waiting: SimpleQueue[tuple[Callable[[Producer], Any], float, AbstractEventLoop, Future[Any]]] = (
             SimpleQueue()
         )
-        """Calls that wait for their turn: the call, since when it waits, and the loop and the future that wait for its
-        result."""
+        """Calls that wait for their turn: the call, since when, and the loop and future that await its result."""
         self._runs = False
         self._unanswered = False
         """Whether the store did not answer the last call."""
@@ -261,8 +260,7 @@ class StoreCalls:
         self._store_url, self._namespace = store, namespace
         self._config = None if config is None else Path(config)
         self.beside: Callable[[], Beside | None] = partial(beside_module, _module_of_caller())
-        """Where the search for a configuration begins if none is named. By default it begins in the current
-        directory."""
+        """Where the search for an unnamed configuration begins. By default in the current directory."""
         self._opener: StoreOpener | None = None
         self._own_settings: Settings | None = None
         self._pid, self._pool = os.getpid(), StorePool(self._open, patience)
@@ -406,8 +404,8 @@ class StoreCalls:
             store.wire.strict = None  # enqueueing itself names the messages that are in doubt
 
     def ask_for_each(self, question: Callable[[Store], Iterator[T]]) -> Iterator[T]:
-        """Everything that ``question`` yields, on one connection that no other call uses meanwhile. Each item has the
-        whole patience."""
+        """Everything that ``question`` yields, on one connection that no other call uses meanwhile. Each has the whole
+        patience."""
         pooled = self._pool.take()
         with pooled as store:
             found = self._answered(question, store)
@@ -502,8 +500,7 @@ def _looking(queue: str | None, message_id: str) -> Callable[[Store], Message]:
 
 
 def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:
-    """``messages`` in parts, one for each round trip. There is at least one part, since its round trip opens the
-    store."""
+    """``messages`` in parts, one for each round trip. At least one, whose round trip opens the store."""
     most = ENQUEUE_PAGE * ENQUEUE_PAGES
     for at in range(0, max(1, len(messages)), most):
         yield messages[at : at + most]
@@ -511,8 +508,7 @@ def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage
 
 @contextmanager
 def _after(handles: Sequence[Handle[Any]]) -> Iterator[None]:
-    """Wrap a call that enqueues messages after those of ``handles``. The positions and ids in its errors then include
-    ``handles``."""
+    """Wrap a call that enqueues messages after those of ``handles``. Its errors then count ``handles``, too."""
     try:
         yield
     except (StoreUnreachable, CannotCreate, Conflict, QueueFull) as error:

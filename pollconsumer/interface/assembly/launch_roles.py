@@ -58,8 +58,7 @@ INTAKE_BUDGET = 2.0
 
 
 class ConsumerRole:
-    """What a consumer's launch prepares, and what it does under the lease. Then ``launch`` is the launch that has the
-    lease."""
+    """What a consumer's launch prepares, and what it does under the lease. Then ``launch`` has the lease."""
 
     def __init__(
         self,

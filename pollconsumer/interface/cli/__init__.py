@@ -64,8 +64,7 @@ def _streaks(arguments: Sequence[str]) -> logs.LaunchStreaks | None:
 
 
 def _reported(error: Exception) -> int | None:
-    """Print the line of the error that ended a command. Returns its exit code; None for a bug, which is to be
-    raised."""
+    """Print the line of the error that ended a command. Returns its exit code; None for a bug."""
     shown = error if isinstance(error, PollConsumerError) else met_by(error)
     if shown is not None:
         logs.write_error(shown)

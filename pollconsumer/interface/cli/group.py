@@ -77,8 +77,7 @@ FORMER = {"interventions": "audit"}
 OPTIONAL_SUBCOMMANDS = {
     "store": [f"moving.store_transfer:{name}" for name in ("export_", "import_", "reopen", "backup")]
 }
-"""Command → those of its subcommands that are in optional packages, in the form of `COMMANDS`. No core package imports
-them."""
+"""Command → its subcommands in optional packages, in the form of `COMMANDS`. No core package imports those."""
 CHANGING = frozenset(
     (
         *("enqueue", "cancel", "reschedule", "rerun", "signal", "lease break"),
@@ -95,8 +94,7 @@ ALARM = "doctor"
 UNWARNED = frozenset({*LAUNCHES, "metrics"})
 """Commands that do not warn. Launches refuse by themselves, and nobody reads what metrics print."""
 SHORT = frozenset({"check", "doctor", "enqueue", "launches", "lease", "metrics", "status"})
-"""Commands with a time limit as a whole, since cron starts them, too. An option that makes one endless lifts the
-limit."""
+"""Commands with a time limit as a whole, since cron starts them, too. An endless option lifts the limit."""
 END_WITHIN = 60.0
 """A command of `SHORT` must end within so many seconds after its settings are read."""
 TAB = "_POLLCONSUMER_COMPLETE"
@@ -325,8 +323,8 @@ def invoke(arguments: Sequence[str]) -> int:
 
 
 def _raise_if_misread(error: Exception) -> None:
-    """If an answer of a server that is no Redis caused ``error``, raise the error that says so. ``-v`` shows the
-    traceback."""
+    """If an answer of a server that is no Redis caused ``error``, raise the error that says so. ``-v`` shows its
+    trace."""
     for wire in wires_of_command():
         if (refusal := wire.misread(error)) is not None:
             refusal.traced = "".join(format_exception(error))

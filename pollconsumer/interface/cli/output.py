@@ -165,7 +165,7 @@ def ask(question: str) -> None:
 
 
 def progress_bar(length: int | None, *, shown: bool) -> AbstractContextManager[Any]:
-    """A progress bar on standard error, if that is a terminal. ``update(n)`` advances it. If ``length`` is unknown, it
+    """A progress bar on standard error, if that is a terminal. ``update(n)`` advances it. Without ``length`` it
     counts."""
     hidden = not (shown and is_terminal(sys.stderr))
     if length is None:

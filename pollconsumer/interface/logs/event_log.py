@@ -131,8 +131,7 @@ ONCE: dict[type, str] = {
 
 
 def listener(handlers: Callable[[], Collection[str]] = tuple) -> Callable[[Event], None]:
-    """A listener that logs problems as warnings, and other events for -v. ``handlers`` returns the names of known
-    handlers."""
+    """A listener that logs problems as warnings, and other events for -v. ``handlers`` names known handlers."""
     announced = set[tuple[type, Any]]()
 
     def listen(event: Event) -> None:

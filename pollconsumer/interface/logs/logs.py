@@ -223,8 +223,7 @@ class _OwnLogger(logging.Logger):
     def __init__(self) -> None:
         super().__init__("pollconsumer", logging.CRITICAL + 1)
         self.lines: _Lines | None = None
-        """Our handler of records. None until `configure` is called: in a producer's process only the program's own
-        handlers print."""
+        """Our handler of records. None until `configure` is called: in a producer only the program's handlers print."""
         self.others = logging.getLogger(self.name)
         self._raised = False
 

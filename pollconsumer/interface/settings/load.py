@@ -27,8 +27,7 @@ NAME = "config.toml"
 MOST_BYTES = 1 << 20
 NAMED_BY = "--config names one, 'pollconsumer init project' begins one"
 MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
-"""A program that handles a message gets this variable and those below. They are no settings if the program calls
-pollconsumer."""
+"""A program that handles a message gets this variable and those below. They are no settings for pollconsumer."""
 HEADER_PREFIX = f"{PREFIX}HEADER_"
 ABOUT_MESSAGE = frozenset(
     PREFIX + name
@@ -43,8 +42,8 @@ SAYING_WHERE = tuple(map(variable, ("store", "namespace", "data", "client")))
 
 
 class Beside(NamedTuple):
-    """Where the search for an application's configuration begins. ``owner``: the user id of the module there, whose
-    code runs anyway."""
+    """Where the search for an application's configuration begins. ``owner``: of the module there, whose code runs
+    anyway."""
 
     directories: tuple[Path, ...]
     owner: int
@@ -206,8 +205,7 @@ def django_site() -> str | None:
 
 
 def environment_in_force() -> dict[str, str]:
-    """The variables that a platform's launch needs, too: those of settings and of the Django site, but not the name of
-    the file."""
+    """The variables that a platform's launch needs, too: settings and the Django site, but not the file's name."""
     ours = {name: value for name, value in _variables().items() if value and name != CONFIG_VARIABLE}
     site = django_site()
     return ours if site is None else ours | {DJANGO_VARIABLE: site}

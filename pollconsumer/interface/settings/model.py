@@ -99,8 +99,7 @@ class DeclaredField(NamedTuple):
         return text
 
     def accepted(self, written: Any) -> Any:
-        """The setting's value for a written value, or for one that was read before. InvalidValue if it breaks a
-        rule."""
+        """The setting's value for a written value, or for one that was read before. InvalidValue if invalid."""
         if written is None and self.may_be_none:
             return None
         value = _called(self.reads, written) if self.reads else written

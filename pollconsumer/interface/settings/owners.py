@@ -99,8 +99,7 @@ def _others_may_decide(path: Path) -> Path | None:
 
 
 def _directory_to_replace_it_in(path: Path) -> Path | None:
-    """The nearest directory in which others may replace ``path``, or one of the directories above it. Links are
-    followed, too."""
+    """The nearest directory in which others may replace ``path``, or a directory above it, along links, too."""
     for entry in (path.absolute(), path.resolve()):
         for directory in entry.parents:
             found = directory.stat()
@@ -208,8 +207,7 @@ def own_store(settings: Settings) -> OwnStore | None:
 
 
 def _others_may_read(config: Path) -> bool:
-    """Whether users other than its owner can read the file. A file below the user's home belongs to a project of that
-    user."""
+    """Whether users other than its owner can read the file. A file below the user's home is that user's."""
     found, home = config.stat(), Path(os.environ.get("HOME") or "/nonexistent")
     if config.is_relative_to(home):
         return False

@@ -119,8 +119,7 @@ def _check_recurrence(name: str, recurrence: Any) -> None:
 
 
 def _check_command(name: str, command: CommandSettings) -> None:
-    """Raise ConfigurationError for an invalid program. Whether its files exist is not checked, since a producer may not
-    have them."""
+    """Raise ConfigurationError for an invalid program. Its files are not checked: a producer may lack them."""
     with retelling(BadData, ConfigurationError, "commands: "):
         check_handler(name)
     if not command.command or not command.command[0]:
@@ -141,8 +140,7 @@ def check_strict(settings: Settings) -> None:
 
 
 def check_connection(settings: Settings) -> None:
-    """Raise ConfigurationError for two stores, or two logins. Not part of `check_together`, for the same reason as
-    `check_strict`."""
+    """Raise ConfigurationError for two stores, or two logins. Not part of `check_together`, like `check_strict`."""
     if settings.client is not None and settings.store != EMBEDDED:
         raise refusal("client", settings.client, "store names another: keep one of them")
     if settings.credentials is None:

@@ -290,8 +290,7 @@ def _check_databases(given: Iterable[str]) -> None:
 
 
 def is_host(name: str) -> bool:
-    """Whether the codec of internationalised names accepts ``name``. Importing the codec is slow, so names in ASCII are
-    checked here."""
+    """Whether the codec of internationalised names accepts ``name``. Its import is slow, so ASCII is checked here."""
     if name.isascii():
         *parts, last = name.split(".")  # nothing may follow a dot at the end
         return all(0 < len(part) <= LONGEST_LABEL for part in parts) and len(last) <= LONGEST_LABEL
@@ -386,8 +385,7 @@ def _zone_rule(name: str) -> str:
 
 
 class Placed:
-    """What follows from all settings together. ``directory``: that of the configuration file ``config``, or else the
-    current directory."""
+    """What follows from all settings together. ``directory``: that of the file ``config``, or the current one."""
 
     def defaults_of(self: Any, handler: str) -> Defaults:
         """The defaults of a handler's messages, for a producer that does not have the handler's code."""
@@ -410,8 +408,8 @@ class Placed:
         return redacted(self.store) if self.client is None else f"client {self.client}"
 
     def data_directory(self: Any) -> Path:
-        """The embedded server's directory: ``data``, which users may share, or one of this user's. CannotCreate if the
-        user has no home."""
+        """The embedded server's directory: ``data``, which users may share, or one of this user's. CannotCreate without
+        a home."""
         return data_directory() if self.data is None else Path(self.directory) / self.data
 
     def spool_directory(self: Any) -> Path | None:

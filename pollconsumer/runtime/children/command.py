@@ -283,8 +283,7 @@ PASSED_ON_PREFIXES = ("LC_", "XDG_")
 KEPT_BYTES = 8192
 """Number of bytes that are kept of the beginning of the output, and again of its end."""
 CHUNK, MOST_CHUNKS = 65536, 32
-"""Bytes per read; and the maximum number of reads after the program's exit, since its children may continue to
-print."""
+"""Bytes per read; and most reads after the program's exit, since its children may go on printing."""
 LAST_LINES, LAST_CHARACTERS, LAST_LINE_CHARACTERS = 20, 2000, 400
 LONGEST_WAIT = 0.5
 """Seconds between two checks whether the message was asked to stop."""
@@ -344,8 +343,8 @@ class RunningProgram(ChildProcess):
         return True
 
     def end(self, *, kill: bool) -> int | None:
-        """The exit code, as `ChildProcess.reap` returns it. Reads the rest of the pipe. With ``kill``, it first kills
-        the process group."""
+        """The exit code, as `ChildProcess.reap` returns it. Reads the rest of the pipe. ``kill``: kill the process
+        group first."""
         if kill:
             self.signal(signal.SIGKILL)
         while not self.has_ended():

@@ -52,8 +52,7 @@ class ChildProcess:
     system has none."""
 
     def __init__(self, argv: Sequence[str], passed: Collection[int], **how: Any) -> None:
-        """``passed``: descriptors that the process inherits. ``how``: arguments of `Popen`, whose errors this
-        raises."""
+        """``passed``: descriptors that the process inherits. ``how``: arguments of `Popen`, with its errors."""
         self._popen = Popen(argv, pass_fds=passed, start_new_session=True, **how)
         self.pid = self._popen.pid
         self.exit_handle: int | None = None
@@ -83,8 +82,7 @@ class ChildProcess:
             os.killpg(self.pid, number)
 
     def reap(self) -> int | None:
-        """The exit code, negative for a signal. None if the process has not ended, or if other code in this process
-        waited for it."""
+        """The exit code, negative for a signal. None if it has not ended, or other code here waited for it."""
         if self.exit_handle is not None:
             self._look()
             self._ended = True
@@ -271,8 +269,8 @@ class _HandlerProcess(ChildProcess):
         raise ProcessDied(f"not ready after {within:.3g}s")
 
     def handle(self, handler: Handler, payload: dict[str, Any], context: LaunchContext) -> Outcome:
-        """Handle a message, and return the outcome. After HandlerTimeout, Stopped or ProcessDied the process is
-        unusable."""
+        """Handle a message, and return the outcome. The process is unusable after HandlerTimeout, Stopped,
+        ProcessDied."""
         message = IN_SLOT.get()
         assert message is not None
         until = None if handler.timeout is None else time.monotonic() + handler.timeout
@@ -379,8 +377,7 @@ class _HandlerProcess(ChildProcess):
 
 
 def answer_to(frame: dict[str, Any], message: InFlight, context: LaunchContext) -> dict[str, Any] | None:
-    """Carry out the request of ``message``'s handler in ``frame``. Returns the answer for its process, if that waits
-    for one."""
+    """Carry out the request of ``message``'s handler in ``frame``. Returns the answer, if its process waits for one."""
     if "checkpoint" in frame:
         return _answered(context.checkpoint, frame["checkpoint"])
     if "step" in frame:

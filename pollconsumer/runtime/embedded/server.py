@@ -255,8 +255,7 @@ class EmbeddedServer:
         return address
 
     def _start(self, address: Path, appendfsync: str, lock: int, deadline: float, log_began: int | None) -> int:
-        """Start a server with ``lock``. If this call has already started one, that one has ended, since the lock was
-        free."""
+        """Start a server with ``lock``. One that this call has started before has ended, since the lock was free."""
         from pollconsumer.runtime.embedded.start import start, why_ended
 
         try:
@@ -276,8 +275,8 @@ class EmbeddedServer:
             os.close(lock)
 
     def _info(self, address: Path, commands: list[str], deadline: float) -> dict[str, str]:
-        """The fields of the answer to INFO, the first of ``commands``, and of CONFIG GET after it. Empty if no server
-        listens."""
+        """The fields of the answer to INFO, the first of ``commands``, and of CONFIG GET after it. Empty without a
+        server."""
         replies = self._ask(address, commands, deadline)
         fields: dict[str, str] = {}
         for reply in replies:

@@ -259,8 +259,7 @@ class Arguments:
         return _converted(payload, kinds_of, converts) if converts else payload
 
     def hint(self, given: Iterable[object]) -> str:
-        """The question ``did you mean …?`` for the first unknown name of ``given``; empty if no known name resembles
-        it."""
+        """The question ``did you mean …?`` for the first unknown name of ``given``; empty if none is like it."""
         unknown = next((name for name in given if not self.takes(name)), None)
         takes = f"it takes {', '.join(self._named) or 'no arguments'}"
         return "" if unknown is None else suggestion(str(unknown), self._named, takes)
@@ -532,8 +531,8 @@ class UpgradedArguments(Arguments):
         self._upgrade = upgrade
 
     def bind(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by name. BadArguments if ``payload`` fits neither as it is nor upgraded. Also raises what the
-        upgrade raises."""
+        """Arguments by name. BadArguments if ``payload`` fits neither as it is nor upgraded. Raises what the upgrade
+        raises."""
         try:
             return super().bind(payload)
         except BadArguments:

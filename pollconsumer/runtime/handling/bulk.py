@@ -42,8 +42,7 @@ else:
 
 FORMS = "annotate it: list[Item], list[dict], list[Item[Model]] or list[Model]"
 MESSAGES = "messages"
-"""The name under which the payload of a call has its messages. Each is a pair of a `Delivery`, or its fields, and a
-payload."""
+"""The name of the messages in a call's payload. Each is a pair of a `Delivery`, or its fields, and a payload."""
 
 
 class Item(NamedTuple, Generic[T]):
@@ -71,8 +70,8 @@ class BulkContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether to stop: the launch was signalled, its lease is lost, the time is over, or all messages of the call
-        were asked to stop."""
+        """Whether to stop: the launch was signalled, its lease is lost, the time is over, or all its messages were
+        asked to stop."""
         return self._context.cancelled
 
 

@@ -1,5 +1,4 @@
-"""Executors run handlers: with one slot in the launch's thread; with more slots on threads, or as tasks of one event
-loop."""
+"""Executors run handlers: with one slot in the launch's thread, with more on threads, or as tasks of one event loop."""
 
 from __future__ import annotations
 
@@ -241,8 +240,7 @@ class ThreadExecutor(Executor):
 
 
 def _handled(attempt: Attempt) -> Outcome:
-    """Handle the message of ``attempt``. An interruption is caught, too, if it comes just after the handler has
-    ended."""
+    """Handle the message of ``attempt``. An interruption just after the handler's end is caught, too."""
     outcome: Outcome | None = None
     try:
         outcome = attempt.handle()

@@ -203,8 +203,7 @@ def begin_reading() -> None:
 
 
 def _changed(file: str) -> bool:
-    """Whether ``file`` was written after this process imported it. False for a name without a file, such as
-    ``<stdin>``."""
+    """Whether ``file`` was written after this process imported it. False without a file, as for ``<stdin>``."""
     try:
         return Path(file).stat().st_mtime > _read_at
     except OSError:
@@ -455,15 +454,14 @@ class Handler(NamedTuple):
         return wrap(self)._replace(timed=lambda seconds: self.with_timeout(seconds).wrapped(wrap))
 
     def handle(self, payload: dict[str, Any], context: LaunchContext | None = None) -> Outcome:
-        """`handle_here` in a copy of the caller's context, so that no other message sees variables that this one
-        sets."""
+        """`handle_here` in a copy of the caller's context, so no other message sees variables that this sets."""
         try:
             return own_context().run(self.handle_here, payload, context)
         except BaseException as error:  # a stop that comes just as it returns
             return failed(error)
 
     def handle_here(self, payload: dict[str, Any], context: LaunchContext | None) -> Outcome:
-        """Handle a message in the caller's context. The outcome holds any exception, so no handler can end a launch by
+        """Handle a message in the caller's context. The outcome holds any exception, so none can end a launch by
         raising."""
         try:
             result = self.run(payload, context) if self.timeout is None else self.begin(payload, context)

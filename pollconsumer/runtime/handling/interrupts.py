@@ -37,8 +37,7 @@ REPEAT = 1.0
 SHIELDED_RETRY = 0.01
 """If a handler could not be interrupted where it was, the next try follows after so many seconds."""
 _SIGALRM, _TIMER = int(signal.SIGALRM), int(signal.ITIMER_REAL)
-"""Plain numbers: the functions of ``signal`` look up an enum's member in each call, which took half of a timeout's
-time."""
+"""Plain numbers: the functions of ``signal`` look up an enum's member in each call, half of a timeout's time."""
 VERDICTS = (Asleep, Fatal, RetryIn, Yield)
 """Exceptions by which a handler that was stopped may still decide about the next attempt."""
 _starting = threading.Lock()

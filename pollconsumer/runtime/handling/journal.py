@@ -134,8 +134,8 @@ class Journal:
         raise Asleep(min(step.until or 0 for step, _, _ in waiting))
 
     def _ask(self, name: str, what: str = "step name") -> tuple[str, Step | None]:
-        """The step's name, with the number of its repetition, and what is recorded of the step. ``what``: how errors
-        call the name."""
+        """The step's name, with the number of its repetition, and what is recorded of the step. ``what``: the name in
+        errors."""
         check_step_name(name, what)
         with self._lock:
             times = self._asked[name] = self._asked.get(name, 0) + 1

@@ -22,8 +22,7 @@ _of_process: KeptLines | None = None
 
 
 class Tail:
-    """The last lines that one attempt has logged and printed: ``most`` bytes, and for a while as many bytes before
-    these."""
+    """The last lines that one attempt has logged and printed: ``most`` bytes, and for a while as many before."""
 
     __slots__ = ("_held", "_is_cut", "_most", "is_new")
 

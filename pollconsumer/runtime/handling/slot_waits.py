@@ -75,8 +75,7 @@ class SlotWaits:
         return self.serving.latest() - ENDS_BEFORE - time.monotonic()
 
     def may_be_stuck(self, waiting: InFlight | None, queue: str, awaited: str) -> bool:
-        """Whether no slot of this launch can handle the ``awaited`` message of that queue. The message has not
-        ended."""
+        """Whether no slot of this launch can handle the ``awaited`` message of that queue, which has not ended."""
         if waiting is None or queue not in self.serving.queues or self.serving.shared:
             return False
         if any(each.name == awaited for each in self.serving.in_flight()):

@@ -35,8 +35,7 @@ went back, and is refused for that."""
 _OF_PROCESSES = ("namespace", "births")
 _DESCRIBING = ("role", "queues", "host", "pid", "config", "handlers", *_OF_PROCESSES)
 LongRunning = tuple[str, str, str, float, float]
-"""Handler, queue and id of a message in flight; when it was first seen, and when it must have ended, on the boot
-clock."""
+"""Handler, queue and id of a message in flight; when it was first seen, and must have ended, on the boot clock."""
 
 
 class MessageInFlight(NamedTuple):
@@ -76,8 +75,8 @@ class Flight:
         """Two instants for each entry: when its handling began, and when the handling must have ended."""
 
     def enter(self, reservation: Reservation, *, last: bool, began: float = 0.0, ends_by: float = 0.0) -> None:
-        """Record that the handler of ``reservation`` begins, and until when it may go on, on the monotonic clock. There
-        must be a free entry."""
+        """Record that the handler of ``reservation`` begins, and until when it may go on, on the monotonic clock. Needs
+        a free entry."""
         message_id, memory, at = reservation.id, self._memory, self.free.pop()
         times, number = self._times, (at - self._FROM) // self._ENTRY
         times[2 * number], times[2 * number + 1] = began, ends_by
@@ -184,8 +183,7 @@ class Stops:
         self._seen = 0
         self._asked: set[tuple[str, bytes]] = set()
         self._handlers: Mapping[bytes, str] = {}
-        """Each name of the launch's handlers → the handler's own name. Pauses of other handlers do not concern the
-        launch."""
+        """Each name of the launch's handlers → the handler's own name. Other pauses do not concern the launch."""
         self.paused = frozenset[str]()
         """Own names of the handlers that a person has paused, as `pending` found them last."""
         self.called: Callable[[], None] = lambda: None

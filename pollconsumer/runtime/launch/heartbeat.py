@@ -41,8 +41,7 @@ from pollconsumer.store.records.rows import id_text
 from pollconsumer.store.suitability import went_back
 
 FIRST_AFTER = 0.5
-"""The heartbeat listens when the launch is so many seconds old. For a shorter launch a connection is not worth its
-cost."""
+"""The heartbeat listens when the launch is so many seconds old. A shorter launch is not worth a connection."""
 BLOCK = 60.0
 """Seconds for which the server blocks. After that a connection is replaced that was lost silently."""
 ANSWER_WITHIN = 0.5
@@ -84,8 +83,8 @@ class StopListener:
         self._blocked = False
         self._attend_at = time.monotonic() + FIRST_AFTER
         self._asked: dict[tuple[str, bytes], float] = {}
-        """When the launch was told of each request, on the monotonic clock. Infinity once it was reported that its
-        message goes on."""
+        """When the launch was told of each request, on the monotonic clock. Infinity once its message was reported to
+        go on."""
 
     def wait(self, wait: Callable[[float, int | None], bool], seconds: float) -> bool:
         """Wait at most ``seconds`` for the launch's end. Returns whether the launch has ended. ``wait`` does the
@@ -146,8 +145,7 @@ class StopListener:
 
 
 class Parent:
-    """The launch, as its heartbeat watches it while it listens. The descriptors ``ends`` become readable when the
-    launch dies."""
+    """The launch, as its heartbeat watches it while it listens. ``ends`` become readable when it dies."""
 
     def __init__(self, pid: int, ends: list[int], listening: StopListener) -> None:
         self._pid, self._ends, self._listening = pid, ends, listening

@@ -122,8 +122,7 @@ THOUGHT_DEAD_AFTER = 1.5 * TTL
 """A holder counts as dead after so many seconds without a renewal, by the successor's clock. If a server's clock is set
 back by an hour, the server keeps a lease alive for an hour."""
 STEP_MS = 1000
-"""The server's clock may differ from the monotonic clock by so many ms without having been set, since clocks are
-slewed."""
+"""By so many ms the server's clock may differ from the monotonic one without having been set: clocks are slewed."""
 _REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}
 
 
@@ -153,8 +152,7 @@ class LaunchPlan(NamedTuple):
 
 
 class Attendance:
-    """Since when a launch has been there to enqueue occurrences, by the server's clock. That clock may be set
-    meanwhile."""
+    """Since when a launch has been there to enqueue occurrences, by the server's clock, which may be set."""
 
     def __init__(self, since_ms: int, asked: float) -> None:
         """``since_ms``: when the launch took the lease. ``asked``: when it asked for the lease, on the monotonic
@@ -446,8 +444,7 @@ class Launch:
         return timed
 
     def _note_exit(self, ended: float) -> None:
-        """Add to the ledger how long it took from the end to the exit, which is now, without the time of `unlearned`
-        acts."""
+        """Add to the ledger the time from the end to the exit, which is now, without that of `unlearned` acts."""
         leaving = self._boot_time() - ended - self._unlearned
         # The lease is already released.
         self.leases.release(self.claim, self.progress.entry(self.claim, ended, leaving))

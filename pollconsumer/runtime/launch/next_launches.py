@@ -55,8 +55,7 @@ def launched_ago(
 
 
 def next_launches(expression: str, now: datetime | None = None, zone: tzinfo | None = None) -> tuple[float, float]:
-    """Seconds from now until the next two launches of ``expression``, in ``zone`` or, without one, in local time as
-    cron uses it."""
+    """Seconds from now until the next two launches of ``expression``, in ``zone``, else in local time, as in cron."""
     moment = now or datetime.now(UTC)
     ahead = _cron(expression).instants(epoch_ms(moment) + int(OUR_OWN * 1000), zone or LocalZone())
     seconds = moment.timestamp()

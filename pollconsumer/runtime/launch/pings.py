@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 class Ping(NamedTuple):
-    """An HTTP request: a POST if it has a body, else a GET. ``token``: its bearer token, if any. ``content``: the media
-    type of the body."""
+    """An HTTP request: a POST if it has a body, else a GET. ``token``: its bearer token. ``content``: the media type of
+    the body."""
 
     url: str
     body: bytes | None = None
@@ -37,8 +37,7 @@ class Ping(NamedTuple):
 
 
 class RunEnd(NamedTuple):
-    """How a run ended. ``code``: 0 is success. ``line``: the result in words. ``counts``: what the run did, as numbers
-    by name."""
+    """How a run ended. ``code``: 0 is success. ``line``: the result in words. ``counts``: what the run did, by name."""
 
     code: int
     line: str
@@ -207,8 +206,7 @@ class Pinger:
 
 
 class Monitors:
-    """Reports to the monitors of occurrences. ``deliver`` sends a request, and returns None if the monitor accepted
-    it."""
+    """Reports to the monitors of occurrences. ``deliver`` sends a request; None if the monitor accepted it."""
 
     def __init__(
         self, dialect: Dialect, clock: Callable[[], float], deliver: Callable[[Ping], Failed | None] | None = None
@@ -219,8 +217,7 @@ class Monitors:
         """Occurrences by id: their monitor, and when this launch's attempt began."""
 
     def begin(self, reservation: Reservation, url: str) -> None:
-        """Report to the monitor at ``url`` that an occurrence begins, in its first attempt. Later its end is reported,
-        too."""
+        """Report to the monitor at ``url`` that an occurrence begins, in its first attempt. Its end will be, too."""
         self._begun[reservation.id] = url, self._clock()
         ping = first(url, dialect_of(url, self._dialect), _run_of(reservation))
         if ping is not None and reservation.attempt == 1 and not reservation.has_checkpoint:
@@ -235,8 +232,7 @@ class Monitors:
             self._send(url, last(url, dialect_of(url, self._dialect), _run_of(reservation), end))
 
     def wait(self, left: Callable[[], float], emit: Callable[[Event], None]) -> None:
-        """Wait for answers, at most ``left()`` seconds. Reports requests that were not delivered, once for each
-        host."""
+        """Wait for answers, at most ``left()`` seconds. Reports undelivered requests, once for each host."""
         problems: dict[str, str] = {}
         for sender in self._senders.values():
             sender.close()
@@ -310,8 +306,7 @@ def _answered(ping: Ping, within: float, connections: list[HTTPConnection]) -> F
 
     class RedirectFollower(HTTPRedirectHandler):
         def redirect_request(self, *_: Any) -> None:
-            """Follow no redirection. The address is a secret, and a POST would become a GET without the launch's
-            line."""
+            """Follow no redirection. The address is a secret, and a POST would become a GET without content."""
 
     headers = {"User-Agent": USER_AGENT, "Content-Type": ping.content}
     if ping.token:

@@ -311,7 +311,7 @@ class MessageStopper:
 
     def attend(self) -> None:
         """Interrupt handlers at their limits, and those that were asked to stop. Forget requests about messages that
-        are not here, or no longer."""
+        are not here."""
         if not self._stops.any():
             if (now := self._clock()) >= self._look_at:
                 self._look_at = now + HORIZON
@@ -331,8 +331,7 @@ class BulkAttempt(Attempt):
 
 
 class BulkCalls:
-    """The calls of bulk handlers in flight. ``measure`` is called with the handler's name, the size and the seconds of
-    each."""
+    """The calls of bulk handlers in flight. ``measure`` is called with handler, size and seconds of each."""
 
     def __init__(self, stops: Stops, pace: Pace) -> None:
         self._stops, self._pace = stops, pace

@@ -96,8 +96,7 @@ class ProgressReporter:
         self.add(reservation, reservation.id, progress)
 
     def add(self, reservation: Reservation, name: bytes, told: Progress | LogEntry, *, soon: bool = True) -> None:
-        """Store ``told`` in the place of an earlier report with the same ``name``. Unless ``soon``, a step stores
-        it."""
+        """Store ``told`` in place of an earlier report of this ``name``. Unless ``soon``, a step stores it."""
         with Shield():
             self.has_reported = True
             with self._lock:

@@ -87,8 +87,7 @@ class Exchange:
         reserved: deque[Reservation],
         lost: set[str],
     ) -> None:
-        """``lost``: our queues that are skipped for now, since a cluster has lost their node. The exchange keeps it up
-        to date."""
+        """``lost``: our queues that are skipped for now, since a cluster has lost their node. Kept up to date here."""
         self._launch, self.settling, self.pace, self.lost = launch, settling, pace, lost
         self._turns, self._keeping = Turns(options.queues, options.weights), options.keeping
         self.reporter, self.reserved, self.gathered = reporter, reserved, deque[Reservation]()
@@ -97,7 +96,7 @@ class Exchange:
         self.lock = Lock()
         """Held while reserved messages are taken or returned, since another thread returns some."""
         self.returned, self.is_stuck = 0, False
-        """How many messages were returned to their queues; and whether no handler has ended since, see
+        """How many messages were returned to their queues; and if no handler has ended since: see
         `ReservedReturner`."""
         self._look_at = -inf
         """When to ask whether the nodes of lost queues are back."""
@@ -342,8 +341,8 @@ class Exchange:
         self._emit(ReservationsLost(tuple(map(id_text, stale))))
 
     def _look_after(self, queues: Sequence[str], promoted: Sequence[Promoted], sent: float) -> None:
-        """Act on the answers ``promoted`` to a promotion of ``queues``, which was ``sent`` at this instant of the
-        launch's clock."""
+        """Act on the answers ``promoted`` to a promotion of ``queues``, which was ``sent`` then, by the launch's
+        clock."""
         self._promoted, self._due_at, self.to_repair = self._launch.clock(), inf, []
         for queue, each in zip(queues, promoted, strict=True):
             if each.next_due is not None:
@@ -404,8 +403,8 @@ class Exchange:
         return [step for step in steps if step.queue in served]
 
     def _skip_lost(self) -> None:
-        """Skip the queues whose node is lost. If all are lost, skip none: the next call then waits for them, as for a
-        single server."""
+        """Skip the queues whose node is lost. If all are lost, skip none: the next call waits for them, as for one
+        server."""
         lost = self._store.lost(self._turns.queues) | self.lost
         if not lost.issuperset(self._turns.queues):
             self.lost |= lost

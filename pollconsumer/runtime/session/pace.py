@@ -1,5 +1,4 @@
-"""The options of a consumer, and how a launch paces itself: by its margin, and by the number of messages that it
-reserves."""
+"""The options of a consumer, and how a launch paces itself: by its margin, and by how many messages it reserves."""
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 
 
 LONGEST_WAIT = 0.8
-"""Longest wait in seconds between two checks of signals and lease. A blocking read may end a tenth of a second
-later."""
+"""Longest wait in seconds between two checks of signals and lease. A blocking read may end 0.1 s later."""
 REPORT_EVERY = 1.0
 """Seconds between two writes of handlers' progress, besides steps and checkpoints."""
 HORIZON = 0.01

@@ -285,8 +285,7 @@ class Settlements:
             self._watch(hooks, message, None, "on_dead", Malformed(problem))
 
     def _concerned(self, message: Reservation) -> list[Hooks]:
-        """The hooks of the application that has the message's handler. If none has it, the hooks of all
-        applications."""
+        """The hooks of the application that has the message's handler. If none has it, those of all."""
         handler = self._handlers.get(message.handler)
         concerned = self._handlers.values() if handler is None else [handler]
         return [*{id(each.hooks): each.hooks for each in concerned if each.hooks is not None}.values()]
@@ -301,8 +300,7 @@ class Settlements:
     def _watch(
         self, hooks: Hooks, reservation: Reservation, context: LaunchContext | None, kind: str, *member_end: object
     ) -> None:
-        """Have hooks called once the message is settled, see `Hooks.settled`. ``context``: that of the handler, if
-        there was one."""
+        """Have hooks called once the message is settled, see `Hooks.settled`. ``context``: the handler's, if any."""
 
         def context_of() -> LaunchContext:
             return (context or self._context_of(reservation)).after_settlement()
@@ -350,8 +348,7 @@ class Settlements:
         self._emit(NewerMessagesFound(reservation.queue))
 
     def postpone(self, reservation: Reservation, error: NotBegun) -> None:
-        """Offer the message again later, uncharged: the system refuses the process or thread in which its handler
-        runs."""
+        """Offer the message again later, uncharged: the system refuses its handler a process or thread."""
         problem = f"not begun: {error}"[:MAX_ERROR_CHARACTERS]
         postponed = Settlement.postponed(reservation, offered_in_ms=int(PARKED_FOR * 1000), problem=problem)
         self._add(reservation, postponed)
@@ -363,8 +360,7 @@ class Settlements:
         self._add(reservation, Settlement.released(reservation))
 
     def release_held_over(self) -> None:
-        """Release, uncharged, the messages whose handlers yielded. The last comes first, since each goes to the
-        head."""
+        """Release, uncharged, the messages whose handlers yielded. The last comes first: each goes to the head."""
         while self.held_over:
             self.yielded += 1
             reservation = self.held_over.pop()

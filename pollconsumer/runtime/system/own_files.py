@@ -132,8 +132,7 @@ def make_directory(directory: Path) -> None:
 
 
 class OwnFiles:
-    """Files by name. They are written to the first of ``directories`` that is writable, and read from the first that
-    has them."""
+    """Files by name. Written to the first of ``directories`` that is writable, read from the first that has them."""
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self.directories = directories

@@ -13,8 +13,7 @@ from pollconsumer.core.users_code import OUR_THREAD, described, whose
 START_WITHIN = 10.0
 """A new thread must have begun within so many seconds."""
 NO_THREAD = "can't start new thread"
-"""Python's text if the system refuses another thread, for lack of memory, or because the user has too many
-processes."""
+"""Python's text if the system refuses another thread, for lack of memory, or beyond the user's processes."""
 
 
 def _log(line: str) -> None:

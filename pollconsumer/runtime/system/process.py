@@ -93,8 +93,7 @@ def _command(pid: int) -> tuple[str, ...]:
 
 
 def _executable(pid: int, command: tuple[str, ...]) -> str:
-    """The file name of the process's program. Another user's process hides it, but not the name by which it was
-    called."""
+    """The file name of the process's program. Another user's process hides it, but not the name of its call."""
     try:
         path = Path(f"/proc/{pid}/exe").readlink()
     except OSError:

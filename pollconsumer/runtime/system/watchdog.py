@@ -63,8 +63,7 @@ _last_acts: list[Callable[[], None]] = []
 class Watchdog:
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        """Held while the watchdog ends the process. Then whoever sets or lifts the limit waits for the process's
-        end."""
+        """Held while the watchdog ends the process. Whoever sets or lifts the limit then waits for that."""
         self._at: Callable[[], float] | None = None
         self._strike: Callable[[], object] = lambda: None
         self._watches = False

@@ -28,8 +28,7 @@ ANSWER_WITHIN = 0.5
 SILENT_FOR = 0.4
 """After a node did not answer, it is not asked again for so many seconds at least."""
 LONGER_SILENT = 5
-"""`SILENT_FOR` as a multiple of the time that was spent waiting. A node that is silent, instead of refusing, costs more
-time."""
+"""`SILENT_FOR` as a multiple of the time that was spent waiting. A silent node costs more time than a refusal."""
 _NO_ANSWER = ErrorReply("CLUSTERDOWN no answer")
 
 
@@ -450,8 +449,7 @@ class ClusterWire(Wire):
         return answers
 
     def _receive_into(self, answers: list[Any], blocking: float) -> list[int]:
-        """Receive what was sent into ``answers``. Returns the positions of commands that must be sent again to other
-        nodes."""
+        """Receive what was sent into ``answers``. Returns the positions of commands to send again elsewhere."""
         moved: list[int] = []
         elsewhere: list[tuple[int, Node]] = []
         while self._sent:

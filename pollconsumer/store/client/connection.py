@@ -25,8 +25,7 @@ _NONE = object()
 """The reader returns this until a reply is complete."""
 _TEXT = frozenset({bytes, str})
 LONGEST_VALUE = 64 << 20
-"""Maximum bytes of one value, or of a line. A message has a mebibyte at most, and pages of messages are read value by
-value."""
+"""Maximum bytes of one value, or of a line. A message has a MiB at most, and pages are read value by value."""
 _TIME = struct.Struct("ll")
 """Seconds and microseconds, in the system's format."""
 

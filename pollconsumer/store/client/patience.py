@@ -46,8 +46,8 @@ class Patience(Protocol):
         return
 
     def for_one_answer(self, blocking: float = 0.0) -> float:
-        """Timeout of one command, in seconds: at most COMMAND_TIMEOUT, plus ``blocking``, the seconds for which the
-        command blocks."""
+        """Timeout of one command, in seconds: at most COMMAND_TIMEOUT, plus ``blocking``, for which the command
+        blocks."""
 
     def to_connect(self) -> float:
         """Timeout of a new connection, in seconds; 0 if it is too late for one."""

@@ -422,7 +422,7 @@ class Wire:
         return self.replicas
 
     def readable(self, timeout: float) -> bool:
-        """Whether an answer arrives within ``timeout`` seconds. A lost connection counts as readable: `receive` then
+        """Whether an answer arrives within ``timeout`` seconds. A lost connection counts as readable: `receive`
         raises."""
         try:
             return self._connection is None or self._connection.readable(timeout)

@@ -66,8 +66,8 @@ class ServingMarker:
         self._wire.all([("DEL", self._keys.queue(queue, "presence")) for queue in self._queues])
 
     def left(self) -> tuple[bool, bool]:
-        """Whether anything is ready, and whether a producer has wanted a launch since `end`. Call it after the lease is
-        released."""
+        """Whether anything is ready, and whether a producer has wanted a launch since `end`. Call it after
+        `Leases.release`."""
         names = ("ready", "ready_by_priority")
         looks = [("EXISTS", *(self._keys.queue(queue, name) for name in names)) for queue in self._queues]
         wanted, *ready = self._wire.all([("EXISTS", self._wanted), *looks])

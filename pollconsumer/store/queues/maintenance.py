@@ -25,8 +25,7 @@ REPAIR_PAGE = 50
 REPAIR_PAGES = 40
 MOST_COUNTED = 1000
 MOST_OFFERED = 2000
-"""Number of parked messages of a queue that a launch offers when it begins. Others are offered within a minute
-anyway."""
+"""Number of a queue's parked messages that a beginning launch offers. Others are offered within a minute anyway."""
 MOST_LINES = 100
 """Concurrency keys examined per call."""
 TRIM_PAGE = 400
@@ -130,8 +129,7 @@ class Maintenance:
         return ended
 
     def offer_places(self, queue: str) -> int:
-        """Recount the places of concurrency keys, and offer free ones. Returns how many messages were offered a
-        place."""
+        """Recount the places of concurrency keys, and offer free ones. Returns how many were offered."""
         return int(self._wire.run("offer", self._keys, queue, [MOST_COUNTED, MOST_LINES]))
 
     def book_anew(self, queue: str, reached_ms: int) -> None:
@@ -152,7 +150,7 @@ class Maintenance:
                 return
 
     def trim(self, queue: str, keeping: Retention = DEFAULT) -> int:
-        """Forget a page of those ended messages that ``keeping`` does not keep. Their ids are remembered. Returns their
+        """Forget a page of ended messages that ``keeping`` does not keep. Their ids are remembered. Returns their
         number."""
         return int(self._wire.call(*self.trimming(queue, keeping)))
 

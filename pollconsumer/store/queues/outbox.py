@@ -67,7 +67,7 @@ class Answer(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """The content of an entry of the outbox of ``queue``. ``number`` is 0 if it has none. A corrupt entry has only a
+    """The content of an entry of the outbox of ``queue``. ``number`` is 0 if it has none. A corrupt one has only a
     ``problem``."""
 
     queue: str
@@ -380,8 +380,7 @@ def send_alone(
     messages: Sequence[NewMessage],
     conflicting: Callable[[str, str], object],
 ) -> list[NewMessage]:
-    """Send the messages of one entry, without those that conflict. Returns the messages that their queues had
-    already."""
+    """Send the messages of one entry, without those that conflict. Returns messages that their queues had."""
     position, end, note, known = 0, len(messages), -1, list[NewMessage]()
     while position < len(messages):
         try:

@@ -340,8 +340,7 @@ def _as_arguments(page: Sequence[NewMessage]) -> tuple[list[Any], list[Any]]:
 
 
 def _round_trips(messages: Sequence[NewMessage], limited: Container[str]) -> Iterator[Trip]:
-    """``messages`` in round trips. A page that may be refused ends its round trip, so that no later page is
-    accepted."""
+    """``messages`` in round trips. A page that may be refused ends its round trip, so no later page is accepted."""
     trip: Trip = []
     for page in pages_of(messages):
         trip.append(page)

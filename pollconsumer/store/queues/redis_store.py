@@ -195,8 +195,7 @@ class RedisStore:
         return command if step.single else (*command, b"%d" % step.wanted, step.limits, *step.packed())
 
     def _beginning(self, name: str, claim: Claim, queue: str) -> Command:
-        """The beginning of a command by which a launch changes ``queue``: the script, its keys, and the claim to the
-        lease."""
+        """The beginning of a command by which a launch changes ``queue``: script, keys, and the claim to the lease."""
         which = name, queue, claim.lease_name, claim.fence
         if (known := self._beginnings.get(which)) is not None:
             return known

@@ -357,7 +357,7 @@ def dead_letters(selecting: MessageSelector, selection: Selection) -> Chosen:
 
 
 def _chosen(selecting: MessageSelector, selection: Selection, states: Sequence[State]) -> Chosen:
-    """The messages selected, each once. All are read before any is changed, since a change moves others from page to
+    """The messages selected, each once. All are read before any is changed, since that moves others from page to
     page."""
     states = [state for state in states if selection.state in (None, state)]
     found = (each for state in states for each in selecting.messages(selection._replace(state=state)))

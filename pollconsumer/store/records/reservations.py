@@ -136,8 +136,7 @@ class Reservation:
         return occurrence_of(self.id)
 
     def has_expired(self, monotonic: float) -> bool:
-        """Whether it is too late to begin the message. A redriven message does not expire, since a person asked for
-        it."""
+        """Whether it is too late to begin the message. A redriven one does not expire: a person asked for it."""
         # GUARD a redriven message does not expire
         return 0 < self.common.expires <= self.server_ms(monotonic) and self.generation == 0
 

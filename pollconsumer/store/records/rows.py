@@ -39,8 +39,7 @@ WHY_PARKED = ("unknown_handler: ", "paused: ", "not begun: ")
 BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
 """The row that stands for a missing one."""
 _READY_AT_ONCE = NEVER + b"%b" + 2 * NEVER
-"""The fields from DUE to NEXT_ATTEMPT of a message that was ready at once, with the instant at which it was
-accepted."""
+"""The fields from DUE to NEXT_ATTEMPT of a message that was ready at once, by its instant of acceptance."""
 RECORD_KEYS = 11
 _RATE, _EXPIRY, _DIGEST, _OPTIONS, DIGEST_BYTES = 16, 32, 64, 128, 8
 """Flags that only records have, and the size of a digest."""
@@ -306,8 +305,7 @@ def released(row: bytes, deaths: int = 0) -> bytes:
 
 
 def parked(row: bytes) -> bytes:
-    """The row of a message that is scheduled again, uncharged, until a launch knows its handler, or the handler is
-    resumed."""
+    """The row of a message that is scheduled again, uncharged, until a launch knows its handler, or that is resumed."""
     row = deferred(row)
     return _set(row, (FLAGS, bytes([row[FLAGS] | PARKED])))
 

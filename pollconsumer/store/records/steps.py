@@ -141,15 +141,13 @@ class Settlement(NamedTuple):
 
     @classmethod
     def parked(cls, reservation: Reservation, *, offered_in_ms: int, problem: str) -> Self:
-        """The settlement of a message that waits until a launch knows its handler, or the handler is resumed. No
-        attempt is charged."""
+        """The settlement of a message that waits, uncharged, until a launch knows its handler, or that is resumed."""
         row = reservation.row
         return cls(reservation.id, row, rows.parked(row), "park", offered_in_ms, problem)
 
     @classmethod
     def asleep(cls, reservation: Reservation, *, wakes_in_ms: int, took: int) -> Self:
-        """The settlement of a message that leaves its slot until a sleep ends or a signal comes. No attempt is
-        charged."""
+        """The settlement of a message that leaves its slot, uncharged, until a sleep ends or a signal comes."""
         row = rows.deferred(reservation.row)
         return cls(reservation.id, reservation.row, row, "asleep", wakes_in_ms, "", took)
 

@@ -208,8 +208,7 @@ def _unserved(
     handlers: Mapping[str, Handler],
     recurrences: Iterable[Recurrence],
 ) -> dict[str, QueueService]:
-    """Queues of handlers and recurrences that launches of this configuration do not serve; and whether other launches
-    do."""
+    """Queues of handlers and recurrences that this configuration's launches do not serve; and whether others do."""
     wanted = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences if each.enabled}
     others = sorted(wanted - set(queues))
     return dict.fromkeys(others, NO_SERVICE) if store is None else service_of(store.wire, store.keys, others)

@@ -1,5 +1,4 @@
-"""The commands that show what is there and what was done: ``pollconsumer status``, ``launches``, ``lease`` and
-``audit``."""
+"""Shows what is there and what was done: ``pollconsumer status``, ``launches``, ``lease`` and ``audit``."""
 
 from __future__ import annotations
 

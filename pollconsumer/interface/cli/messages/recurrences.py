@@ -252,8 +252,7 @@ def _found(name: str) -> tuple[Recurrences, RecurrenceStatus]:
 
 
 def _all(prefix: str, created_by: str | None) -> Iterator[RecurrenceStatus]:
-    """The stored recurrences that are asked for, followed by those of the configuration that no launch has stored
-    yet."""
+    """The stored recurrences that are asked for, then those of the configuration that are not stored yet."""
     try:
         defined = configured_recurrences(current_settings())
     except ConfigurationError as error:
