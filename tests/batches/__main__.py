@@ -33,15 +33,15 @@ def main() -> int:
     parser.add_argument("--concurrency", type=int, default=1, help="of each launch")
     given = parser.parse_args()
     with TemporaryDirectory() as directory:
-        place = Path(directory)
-        with closing(ThreeNodes() if given.cluster else OneServer(place)) as store:
-            trial = Trial(store, place, given.members, given.kill_every, given.concurrency, given.kill)
-            wrong = trial.run(given.minutes * 60)
+        with closing(ThreeNodes() if given.cluster else OneServer(Path(directory))) as store:
+            trial = Trial(store, given.members, given.kill_every, given.concurrency, given.kill)
+            with closing(trial):
+                wrong = trial.run(given.minutes * 60)
+                if wrong:
+                    print(trial.place.errors()[-3000:])
         print(f"{len(trial.batches)} batches: {dict(trial.states)}; members redriven: {trial.redriven}")
         print(f"killed: {dict(trial.kills)}; exit codes of launches: {dict(trial.exits)}")
         print(f"wrong: {len(wrong)}", *wrong[:20], sep="\n  ")
-        if wrong:
-            print((place / "output").read_text()[-3000:])
     return int(bool(wrong))
 
 

@@ -16,7 +16,7 @@ INNER = 4
 def note(context: Context, what: str) -> None:
     """Write down the attempt and what was found, in one write, as concurrent processes do."""
     line = f"{context.id} {context.generation}.{context.attempt} {what}\n".encode()
-    notes = os.open(os.environ["NOTES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    notes = os.open("notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(notes, line)
     os.close(notes)
 

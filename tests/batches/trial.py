@@ -5,22 +5,22 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pollconsumer import NotFound, PollConsumer, StoreUnreachable
 from tests.batches.handlers import INNER, QUEUES
+from tests.trials.launches import Launches, heartbeats
+from tests.trials.place import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pollconsumer.store.reading.batch_reader import BatchStatus
     from tests.batches.stores import Store
+    from tests.trials.place import Command
 
 LAUNCHES = 2
 AT_ONCE = 5
@@ -38,25 +38,18 @@ SHUT = ("ended", "abandoned")
 class Trial:
     """Batches of ``members`` each, more of them until the time is over. ``victims``: what is killed."""
 
-    def __init__(
-        self, store: Store, place: Path, members: int, kill_every: float, slots: int, victims: Sequence[str]
-    ) -> None:
-        self._store, self._place, self._members = store, place, members
+    def __init__(self, store: Store, members: int, kill_every: float, slots: int, victims: Sequence[str]) -> None:
+        self._store, self._members = store, members
+        self.place = Place(store.url, quick_leases=False)
         self._kill_every, self._victims = kill_every, victims
         queues = ", ".join(f'"{queue}"' for queue in QUEUES)
         kept = "".join(f'[queues.{queue}]\nkeep_completed = "1d"\n' for queue in QUEUES)
-        (place / "config.toml").write_text(
-            f'store = "{store.url}"\nstate = "none"\nhandlers = ["tests.batches.handlers"]\n'
-            f'[consumer]\nqueues = [{queues}]\ntimeout = "20s"\nestimated_duration = "10ms"\nconcurrency = {slots}\n'
-            f'[logs]\ntarget = "{place / "log"}"\n{kept}'
+        self.place.configure(
+            'state = "none"\nhandlers = ["tests.batches.handlers"]\n[consumer]\nestimated_duration = "10ms"\n'
+            f'queues = [{queues}]\ntimeout = "20s"\nconcurrency = {slots}\n{kept}'
         )
-        self._environment = os.environ | {
-            "NOTES": str(place / "notes"),
-            "POLLCONSUMER_CONFIG": str(place / "config.toml"),
-        }
-        self._app = PollConsumer(config=place / "config.toml")
-        self._launches: list[subprocess.Popen[bytes]] = []
-        self._producer: subprocess.Popen[bytes] | None = None
+        self._app = PollConsumer(store=store.url, config=self.place.directory / "config.toml")
+        self._producer: Command | None = None
         self._produced_at_last: list[str] = []
         self._lasting = set[str]()
         """Batches that have not called back for the last time, as far as was seen."""
@@ -68,52 +61,45 @@ class Trial:
 
     def run(self, seconds: float) -> list[str]:
         """Go on for so long, then until all have ended. Returns what is wrong."""
+        launches = Launches(self.place, [["run", "--instances", str(LAUNCHES)]] * LAUNCHES)
         began = killed = time.monotonic()
         while not self._is_over() or time.monotonic() < began + seconds:
             now = time.monotonic()
             if now > began + seconds + WITHIN:
                 break
-            self._keep_running(produces=now < began + seconds)
+            self._keep_producing(starts=now < began + seconds)
             if began + seconds > now > killed + self._kill_every:
                 killed = now
-                self._kill()
+                self._kill(launches)
             self._redrive()
             time.sleep(0.2)
-        for process in self._launches:
-            process.terminate()
-            process.wait()
-        self._start("-m", "pollconsumer", "run", "--until-empty").wait()
+        launches.stop()
+        self.exits = launches.exits()
+        self.place.run("run", "--until-empty", within=WITHIN)
         return [*self._judged()]
 
-    def _keep_running(self, *, produces: bool) -> None:
-        self.exits.update(each.returncode for each in self._launches if each.poll() is not None)
-        self._launches = [each for each in self._launches if each.poll() is None]
-        while len(self._launches) < LAUNCHES:
-            self._launches.append(self._start("-m", "pollconsumer", "run", "--instances", str(LAUNCHES)))
-        if self._producer is not None and self._producer.poll() is None:
+    def _keep_producing(self, *, starts: bool) -> None:
+        if self._producer is not None and self._producer.is_running():
             return
-        if self._producer is not None and self._producer.returncode:
+        if self._producer is not None and self._producer.process.returncode:
             self._interrupted.update(self._produced_at_last)  # the next one produces the same batches
         else:
-            if not produces or len(self._lasting) >= MOST_OPEN:
+            if not starts or len(self._lasting) >= MOST_OPEN:
                 return
             made = len(self.batches)
             self._produced_at_last = [f"b{number}" for number in range(made, made + AT_ONCE)]
             self.batches += self._produced_at_last
             self._lasting.update(self._produced_at_last)
-        self._producer = self._start("-m", "tests.batches.producer", str(self._members), *self._produced_at_last)
+        words = ("-m", "tests.batches.producer", str(self._members), *self._produced_at_last)
+        self._producer = self.place.start_python(*words)
 
-    def _start(self, *words: str) -> subprocess.Popen[bytes]:
-        with (self._place / "output").open("ab") as output:
-            return subprocess.Popen([sys.executable, *words], env=self._environment, stdout=output, stderr=output)
-
-    def _kill(self) -> None:
+    def _kill(self, launches: Launches) -> None:
         """Kill one of the victims that is there."""
         for victim in random.sample(self._victims, len(self._victims)):
             if victim == "server":
                 self._store.kill()
-            elif (pid := self._pid_of(victim)) is not None:
-                os.kill(pid, signal.SIGKILL)
+            elif pids := self._pids_of(victim, launches):
+                os.kill(random.choice(pids), signal.SIGKILL)
             else:
                 continue
             self.kills[victim] += 1
@@ -121,16 +107,16 @@ class Trial:
         if victim == "producer" and random.random() < 0.5:
             self._leave_batches()
 
-    def _pid_of(self, victim: str) -> int | None:
+    def _pids_of(self, victim: str, launches: Launches) -> list[int]:
         if victim == "producer":
-            return None if self._producer is None or self._producer.poll() is not None else self._producer.pid
-        launch = random.choice(self._launches)
-        if launch.poll() is not None:
-            return None
+            return [self._producer.process.pid] if self._producer is not None and self._producer.is_running() else []
+        running = launches.running()
         if victim == "launch":
-            return launch.pid
-        children = Path(f"/proc/{launch.pid}/task/{launch.pid}/children").read_text().split()
-        return int(children[0]) if children else None  # it begins, or ends
+            return [launch.process.pid for launch in running]
+        return [pid for launch in running for pid in heartbeats(launch)]
+
+    def close(self) -> None:
+        self.place.close()
 
     def _leave_batches(self) -> None:
         """Of the producer that was killed: nobody goes on with its batches."""
@@ -148,7 +134,7 @@ class Trial:
     def _is_over(self) -> bool:
         """Whether every batch has called back for the last time, and no producer is to go on."""
         self._lasting = {batch for batch in self._lasting if not self._has_called_back(batch)}
-        return not self._lasting and (self._producer is None or self._producer.poll() == 0)
+        return not self._lasting and (self._producer is None or self._producer.process.poll() == 0)
 
     def _has_called_back(self, batch: str) -> bool:
         try:
@@ -164,7 +150,7 @@ class Trial:
         return False
 
     def _judged(self) -> Iterator[str]:
-        written = self._place / "notes"
+        written = self.place.directory / "notes"
         notes = Counter(written.read_text().splitlines() if written.exists() else ())
         calls = Counter(" ".join(line.split()[:2]) for line in notes.elements())
         yield from (f"{call} was called {times} times" for call, times in calls.items() if times > 1)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.store.client.cluster_wire import slot_of
 from pollconsumer.store.keyspace import Keys
-from tests.cluster.producing import ACKNOWLEDGED
 from tests.cluster.tested import client_module
 from tests.forecast.figures import quantile
-from tests.short_directory import short_directory
+from tests.trials import recording
+from tests.trials.launches import Launches
+from tests.trials.place import Place
+from tests.trials.recording import read_accepted, read_executed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +26,7 @@ if TYPE_CHECKING:
 NAMESPACE = "trial"
 EXPECTED = ("never had a message", "no time to take a message")
 """In what launches say: the first ones come before a message, and a busy machine starts some as their window ends."""
-PACKAGE = Path(__file__).parents[2]
+LONGEST_DRAIN = 600.0
 
 
 class Faults(NamedTuple):
@@ -70,27 +67,22 @@ class Trial:
         durability: str = "everysec",
         by_client: bool = False,
     ) -> None:
-        self.directory, self._cluster, self._queues = short_directory(), cluster, queues
-        named = f'store = "{store}"'
+        self.place, self._cluster, self._queues = Place(store, quick_leases=False), cluster, queues
         if by_client:
-            (self.directory / "bring.py").write_text(client_module(store))
-            named = 'client = "bring:client"'
+            self.place.bring(client_module(store))
         names = ", ".join(f'"q{number}"' for number in range(queues))
-        (self.directory / "config.toml").write_text(
-            f'{named}\nnamespace = "{NAMESPACE}"\ndurability = "{durability}"\nhandlers = ["noting"]\n'
+        self.place.configure(
+            f'namespace = "{NAMESPACE}"\ndurability = "{durability}"\nhandlers = ["tests.trials.handlers"]\n'
             f'[strict]\nwithin = "2s"\n[consumer]\nqueues = [{names}]\ntimeout = "{launch}s"\n'
             f'[mover]\ntimeout = "{launch}s"\n'
         )
-        shutil.copy(Path(__file__).with_name("noting.py"), self.directory)
         self._over, self._one_fault = threading.Event(), threading.Lock()
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._exits, self._said, self._faults = Counter[int](), Counter[str](), Counter[str]()
+        self._faults = Counter[str]()
 
     def run(self, seconds: float, pace: float, faults: Faults) -> Result:
-        launching = [threading.Thread(target=self._launch, args=(command,)) for command in ("run", "move")]
-        for thread in launching:
-            thread.start()
-        producer = self._start("-m", "tests.cluster.producing", str(self._queues), str(pace), stdin=subprocess.PIPE)
+        launches = Launches(self.place, [["run"], ["move"]])
+        queues = [f"q{number}" for number in range(self._queues)]
+        producer = self.place.start_python("-m", "tests.trials.producing", "m", str(pace), *queues)
         harming = [
             threading.Thread(target=self._harm, args=(name, act, every, time.monotonic() + seconds))
             for name, act, every in (
@@ -105,63 +97,35 @@ class Trial:
         time.sleep(seconds)
         for thread in harming:
             thread.join()
-        producer.communicate(b"\n")
+        producer.process.terminate()
+        producer.process.wait()
         self._over.set()
-        for process in self._running.values():
-            process.terminate()
-        for thread in launching:
-            thread.join()
-        while self._count(self._command("run", "--until-empty")) != 0:
+        launches.stop()
+        while self.place.run("run", "--until-empty", within=LONGEST_DRAIN).code != 0:
             pass
         return self._result()
 
     def close(self) -> None:
-        shutil.rmtree(self.directory)
+        self.place.close()
 
     def _result(self) -> Result:
-        acknowledged = (self.directory / ACKNOWLEDGED).read_text().split()
-        notes = [line.split() for line in (self.directory / "notes").read_text().splitlines()]
-        handled = Counter(name for name, _, _ in notes)
-        begun = sorted(float(at) for _, _, at in notes)
+        accepted, executed = read_accepted([self.place]), read_executed([self.place])
         first: dict[str, float] = {}
-        for name, since, at in notes:
-            if float(since) > begun[0]:  # those before it waited for the first launch's start
-                first.setdefault(name, float(at) - float(since))
+        for each in executed:
+            if each.since > executed[0].at:  # those before it waited for the first launch's start
+                first.setdefault(each.message, each.at - each.since)
+        ran = [command.ran() for command in self.place.commands]
+        said = [line for each in ran for line in each.errors.splitlines()]
         return Result(
-            acknowledged=len(acknowledged),
-            lost=[name for name in acknowledged if name not in handled],
-            twice=[name for name, times in handled.items() if times > 1],
+            acknowledged=len(accepted),
+            lost=[each.message for each in recording.lost(accepted, executed)],
+            twice=recording.twice(executed),
             latencies=sorted(first.values()),
-            longest_pause=max(after - before for before, after in pairwise(begun)),
+            longest_pause=max((after.at - before.at for before, after in pairwise(executed)), default=0.0),
             faults=self._faults,
-            exits=self._exits,
-            said=self._said,
+            exits=Counter(each.code for each in ran),
+            said=Counter(line for line in said if not any(each in line for each in EXPECTED)),
         )
-
-    def _start(self, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        environment = {
-            "PATH": os.defpath, "HOME": str(self.directory), "PYTHONPATH": str(PACKAGE),
-            "POLLCONSUMER_CONFIG": "config.toml",
-        }  # fmt: skip
-        return subprocess.Popen(
-            [sys.executable, *words], cwd=self.directory, env=environment, stdin=stdin,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        )  # fmt: skip
-
-    def _command(self, *words: str) -> subprocess.Popen[bytes]:
-        return self._start("-m", "pollconsumer", *words)
-
-    def _launch(self, command: str) -> None:
-        while not self._over.is_set():
-            self._running[command] = self._command(command)
-            self._count(self._running[command])
-
-    def _count(self, process: subprocess.Popen[bytes]) -> int:
-        _, errors = process.communicate()
-        self._exits[process.returncode] += 1
-        said = (line for line in errors.decode().splitlines() if not any(each in line for each in EXPECTED))
-        self._said.update(said)
-        return process.returncode
 
     def _harm(self, name: str, act: Callable[[], None], every: float, until: float) -> None:
         while not self._over.wait(every) and time.monotonic() < until:

@@ -18,38 +18,21 @@ from tests.faults.about_launches import (
 )
 from tests.faults.history import History
 from tests.faults.installation import NAMESPACE
+from tests.trials import recording
+from tests.trials.recording import read_accepted, read_executed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-    from pathlib import Path
 
     from pollconsumer.store.client.wire import Wire
-    from tests.faults.installation import Place
+    from tests.trials.place import Place
+    from tests.trials.recording import Accepted, Executed
 
 AROUND = 2.0
 """Seconds before a failover in which a change may have been unreplicated."""
 INVARIANTS = (
     exit_codes_are_those_of_the_contract, fences_rise, no_process_stays, nothing_is_printed_but_warnings
 )  # fmt: skip
-
-
-class Acknowledged(NamedTuple):
-    """Of a message, to the producer at a place, ``at`` epoch seconds, after so many calls that were in doubt."""
-
-    message: str
-    at: float
-    doubts: int
-    place: int
-
-
-class Call(NamedTuple):
-    """Of the handler, by a launch at a place; ``at`` epoch seconds."""
-
-    message: str
-    at: float
-    fence: int
-    launch: str
-    place: int
 
 
 class Span(NamedTuple):
@@ -82,14 +65,8 @@ class Report(NamedTuple):
 
 
 def report(places: Sequence[Place], wire: Wire, spans: Sequence[Span]) -> Report:
-    acknowledged = [
-        Acknowledged(message, float(at), int(doubts), number)
-        for number, place in enumerate(places)
-        for message, at, doubts in _lines_of(place.directory / "acknowledged")
-    ]
-    calls = sorted(_all_calls(places), key=lambda call: call.at)
-    times = Counter(call.message for call in calls)
-    again = {message for message, count in times.items() if count > 1}
+    acknowledged, calls = read_accepted(places), read_executed(places)
+    again = {*recording.twice(calls)}
     first = {call.message: call.at for call in reversed(calls)}
     around = {name for name in again if any(span.since - AROUND <= first[name] <= span.until for span in spans)}
     commands = [command.ran() for place in places for command in place.commands]
@@ -98,7 +75,7 @@ def report(places: Sequence[Place], wire: Wire, spans: Sequence[Span]) -> Report
         leases=store_view.leases(wire, NAMESPACE),
         strays=[f"{pid}: {' '.join(words)}" for place in places for pid, words in place.processes()],
     )
-    lost = [each for each in acknowledged if each.message not in times]
+    lost = recording.lost(acknowledged, calls)
     return Report(
         acknowledged=len(acknowledged),
         in_doubt=sum(each.doubts > 0 for each in acknowledged),
@@ -119,18 +96,8 @@ def report(places: Sequence[Place], wire: Wire, spans: Sequence[Span]) -> Report
     )
 
 
-def _all_calls(places: Iterable[Place]) -> Iterator[Call]:
-    for number, place in enumerate(places):
-        for message, at, fence, launch in _lines_of(place.directory / "calls"):
-            yield Call(message, float(at), int(fence), launch, number)
-
-
-def _lines_of(path: Path) -> list[list[str]]:
-    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-
-
 def _pauses(
-    spans: Sequence[Span], instants: Sequence[Acknowledged] | Sequence[Call], *, of_each_place: bool
+    spans: Sequence[Span], instants: Sequence[Accepted] | Sequence[Executed], *, of_each_place: bool
 ) -> Iterator[float]:
     """The longest around each failover, in seconds, where it was not cut off."""
     for span in spans:
@@ -143,7 +110,7 @@ def _pauses(
         yield longest
 
 
-def _while_cut_off(spans: Sequence[Span], acknowledged: Sequence[Acknowledged], calls: Sequence[Call]) -> str:
+def _while_cut_off(spans: Sequence[Span], acknowledged: Sequence[Accepted], calls: Sequence[Executed]) -> str:
     within = [
         sum(each.place == span.cut and span.promoted <= each.at <= span.healed for each in some for span in spans)
         for some in (acknowledged, calls)
@@ -152,7 +119,7 @@ def _while_cut_off(spans: Sequence[Span], acknowledged: Sequence[Acknowledged], 
     return f"{within[0]} acknowledged and {within[1]} handled there after the promotion; told that it went back: {told}"
 
 
-def fences_of_two(calls: Sequence[Call]) -> Iterator[str]:
+def fences_of_two(calls: Sequence[Executed]) -> Iterator[str]:
     launches: dict[int, set[str]] = {}
     for call in calls:
         launches.setdefault(call.fence, set()).add(call.launch)
@@ -161,7 +128,7 @@ def fences_of_two(calls: Sequence[Call]) -> Iterator[str]:
             yield f"fence {fence} was used by {len(of_fence)} launches"
 
 
-def stale_kept(kept: Mapping[str, int], calls: Sequence[Call], granted: Set[int]) -> Iterator[str]:
+def stale_kept(kept: Mapping[str, int], calls: Sequence[Executed], granted: Set[int]) -> Iterator[str]:
     """Completions under a fence below one that the store granted to another launch which began the same message.
     ``kept``: the fence of each completion that the store has."""
     highest: dict[str, int] = {}
@@ -173,7 +140,7 @@ def stale_kept(kept: Mapping[str, int], calls: Sequence[Call], granted: Set[int]
             yield f"the completion of {message} under fence {fence} was kept, after one under {highest[message]}"
 
 
-def untold(spans: Sequence[Span], lost: Sequence[Acknowledged]) -> Iterator[str]:
+def untold(spans: Sequence[Span], lost: Sequence[Accepted]) -> Iterator[str]:
     for span in spans:
         own = [each for each in lost if each.place == span.cut and span.since <= each.at <= span.until]
         if own and not span.told:

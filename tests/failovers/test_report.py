@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tests.failovers.report import Acknowledged, Call, Span, fences_of_two, stale_kept, untold
+from tests.failovers.report import Span, fences_of_two, stale_kept, untold
+from tests.trials.recording import Accepted, Executed
 
 
-def call(message: str, fence: int, launch: str = "one") -> Call:
-    return Call(message, 0.0, fence, launch, 0)
+def call(message: str, fence: int, launch: str = "one") -> Executed:
+    return Executed(message, 0.0, 0.0, 1, fence, launch)
 
 
 def test_a_fence_that_two_launches_used_is_one() -> None:
@@ -26,7 +27,7 @@ def test_a_completion_under_a_fence_that_the_store_has_superseded_is_one() -> No
 
 def test_a_loss_of_which_the_producer_that_was_cut_off_was_not_told_is_one() -> None:
     span = Span(since=1.0, until=9.0, cut=2)
-    lost = [Acknowledged("a", 5.0, 0, 2)]
+    lost = [Accepted("a", 5.0, 5.0, 0, place=2)]
     assert [*untold([span], lost)] == ["1 messages were lost by a producer that was cut off and was not told, as a"]
     assert not [*untold([span._replace(told=True)], lost)]
     assert not [*untold([span], [lost[0]._replace(place=1)])]

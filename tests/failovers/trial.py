@@ -12,17 +12,19 @@ from tests.failovers import kinds
 from tests.failovers.report import Report, Span, report
 from tests.failovers.servers import Trio, await_true
 from tests.failovers.tested import client_module
-from tests.faults.installation import NAMESPACE, Place
+from tests.faults.installation import NAMESPACE
 from tests.faults.platform import Platform
 from tests.network import Host, Network
+from tests.trials.place import Place
+from tests.trials.recording import ACCEPTED, EXECUTED
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.faults.installation import Command
+    from tests.trials.place import Command
 
 CONFIGURATION = """
-handlers = ["handlers"]
+handlers = ["tests.trials.handlers"]
 {durability}
 [consumer]
 timeout = "6s"
@@ -68,11 +70,11 @@ class Trial:
         trio, spans = self._start(), list[Span]()
         period, pace = (PERIOD_OF_EACH, PACE_OF_EACH) if self._network else (PERIOD, PACE)
         for number, place in enumerate(self.places):
-            words = ("-m", "tests.failovers.producer", f"m{number}", str(pace))
+            words = ("-m", "tests.trials.producing", f"m{number}", str(pace))
             self._producers.append(place.start_python(*words))
         platforms = [Platform(place, period, [[]], move=False) for place in self.places]
         try:
-            await_true(lambda: self._written("calls") > BEGUN)
+            await_true(lambda: self._written(EXECUTED) > BEGUN)
             for _ in range(times):
                 time.sleep(BETWEEN)
                 spans.append(self._fail_over(trio))
@@ -108,7 +110,7 @@ class Trial:
         strict = "" if self._replicas is None else f"[strict]\nreplicas = {self._replicas}\n"
         self.places += [Place(self._trio.url, host) for host in hosts] or [Place(self._trio.url)]
         for place in self.places:
-            place.configure(CONFIGURATION.format(durability=durability, strict=strict), "handlers.py", of=__file__)
+            place.configure(CONFIGURATION.format(durability=durability, strict=strict))
             if self._by_client:
                 place.bring(client_module(self._trio))
         return self._trio
@@ -145,8 +147,8 @@ class Trial:
         hosts[cut].heal()
         healed = time.time()
         trio.await_ready()
-        accepted, handled = self._written("acknowledged", cut), self._written("calls")
-        await_true(lambda: self._written("acknowledged", cut) > accepted and self._written("calls") > handled)
+        accepted, handled = self._written(ACCEPTED, cut), self._written(EXECUTED)
+        await_true(lambda: self._written(ACCEPTED, cut) > accepted and self._written(EXECUTED) > handled)
         told = self._producers[cut].errors().count(WENT_BACK) > said
         return Span(began, time.time(), cut, promoted, healed, told)
 

@@ -10,7 +10,7 @@ from tests.faults.installation import NAMESPACE
 
 if TYPE_CHECKING:
     from pollconsumer.store.client.wire import Wire
-    from tests.faults.installation import Place
+    from tests.trials.place import Place
 
 
 def read_history(place: Place, wire: Wire) -> History:

@@ -6,28 +6,25 @@ A tenth of the messages fail at first. Of each key, no message may begin after a
 from __future__ import annotations
 
 import argparse
-import os
 import random
-import shutil
-import signal
-import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.place import tcp_server
 from pollconsumer import OutcomeUnknown, PollConsumer, StoreUnreachable
 from tests.cluster.nodes import Cluster
-from tests.short_directory import short_directory
+from tests.trials.launches import Launches, kill
+from tests.trials.place import Place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 QUEUES = 4
+LONGEST_DRAIN = 300.0
 HANDLERS = """
 import os, time
 from pollconsumer import Context, PollConsumer
@@ -43,84 +40,53 @@ def follow(key: int, number: int, context: Context) -> None:
         raise ValueError("at first")
     os.write(notes, f"end {key} {number}\\n".encode())
 """
-PACKAGE = Path(__file__).parents[2]
 
 
 class OrderedKeys:
     def __init__(self, url: str, cluster: Cluster | None, keys: int, messages: int) -> None:
-        self._cluster, self._keys, self._messages = cluster, keys, messages
-        self.directory = short_directory()
+        self._url, self._cluster, self._keys, self._messages = url, cluster, keys, messages
+        self.place = Place(url, quick_leases=False)
         queues = ", ".join(f'"q{number}"' for number in range(QUEUES))
-        (self.directory / "config.toml").write_text(
-            f'store = "{url}"\nhandlers = ["following"]\ndurability = "strict"\n[strict]\nwithin = "2s"\n'
+        self.place.configure(
+            'handlers = ["following"]\ndurability = "strict"\n[strict]\nwithin = "2s"\n'
             f'[consumer]\nqueues = [{queues}]\ntimeout = "20s"\nconcurrency = 4\ninstances = 2\n'
             '[mover]\ntimeout = "20s"\n'
         )
-        (self.directory / "following.py").write_text(HANDLERS)
-        self._over, self._acknowledged = threading.Event(), list[tuple[int, int]]()
-        self._running: dict[int, subprocess.Popen[bytes]] = {}
+        (self.place.directory / "following.py").write_text(HANDLERS)
+        self._acknowledged = list[tuple[int, int]]()
         self._faults, self._exits = Counter[str](), Counter[int]()
 
     def run(self, seconds: float, kill_every: float, fail_over_every: float) -> list[str]:
         """Returns what was wrong, and last a summary."""
-        launching = [
-            threading.Thread(target=self._launch, args=(n, command)) for n, command in enumerate(("run", "run", "move"))
-        ]
+        launches = Launches(self.place, [["run"], ["run"], ["move"]])
         producing = threading.Thread(target=self._produce, args=(seconds,))
-        for thread in (*launching, producing):
-            thread.start()
+        producing.start()
         until, next_fail_over = time.monotonic() + seconds, time.monotonic() + fail_over_every
         while (left := until - time.monotonic()) > 0:
             time.sleep(min(left, kill_every))
-            self._kill()
+            self._kill(launches)
             if self._cluster is not None and time.monotonic() >= next_fail_over:
                 self._cluster.fail_over(random.choice(self._cluster.primaries()))
                 self._faults["node"] += 1
                 next_fail_over = time.monotonic() + fail_over_every
         producing.join()
-        self._over.set()
-        for process in self._running.values():
-            process.terminate()
-        for thread in launching:
-            thread.join()
+        launches.stop()
+        self._exits = launches.exits()
         self._drain()
         return self._judged()
 
     def close(self) -> None:
-        shutil.rmtree(self.directory)
+        self.place.close()
 
-    def _launch(self, slot: int, command: str) -> None:
-        while not self._over.is_set():
-            self._running[slot] = self._start(command)
-            self._exits[self._running[slot].wait()] += 1
-
-    def _start(self, *words: str) -> subprocess.Popen[bytes]:
-        environment = {"PATH": os.defpath, "HOME": str(self.directory), "PYTHONPATH": str(PACKAGE)}
-        with (self.directory / "errors").open("ab") as errors:
-            return subprocess.Popen(
-                [sys.executable, "-m", "pollconsumer", *words],
-                cwd=self.directory,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                start_new_session=True,
-            )
-
-    def _kill(self) -> None:
+    def _kill(self, launches: Launches) -> None:
         """A launch, half of the time with its heartbeat."""
-        process, with_heartbeat = self._running.get(random.randrange(2)), random.random() < 0.5
-        if process is None or process.poll() is not None:
-            return
-        with suppress(ProcessLookupError):
-            if with_heartbeat:
-                os.killpg(process.pid, signal.SIGKILL)
-            else:
-                process.kill()
+        running, with_heartbeat = launches.running(), random.random() < 0.5
+        if running:
+            kill(random.choice(running), with_heartbeat=with_heartbeat)
             self._faults["launch and heartbeat" if with_heartbeat else "launch"] += 1
 
     def _produce(self, seconds: float) -> None:
-        app, began = PollConsumer(config=self.directory / "config.toml"), time.monotonic()
+        app, began = PollConsumer(store=self._url, config=self.place.directory / "config.toml"), time.monotonic()
         for number in range(self._messages):
             time.sleep(max(0.0, began + seconds * number / self._messages - time.monotonic()))
             for key in random.sample(range(self._keys), self._keys):
@@ -137,20 +103,20 @@ class OrderedKeys:
                 return
 
     def _drain(self) -> None:
-        mover = self._start("move", "--timeout", "10m")
+        mover = self.place.start("move", "--timeout", "10m")
         for _ in range(100):
-            self._start("run", "--until-empty", "--timeout", "1m").wait()
+            self.place.run("run", "--until-empty", "--timeout", "1m", within=LONGEST_DRAIN)
             if len(self._notes("end")) == self._keys * self._messages:
                 break
-        mover.terminate()
-        mover.wait()
+        mover.process.terminate()
+        mover.process.wait()
 
     def _notes(self, what: str) -> dict[tuple[int, int], int]:
         """How often each message began, or ended."""
         return Counter((key, number) for kind, key, number in self._noted() if kind == what)
 
     def _noted(self) -> list[tuple[str, int, int]]:
-        lines = (self.directory / "notes").read_text().splitlines()
+        lines = (self.place.directory / "notes").read_text().splitlines()
         return [(kind, int(key), int(number)) for kind, key, number in map(str.split, lines)]
 
     def _judged(self) -> list[str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.faults.installation import Command, Place
+    from tests.trials.place import Command, Place
 
 
 MOST_LIVING = 4

@@ -42,7 +42,7 @@ class Storm:
     def _configure(self) -> float:
         """With a period that leaves launches time to work, however slow the machine is. Returns it."""
         directory = self.installation.directory
-        self.installation.configure(mixed(directory, SHORTEST_PERIOD), "handlers.py", "program.py")
+        self.installation.configure(mixed(directory, SHORTEST_PERIOD), "handlers.py", "program.py", of=__file__)
         start = self.installation.run("-q", "run", "--until-empty", "--timeout", "60s")
         period = max(SHORTEST_PERIOD, round(STARTS * start.seconds, 1))
         self.installation.configure(mixed(directory, period))

@@ -44,7 +44,7 @@ class Volume:
     def __init__(self, messages: int, seed: int) -> None:
         self._messages, self._chance = messages, random.Random(seed)
         self.installation = Installation(slow_loading=False)
-        self.installation.configure(CONFIGURATION, "volume_handlers.py")
+        self.installation.configure(CONFIGURATION, "volume_handlers.py", of=__file__)
         self._wire = self.installation.server.wire()
         self._began = time.monotonic()
         self.faults: list[str] = []

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -22,6 +23,8 @@ from pollconsumer.runtime.embedded.directory import PID
 from pollconsumer.runtime.embedded.server import EmbeddedServer
 from pollconsumer.runtime.embedded.start import find_program
 from pollconsumer.runtime.spool import Spool, SpoolState
+from tests.trials.launches import Launches, kill
+from tests.trials.place import Command, Place
 
 PRODUCERS, LAUNCHES = 4, 2
 WITHIN = 300.0
@@ -84,75 +87,58 @@ class Reaped:
 
 
 class Trial:
-    def __init__(self, place: Path, store: Remote | Reaped, pause: float, kill_every: float) -> None:
-        self._place, self._store, self._pause, self._kill_every = place, store, pause, kill_every
-        (place / "config.toml").write_text(
-            f'namespace = "trial"\nstore = "{store.address}"\nhandlers = ["tests.spool.handlers"]\nspool = "spool"\n'
-            f'[consumer]\ntimeout = "30s"\nestimated_duration = "10ms"\n[logs]\ntarget = "{place / "log"}"\n'
+    def __init__(self, data: Path, store: Remote | Reaped, pause: float, kill_every: float) -> None:
+        """``data``: the directory of an embedded server."""
+        self._store, self._pause, self._kill_every = store, pause, kill_every
+        self.place = Place(store.address, quick_leases=False)
+        self.place.environment["XDG_DATA_HOME"] = str(data)
+        self.place.configure(
+            'namespace = "trial"\nhandlers = ["tests.spool.handlers"]\nspool = "spool"\n'
+            '[consumer]\ntimeout = "30s"\nestimated_duration = "10ms"\n'
         )
-        notes = {name: str(place / name.lower()) for name in ("NOTES", "ACCEPTED", "REFUSED")}
-        config = {"POLLCONSUMER_CONFIG": str(place / "config.toml"), "XDG_DATA_HOME": str(place)}
-        self._environment = os.environ | notes | config
-        self._launches: list[subprocess.Popen[bytes]] = []
-        self._producers: dict[int, subprocess.Popen[bytes]] = {}
+        self._producers: dict[int, Command] = {}
         self._made, self.kills, self.most_spooled = 0, Counter[str](), 0
 
     def run(self, messages: int, seconds: float) -> list[str]:
         """Go on until so many are acknowledged, at most for ``seconds``, then until all are handled. Returns what is
         wrong."""
+        launches = Launches(self.place, [["run"]] * LAUNCHES)  # as cron does, in a hurry
         began = killed = time.monotonic()
         while len(self._accepted()) < messages and time.monotonic() < began + seconds:
             self._store.disturb()
-            self._keep_running()
+            self._keep_producing()
             if time.monotonic() > killed + self._kill_every:
                 killed = time.monotonic()
-                self._kill()
+                self._kill(launches)
             self.most_spooled = max(self.most_spooled, self._state().waiting)
             time.sleep(0.2)
-        for process in self._producers.values():
-            process.kill()
-            process.wait()
+        for producer in self._producers.values():
+            producer.process.kill()
+            producer.process.wait()
         self._store.restore()
         ended = time.monotonic()
         while (self._missing() or self._state().waiting) and time.monotonic() < ended + WITHIN:
-            self._keep_launching()
             time.sleep(0.5)
         print(f"produced for {ended - began:.0f}s, all handled {time.monotonic() - ended:.0f}s later")
-        for process in self._launches:
-            process.terminate()
-            process.wait()
+        launches.stop()
         return self._judge()
 
-    def _keep_running(self) -> None:
+    def _keep_producing(self) -> None:
         for number in range(PRODUCERS):
-            process = self._producers.get(number)
-            if process is None or process.poll() is not None:
+            if number not in self._producers or not self._producers[number].is_running():
                 self._made += 1
                 words = ("-m", "tests.spool.producer", f"p{self._made}", str(self._pause))
-                self._producers[number] = self._start(*words)
-        self._keep_launching()
+                self._producers[number] = self.place.start_python(*words)
 
-    def _keep_launching(self) -> None:
-        """As cron does, in a hurry. A launch that cannot reach the store ends."""
-        self._launches = [each for each in self._launches if each.poll() is None]
-        while len(self._launches) < LAUNCHES:
-            self._launches.append(self._start("-m", "pollconsumer", "run"))
-
-    def _start(self, *words: str) -> subprocess.Popen[bytes]:
-        with (self._place / "output").open("ab") as output:
-            command = [sys.executable, *words]
-            return subprocess.Popen(command, env=self._environment, stdout=output, stderr=output)
-
-    def _kill(self) -> None:
-        for kind, processes in (("producer", [*self._producers.values()]), ("launch", self._launches)):
-            process = random.choice(processes)
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+    def _kill(self, launches: Launches) -> None:
+        producers = [each for each in self._producers.values() if each.is_running()]
+        for kind, commands in (("producer", producers), ("launch", launches.running())):
+            if commands:
+                kill(random.choice(commands))
                 self.kills[kind] += 1
 
     def _lines(self, name: str) -> list[str]:
-        path = self._place / name
+        path = self.place.directory / name
         return path.read_text().splitlines() if path.exists() else []
 
     def _accepted(self) -> dict[str, str]:
@@ -163,7 +149,7 @@ class Trial:
         return self._accepted().keys() - {line.partition(" ")[0] for line in self._lines("notes")}
 
     def _state(self) -> SpoolState:
-        return Spool(self._place / "spool", "trial").state()
+        return Spool(self.place.directory / "spool", "trial").state()
 
     def _judge(self) -> list[str]:
         accepted, notes = self._accepted(), self._lines("notes")
@@ -192,15 +178,13 @@ def main() -> int:
     parser.add_argument("--embedded", action="store_true", help="a host that reaps daemons")
     given = parser.parse_args()
     with TemporaryDirectory() as name:
-        place = Path(name)
-        store = (Reaped if given.embedded else Remote)(place, given.away_every)
-        try:
-            wrong = Trial(place, store, given.pause, given.kill_every).run(given.messages, given.minutes * 60)
-        finally:
-            store.close()
+        store = (Reaped if given.embedded else Remote)(Path(name), given.away_every)
+        trial = Trial(Path(name), store, given.pause, given.kill_every)
+        with closing(store), closing(trial.place):
+            wrong = trial.run(given.messages, given.minutes * 60)
+            if wrong:
+                print(trial.place.errors()[-3000:])
         print(*wrong[:20], sep="\n  ")
-        if wrong:
-            print((place / "output").read_text()[-3000:])
     return int(bool(wrong))
 
 

@@ -6,7 +6,6 @@ What may have been enqueued is enqueued again with its id, as the error asks for
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import sys
 import time
@@ -30,9 +29,9 @@ def produce(name: str, pause: float) -> None:
                     handles = [asyncio.run(app.enqueue_async("noted", {"name": several[0]}))]
                 break
             except (StoreUnreachable, CannotCreate) as error:
-                note(os.environ["REFUSED"], str(error))
+                note("refused", str(error))
                 time.sleep(0.1)
-        note(os.environ["ACCEPTED"], "\n".join(f"{each.id} {each.duplicate}" for each in handles))
+        note("accepted", "\n".join(f"{each.id} {each.duplicate}" for each in handles))
         time.sleep(pause)
 
 

@@ -10,7 +10,7 @@ from tests.faults.recording import now
 from tests.upgrade.drawn_messages import Drawn, drawn
 
 if TYPE_CHECKING:
-    from tests.faults.installation import Place
+    from tests.trials.place import Place
 
 SOURCE = "backlog"
 

@@ -13,7 +13,7 @@ from tests.faults.configuration import mixed
 from tests.faults.installation import PASSWORD, Installation
 
 if TYPE_CHECKING:
-    from tests.faults.installation import Command
+    from tests.trials.place import Command
 
 ROOT = Path(__file__).parents[2]
 SHORTEST_PERIOD, STARTS = 4.0, 8

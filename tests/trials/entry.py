@@ -1,4 +1,4 @@
-"""``python -m tests.faults.entry ARGUMENTS``: the command, with leases that lapse in a fifth of the time.
+"""``python -m tests.trials.entry ARGUMENTS``: the command, with leases that lapse in a fifth of the time.
 
 The proportions stay: a holder believes in its lease for less time than the server grants.
 """
