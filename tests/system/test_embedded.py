@@ -784,7 +784,20 @@ def has_memory(pid: int) -> bool:
         return False
 
 
-def test_a_server_whose_directory_was_deleted_ends_when_another_starts() -> None:
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The processes that are killed here: a server without a directory ends by itself, too, some time later."""
+    pids, kill = list[int](), os.kill
+
+    def noted(pid: int, number: int) -> None:
+        pids.append(pid)
+        kill(pid, number)
+
+    monkeypatch.setattr(os, "kill", noted)
+    return pids
+
+
+def test_a_server_whose_directory_was_deleted_ends_when_another_starts(killed: list[int]) -> None:
     homes = [short_directory() for _ in range(3)]
     servers = [EmbeddedServer(home / "pollconsumer") for home in homes]
     try:
@@ -793,6 +806,7 @@ def test_a_server_whose_directory_was_deleted_ends_when_another_starts() -> None
         lost, kept = (int((home / "pollconsumer" / PID).read_text()) for home in homes[:2])
         shutil.rmtree(homes[0])
         servers[2].ensure_running()
+        assert lost in killed
         wait_until(lambda: not has_memory(lost), "the end of the server without a directory")
         assert has_memory(kept)
     finally:
@@ -800,13 +814,14 @@ def test_a_server_whose_directory_was_deleted_ends_when_another_starts() -> None
             each.stop()
 
 
-def test_a_server_whose_directory_was_deleted_leaves_the_next_one_of_that_name_its_socket() -> None:
+def test_a_server_whose_directory_was_deleted_leaves_the_next_one_of_that_name_its_socket(killed: list[int]) -> None:
     server = EmbeddedServer(short_directory() / "pollconsumer")
     try:
         server.ensure_running()
         lost = int((server.directory / PID).read_text())
         shutil.rmtree(server.directory)
         server.ensure_running()
+        assert lost in killed
         wait_until(lambda: not has_memory(lost), "the end of the server without a directory")
         assert (status := server.status()) is not None
         assert status.pid != lost
