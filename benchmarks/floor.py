@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 NAMESPACE, QUEUE = "floor", "default"
 BATCH, BULK = 192, 100
 HOLDER = Claim("floor:0", "1", "floor")
-RECORD = b"A\0\x80\0\0plain\n"
-"""A record of priority 0 without its payload."""
+RECORD = b"\0plain\n"
+"""What follows the instant in a record without options, without its payload."""
 
 
 class Bare:
@@ -100,7 +100,7 @@ def _consume(bare: Bare, wire: Wire, messages: int, trim: tuple[Any, ...]) -> li
     keys[-1] += f":{HOLDER.group}"
     head = ("EVALSHA", script.sha, len(keys), *keys, HOLDER.lease_name, HOLDER.fence, pack6(1), 60_000, BATCH, "")
     settled, runs = list[bytes](), list[list[Any]]()
-    handled, completed, untrimmed, payload_at = 0, 0, 0, len(RECORD) + 6
+    handled, completed, untrimmed, payload_at = 0, 0, 0, len(RECORD) + 10
     decoder: Any = json.JSONDecoder()
     clock, decode = time.monotonic, decoder.scan_once
     began, cpu, server = time.perf_counter(), time.process_time(), server_seconds(wire)
