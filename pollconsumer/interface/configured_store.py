@@ -39,7 +39,7 @@ NOT_SPOOLED = "; not spooled: "
 
 
 def strict_of(settings: Settings) -> Strict | None:
-    """What an acknowledgement waits for; None if for nothing. It waits for nothing with the embedded server, which has
+    """What an acknowledgement waits for, or None if it does not wait. It never waits for the embedded server, which has
     written to disk before it answers."""
     if settings.durability != "strict" or settings.is_embedded:
         return None

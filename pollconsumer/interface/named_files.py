@@ -38,13 +38,13 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int
 
 
 def open_incoming(path: str) -> int:
-    """A descriptor for reading a file, a pipe or a device. It does not wait for a writer of the pipe. OSError."""
+    """A descriptor for reading a file, a pipe or a device, without waiting for a writer. Raises OSError."""
     return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
 
 
 def open_stream(path: Path) -> int | None:
-    """Open a pipe that has a reader, or a device, for writing. ``path`` may be a link to it, such as /dev/fd/63. None
-    for anything else. OSError, as for a pipe that nobody reads."""
+    """Open a pipe that has a reader, or a device, for writing. ``path`` may be a link to it, such as /dev/fd/63.
+    Returns None for anything else. Raises OSError, as for a pipe that nobody reads."""
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
@@ -77,7 +77,7 @@ def refuse_to_replace(path: Path) -> None:
 @contextmanager
 def replacement(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
     """A new file beside ``path``, with ``mode`` whatever the umask. Once it is written, it replaces ``path``, so that a
-    reader finds either the old content or the new. OSError."""
+    reader finds either the old content or the new. Raises OSError."""
     part = path.parent / f".{path.name}.{os.urandom(8).hex()}.part"
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -103,7 +103,7 @@ def refuse_unless_regular(path: Path, found: os.stat_result) -> None:
 
 
 def other_than_directory(path: Path) -> str | None:
-    """What is at ``path`` instead of a directory. None if there is one, one can be made, or that is unknown."""
+    """What is at ``path`` instead of a directory, or None: it is one, one can be made there, or that is unknown."""
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
@@ -114,7 +114,7 @@ def other_than_directory(path: Path) -> str | None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory if there is none, but not its parent: a missing parent is probably misspelt. OSError."""
+    """Make a directory if there is none, but not its parent: a missing parent is probably misspelt. Raises OSError."""
     if not path.is_dir():
         path.parent.stat()
         path.mkdir(0o755, exist_ok=True)

@@ -198,7 +198,7 @@ def _declared_timeouts(settings: Settings) -> tuple[float, ...]:
 
 
 def _problems(platform: str, settings: Settings) -> Iterator[str]:
-    """Problems that the files cannot solve, for platforms on other machines."""
+    """Lines that name settings the user must change, because the platform runs launches on another machine."""
     if platform in LOCAL:
         return
     if settings.config and redacted(stored := read_settings(settings.config).store) != stored:

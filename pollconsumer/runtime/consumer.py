@@ -85,7 +85,7 @@ class Consumer:
         self._memory_checked = self.window.start
 
     def run(self) -> StopReason:
-        """Handle messages until the window closes. Raises LeaseLost, StoreUnreachable."""
+        """Handle messages until the window closes. Raises LeaseLost or StoreUnreachable."""
         began = self.clock()
         if self.executor.slots == 1:
             self._launch.progress.stops.called = self._attempts.stopping.interrupt
@@ -134,8 +134,8 @@ class Consumer:
         return now + self.margin() < self._begins_until(now)
 
     def _begins_until(self, now: float) -> float:
-        """Until when messages begin, apart from the margin: until the window closes or, if it has closed and another
-        slot is still busy, until later. The window is closed if there was no time, or the next launch has called."""
+        """The instant until which messages may begin, without the margin. It is the window's end, or later if a busy
+        slot makes the launch stay. Lack of time, or a request of the next launch, ends the window early."""
         closes = 0.0 if self._is_closed or self._exchange.called < inf else self.window.stop_before
         if not self.executor.busy or now + self.margin() < closes:
             return closes
@@ -147,8 +147,8 @@ class Consumer:
         return self.options.loop is Loop.WOKEN or self.window.has_time(self.clock(), self.options.idle_time)
 
     def asked_to_stop(self) -> StopReason | None:
-        """A reason to stop other than time, which is permanent; None to go on. It first checks the lease, then
-        interrupts messages in flight that were asked to stop, or whose limits have passed. LeaseLost, StoreRefused or
+        """The permanent reason to stop, other than lack of time, or None. First checks the lease, then interrupts
+        messages in flight that were asked to stop, or whose limits have passed. LeaseLost, StoreRefused or
         StoreUnreachable if the lease is lost."""
         if self._launch.check_lease():
             self._exchange.clear()  # others may have recovered what was not begun, and handle it now
@@ -169,7 +169,7 @@ class Consumer:
         return self._asked
 
     def _has_grown_beyond(self, memory_limit: int) -> bool:
-        """Whether the process uses more than ``memory_limit`` bytes. Measured once a second; False in between."""
+        """Whether the process uses more than ``memory_limit`` bytes. Looks once a second, else returns False."""
         now = self.clock()
         if now - self._memory_checked <= MEMORY_CHECK_EVERY:
             return False
@@ -177,8 +177,8 @@ class Consumer:
         return resident_bytes() > memory_limit
 
     def nothing_left(self) -> StopReason | None:
-        """EMPTY if no message is ready, due, in flight or in an outbox. HELD_BACK if all ready messages are held back.
-        None until one of these has been so for ``linger`` seconds, and while the node of a queue is lost."""
+        """Why the launch may end before its window, or None. After ``linger`` seconds it is EMPTY if nothing is ready,
+        due, in flight or in an outbox, or HELD_BACK if all that is ready is held back. If a node is lost: None."""
         if self.executor.busy or not self._exhausted or self._exchange.lost or self._exchange.gathered:
             return None
         if self._exchange.to_repair:
@@ -340,9 +340,9 @@ def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Eve
 def report_unserved(
     store: RedisStore, wanted: Set[str], handlers: Mapping[str, Handler], emit: Callable[[Event], None]
 ) -> list[str]:
-    """Report queues that have ready messages and that no launch has served lately, without those that this launch was
-    ``wanted`` to serve. If there are many, the queues of the launch's own handlers come first. Returns the queues that
-    nobody serves and in which anything waits, including paused ones.
+    """Report queues that have ready messages and that no launch has served lately. Queues that this launch was
+    ``wanted`` to serve are not reported. If there are many, the queues of the launch's own handlers come first. Returns
+    the queues that nobody serves and in which anything waits, including paused ones.
 
     Called at the end of a launch. By then other launches that the platform started at the same time have announced
     themselves. Errors of the store are ignored.

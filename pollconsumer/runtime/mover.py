@@ -46,8 +46,8 @@ class Mover:
         """Queues to repair, as the last promotion found."""
 
     def run(self) -> StopReason:
-        """Promote until the window closes. LeaseLost. StoreUnreachable, which comes at the end if a queue's node is
-        lost. StoreRefused if no queue is usable."""
+        """Promote until the window closes. Raises LeaseLost; StoreUnreachable, at the end if a queue's node is lost;
+        and StoreRefused if no queue is usable."""
         while self.window.has_time(self.clock(), self._launch.min_margin):
             self._launch.check_lease()
             if self._launch.interrupted():
@@ -113,7 +113,7 @@ class Mover:
         self._emit(death_of(dead_letter))
 
     def queues(self) -> list[str]:
-        """The usable queues, as they were up to a second ago; as they are now, if the mover was woken. Our fence is
+        """The usable queues. The list is up to a second old, or is read anew if the mover was woken. Our fence is
         announced to each new queue before anything is promoted there, and again to each queue whose node was lost."""
         if self.clock() - self._looked < EVERY:
             return self._queues

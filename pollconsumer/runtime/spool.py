@@ -191,7 +191,7 @@ class Spool:
         return begun
 
     def read(self, file: SpooledFile) -> list[NewMessage]:
-        """The messages of a file. Unreadable if it has none. OSError."""
+        """The messages of a file. Raises Unreadable if it has none, and OSError."""
         entry = read_entry(file.sender, self._content(file.name))
         if entry is None:
             raise Unreadable("a newer version wrote it")
@@ -301,8 +301,8 @@ class Intake:
             self._report(error)
 
     def _take_in(self) -> None:
-        """Send all files, in order. If a queue refuses a file, its later files wait behind it. If they were sent
-        before, the queue would take the refused one for a file that it has received."""
+        """Send all files, in order. If a queue refuses a file, later files for that queue wait. If they were sent
+        first, the queue would take the refused file for one that it has received."""
         if not self._spool.waits():
             return
         blocked = set[str]()

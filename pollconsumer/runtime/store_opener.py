@@ -48,7 +48,7 @@ class StoreMemo:
         self._files.write(f"stores/{self._digest}", f"{store_id}\n".encode())
 
     def forget(self) -> None:
-        """Forget the store's id and watermarks. CannotCreate if a file cannot be removed."""
+        """Delete the files that hold the store's id and watermarks. CannotCreate if a file cannot be removed."""
         for name in (f"stores/{self._digest}", f"marks/{self._digest}"):
             self._files.remove(name)
             if self._files.read(name) is not None:

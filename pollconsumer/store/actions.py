@@ -47,7 +47,7 @@ EachPage = Callable[[int, list[str]], object]
 
 
 def nobody(_asked: int, _done: list[str]) -> None:
-    """The `EachPage` of an action that nobody watches."""
+    """Do nothing after a page: the default callback `EachPage`, for a caller that shows no progress."""
 
 
 class MessageActions:

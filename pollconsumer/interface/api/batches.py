@@ -330,8 +330,8 @@ class OpenBatch(AppBatch):
             raise WentBack(what, None, "run the same code again within the hour: it adds what is missing")
 
     def _refuse_others(self, known: Sequence[tuple[str, str]], store: Store) -> None:
-        """Raise UsageError if any of ``known`` is no member of this batch. These are queues and ids of messages that
-        the queues had already."""
+        """Raise UsageError if a message in ``known`` is not a member of this batch. ``known`` holds the queue and id of
+        each message that was not added, because its queue already had a message with that id."""
         others = store.batches.others(self._batch.queue, self.id, known)
         if others:  # GUARD a message that is no member
             fix = "give the batch another id; or purge that message, and 20 minutes later run this again"

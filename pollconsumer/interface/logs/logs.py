@@ -279,8 +279,9 @@ def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
 
 
 def keep_lines(most: int) -> None:
-    """From now on keep ``most`` bytes of what each message in flight logs and prints; 0 for none. Records count from
-    INFO up, unless users' code says otherwise. Streams are those of `standard_error.outlast_readers`."""
+    """From now on keep up to ``most`` bytes of what each attempt logs and prints; 0 keeps nothing. Records are kept
+    from INFO up, unless users' code sets another level. Output is kept if it is written to the streams that
+    `standard_error.outlast_readers` has put in place."""
     lines = KeptLines(most) if most else None
     keep_lines_here(lines)
     standard_error.HandlersStream.printed = None if lines is None else lines.add_printed
@@ -299,8 +300,8 @@ def speak() -> None:
 
 
 def direct(line: Line | None, copy: Copy | None, *, has_traceback: bool = False) -> None:
-    """From now on print lines that ``line`` makes. ``has_traceback``: it includes the field ``traceback``. ``copy`` is
-    called with all records from INFO up. Then only our warnings and errors are printed."""
+    """From now on print the lines that ``line`` makes of records; with ``has_traceback`` they include the traceback. If
+    ``copy`` is given, it is called with all records from INFO up, and only our warnings and errors are printed."""
     global _line, _line_has_traceback, _copy  # one for the process, like the level
     _line, _line_has_traceback, _copy = line, has_traceback, copy
     if copy is None:
@@ -365,7 +366,7 @@ def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
 
 
 def damp(streaks: LaunchStreaks | None) -> None:
-    """From now on damp warnings by ``streaks``. None ends the damping."""
+    """From now on damp warnings by ``streaks``; with None, stop damping."""
     global _streaks  # one for the process, like the level
     _streaks = streaks
 

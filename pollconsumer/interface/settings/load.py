@@ -50,9 +50,8 @@ class Beside(NamedTuple):
 
 
 def beside_module(file: str | None) -> Beside | None:
-    """The directory of a module's file; if a link leads to it, first the directory of the link. None for an installed
-    module, which belongs to no project, so that the search goes on in the current directory. None, too, if there is no
-    such file: in a notebook, or an archive."""
+    """The directory of a module's file; if a link leads to it, first the directory of the link. For an installed
+    module, which belongs to no project, the current directory follows. None without a file, as in a notebook."""
     if file is None:
         return None
     module = Path(file)
@@ -83,7 +82,7 @@ def name_file(error: Exception, config: Path | None, given: object = None) -> No
 
 
 def name_source(error: Exception, settings: Settings, given: object = None) -> None:
-    """`name_file`. And if a server was never reached, and the error names no fix, append what named that server."""
+    """Call `name_file`. If a server was never reached, and the error names no fix, append what named that server."""
     name_file(error, settings.config, given)
     if type(error) is not StoreUnreachable or error.sent or settings.is_embedded:
         return

@@ -92,7 +92,8 @@ def _loose(entry: os.DirEntry[str]) -> Path | None:
 
 
 def _others_may_decide(path: Path) -> Path | None:
-    """``path`` if others may write it. For a link, the directory in which they may replace its target."""
+    """The path through which others may change the file at ``path``, or None if they cannot. It is ``path`` itself if
+    they may write the file; it is a directory if ``path`` is a link and they may replace its target there."""
     if _others_may_write(path):
         return path
     return _directory_to_replace_it_in(path) if path.is_symlink() and path.exists() else None
@@ -207,7 +208,8 @@ def own_store(settings: Settings) -> OwnStore | None:
 
 
 def _others_may_read(config: Path) -> bool:
-    """Whether users other than its owner can read the file. A file below the user's home is that user's."""
+    """Whether users other than its owner can read the file. A file below this user's home counts as read by this user
+    alone, whatever its mode."""
     found, home = config.stat(), Path(os.environ.get("HOME") or "/nonexistent")
     if config.is_relative_to(home):
         return False

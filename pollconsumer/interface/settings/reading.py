@@ -434,8 +434,9 @@ def _paths(table: FieldTable) -> Iterator[tuple[str, tuple[tuple[str, ...], Decl
 def _path_in_table(
     name: str, file: Mapping[str, Any], table: FieldTable
 ) -> tuple[tuple[str, ...], DeclaredField | None] | None:
-    """Path and setting of a variable ``TABLE__NAME__KEY``. If that key is a table, and the variable goes on with
-    ``__KEY``: the path within the table, and None. None for any other variable."""
+    """The path that a variable ``TABLE__NAME__KEY`` sets, with the setting declared for it. Returns None if the
+    variable names no such setting. If the setting is a table, ``TABLE__NAME__KEY__INNER`` sets one entry of it. An
+    entry has no declared setting, so its path is paired with None."""
     begin, *rest = name.removeprefix(PREFIX).split("__")
     position = {name.upper(): name for name in table.tables}.get(begin)
     if position is None or len(rest) not in (2, 3) or not all(rest):

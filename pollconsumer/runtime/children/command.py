@@ -130,8 +130,8 @@ class Noted(NamedTuple):
 
     def _holders(self, session: int | None) -> Iterator[int]:
         """The processes of the program's ``session`` that have the note open. While one lives, the id of the session is
-        not reused. If the launch died before it recorded its program, there is no session: then the leaders of sessions
-        that have inherited the lock of the note, which a process that merely reads the note has not."""
+        not reused. ``session`` is None if the launch died before it recorded its program. Then these are the leaders of
+        sessions that have inherited the note's lock, which a mere reader of the note has not."""
         with suppress(OSError):
             ours = self.path.stat()
             for process in [path for path in Path("/proc").iterdir() if path.name.isdecimal()]:
@@ -173,18 +173,18 @@ class ProgramNote:
 
 
 class Programs:
-    """The notes in ``directory``. If the directory is not writable, programs run without notes, after one warning. If
-    it is None, they run without notes, and without a warning."""
+    """The notes in ``directory``. If the directory is not writable, one warning is logged, and programs run without
+    notes. If ``directory`` is None, they run without notes and without a warning."""
 
     def __init__(self, directory: Path | None, warn: Callable[[str], None]) -> None:
         self._directory, self._warn = directory or Path(os.devnull), warn
         self._usable: bool | None = None if directory else False
 
     def begin(self, delivery: Delivery) -> ProgramNote:
-        """A note for a program that is about to be started. It is written before the notes of others are read. So of
-        two concurrent launches at least one sees the other's note.
+        """A note for a program that is about to be started. A launch writes its note before it reads others, so of two
+        concurrent launches at least one sees the other's note.
 
-        StillRunning if the program of an earlier attempt cannot be killed, or belongs to a newer launch.
+        Raises ProgramAlive if the program of an earlier attempt cannot be killed, or belongs to a newer launch.
         """
         digest = sha256(f"{delivery.queue}\n{delivery.id}".encode(errors="surrogatepass"))[:32]
         note = self._make(f"{digest}-{os.urandom(8).hex()}", delivery)
@@ -201,14 +201,14 @@ class Programs:
         return note
 
     def clear(self, launch: int | None = None) -> None:
-        """Kill the programs of dead launches, and of ``launch``, which is exiting: the caller has seen that it closed
-        its files, which a dying process does before it counts as dead."""
+        """Kill the programs that dead launches left, and those of the process ``launch``. Give ``launch`` only for the
+        calling process, or for one that has closed its files: a dying process does that before it counts as dead."""
         for noted in [noted for path in self._paths() if (noted := Noted.read(path))]:
             if noted.launch.pid == launch or not noted.launch.is_alive():
                 self._end(noted)
 
     def _end(self, noted: Noted) -> bool:
-        """Kill the program if it is alive, and remove its note. False if it could not be killed."""
+        """Kill the program if it is alive, and remove its note. Returns False if it could not be killed."""
         survived = alive = noted.is_alive()
         until = time.monotonic() + KILLED_WITHIN
         while alive and time.monotonic() < until:
@@ -332,8 +332,8 @@ class RunningProgram(ChildProcess):
             self._poll.register(each, select.POLLIN)
 
     def wait(self, seconds: float | None, *, until_silent: bool = False, unless: Callable[[], bool] = bool) -> bool:
-        """Read the program's output. Returns True once the program has exited, and with ``until_silent`` only once no
-        process has its output open. Returns False once ``seconds`` have passed, or ``unless`` returns True."""
+        """Read the program's output. Returns whether the program has exited and, with ``until_silent``, no process has
+        its output open any more. Stops waiting after ``seconds``, or when ``unless`` returns True."""
         until = None if seconds is None else time.monotonic() + seconds
         while not self.has_ended() or (until_silent and not self._silent):
             left = LONGEST_WAIT if until is None else until - time.monotonic()
@@ -343,8 +343,8 @@ class RunningProgram(ChildProcess):
         return True
 
     def end(self, *, kill: bool) -> int | None:
-        """The exit code, as `ChildProcess.reap` returns it. Reads the rest of the pipe. ``kill``: kill the process
-        group first."""
+        """Wait for the program's exit, read the rest of its output, and return its exit code as `ChildProcess.reap`
+        does. With ``kill``, kill the process group first."""
         if kill:
             self.signal(signal.SIGKILL)
         while not self.has_ended():
@@ -418,7 +418,7 @@ class Command:
         return other
 
     def __call__(self, payload: dict[str, Any], context: LaunchContext | None) -> dict[str, Any]:
-        """Run the program to its end. CommandFailed, StillRunning, NotBegun."""
+        """Run the program to its end. Raises CommandFailed, ProgramAlive or NotBegun."""
         assert context is not None
         note = self._programs.begin(context.delivery)
         try:

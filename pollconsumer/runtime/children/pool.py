@@ -174,9 +174,9 @@ class Processes:
         return handler._replace(run=run, asynchronous=False, takes_context=True)
 
     def _take(self, context: LaunchContext) -> _HandlerProcess:
-        """An idle process, or a new one. If the system refuses another process, the next one that becomes idle.
+        """An idle process, or else a new one. If the system refuses a new one, wait for the next that becomes idle.
 
-        NotBegun if there is none, or none in time.
+        Raises NotBegun if the launch has no other process, or none becomes idle in time.
         """
         context.limit(READY_WITHIN)
         while True:
@@ -297,7 +297,7 @@ class _HandlerProcess(ChildProcess):
         return decode_outcome(ended)
 
     def _await_outcome(self, message: InFlight, context: LaunchContext, until: float | None) -> dict[str, Any]:
-        """Answer the requests of the handler until it has ended. Returns the last frame. TimeoutError; Stopped."""
+        """Answer the handler's requests until it has ended. Returns the last frame. Raises TimeoutError or Stopped."""
         end, stop_at, stop_sent = inf if until is None else until, inf, False
         while (now := time.monotonic()) < end:
             frame = self._receive(min(LONGEST_WAIT, end - now))

@@ -116,7 +116,7 @@ class Executor:
             self._loop.close()
 
     def lock(self) -> AbstractContextManager[Any]:
-        """A lock for what handlers share. It may be held during a call of the store."""
+        """A lock for the store connection that handlers share. A handler holds it while it calls the store."""
         return threading.Lock()
 
 

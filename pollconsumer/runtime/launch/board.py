@@ -97,7 +97,7 @@ class Flight:
             self._times[2 * ((at - self._FROM) // self._ENTRY) + 1] = ends_by
 
     def end(self, reservation: Reservation, ended: float = 0.0) -> None:
-        """Record that its handler has ended, and when. If the process dies later, the message is not charged for it."""
+        """Record that its handler has ended, and when. A later death of the process is not charged to the message."""
         self._times[self._LAST] = ended
         self._memory[self._entries[reservation]] = self._ENDED
         self._ended.append(reservation)
@@ -107,9 +107,9 @@ class Flight:
         return self._times[self._LAST]
 
     def ends_by(self, before: float | None = None, since: float = 0.0) -> float:
-        """The last instant at which a message that is handled must have ended, or has ended. With ``before``, only
-        handlings count that go on, and began before that instant and before ``since``. Read from the shared memory, in
-        any process."""
+        """The latest instant at which a message in flight must have ended, or at which a message did end. With
+        ``before``, it considers only messages in flight that began before ``before`` and before ``since``; 0 if there
+        are none. It reads the shared memory, so any process may call it."""
         times, found = self._times, [] if before is not None else [self.last_ended()]
         states = self._memory[self._FROM : self._TIMES_AT : self._ENTRY]
         for number, state in enumerate(states.rstrip(b"\0")):
@@ -155,7 +155,7 @@ class Flight:
         return in_flight[0] if len(in_flight) == 1 else None
 
     def left_behind(self) -> list[MessageInFlight]:
-        """Messages that are in flight or unsettled. Read from the shared memory, in any process."""
+        """Messages that are in flight or unsettled. It reads the shared memory, so any process may call it."""
         held, states = [], self._memory[self._FROM : self._TIMES_AT : self._ENTRY]
         for number, state in enumerate(states.rstrip(b"\0") and states):
             if state == self._FREE:

@@ -87,8 +87,8 @@ class StopListener:
         go on."""
 
     def wait(self, wait: Callable[[float, int | None], bool], seconds: float) -> bool:
-        """Wait at most ``seconds`` for the launch's end. Returns whether the launch has ended. ``wait`` does the
-        waiting, and returns that. It is given seconds, and a descriptor that ends the wait when it becomes readable."""
+        """Wait at most ``seconds`` for the launch's end. Returns whether the launch has ended. ``wait`` does the same,
+        given the seconds and a descriptor that ends the wait when it becomes readable."""
         if not self._markers:  # of a mover, which has none
             return wait(seconds, None)
         self._report()
@@ -201,8 +201,8 @@ class Heartbeat:
         self._stopped = False
 
     def hold(self, claim: Claim, end: LaunchEnd) -> None:
-        """Have the heartbeat renew the lease. LeaseLost if the heartbeat is dead: it may be killed while the user's
-        modules are imported."""
+        """Have the heartbeat renew the lease. Raises LeaseLost if the heartbeat is dead. It may be killed while the
+        user's modules are imported."""
         progress = self._progress
         order = json.dumps([claim, progress.facts, progress.waited, progress.since, end.stop_before, end.grace])
         try:
@@ -252,8 +252,8 @@ class LongRunningWatch:
         """Messages for whose limits the launch was called."""
 
     def look(self, now: float, monotonic: float) -> bool:
-        """Look again. ``now`` is on the boot clock. Returns whether there is something to report: a message was in
-        flight at the look before, and was not reported yet, or only before the window was over."""
+        """Look again at the messages in flight. ``now`` is on the boot clock. Returns whether a message must be
+        reported: it was in flight at the previous look, too, and was not reported, or only before the window's end."""
         in_flight = {(each.queue, each.id): each for each in self._flight.left_behind() if not each.ended}
         self._since = {each: self._since.get(each, now) for each in in_flight}
         long_running = {each: since for each, since in self._since.items() if since < now}
@@ -438,7 +438,7 @@ def _beat(
 
 
 def _leaves(parent: int) -> bool:
-    """Whether the launch, whose pipe is closed, is exiting. Otherwise a module closed the pipe."""
+    """Whether the launch closed its pipe because it is exiting. If not, a module of the user's closed the pipe."""
     until = time.monotonic() + RETRY_EVERY
     while os.getppid() == parent:
         if time.monotonic() > until:

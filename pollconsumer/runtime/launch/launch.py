@@ -163,8 +163,8 @@ class Attendance:
         self._asked = asked
 
     def since(self, now_ms: int, asked: float, answered: float) -> int:
-        """Return since when the launch has been there, in epoch ms. The server's clock shows ``now_ms``. If that clock
-        was set forward since the last call, nobody was there in the time that it skipped."""
+        """The instant since which the launch has been present, in epoch ms. The server's clock shows ``now_ms``. If
+        that clock was set forward since the last call, the instant lies after the time that the clock skipped."""
         present_since = max(0, now_ms - ceil_ms(answered - self._asked))
         if present_since > self.seen_ms + STEP_MS:
             self._since = present_since
@@ -411,7 +411,7 @@ class Launch:
         self._report_end(self.claim.role, reason, progress.ran(ended), code)
 
     def leave(self, role: str) -> None:
-        """Report that the launch ends without the lease: `StopReason.LEASE_HELD`."""
+        """Report that the launch ends without the lease, for the reason `StopReason.LEASE_HELD`."""
         ran = self.clock() - self.window.start
         if not self.waited_for_long_work:
             self._pinger = None

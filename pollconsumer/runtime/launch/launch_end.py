@@ -50,9 +50,9 @@ class LaunchEnd:
         """Called when a message may be handled for longer than any message before."""
 
     def outlasts(self, timeout: float, window: float) -> bool:
-        """Whether a handler with this declared ``timeout`` needs more than the launch's whole ``window``, if the
-        platform ends the launch with its window. A timeout that equals `consumer.handler_limit` counts as not
-        declared."""
+        """Whether the platform would end the launch before a handler with this declared ``timeout`` had its time: the
+        platform ends the launch with its ``window``, and the timeout is longer. A timeout that equals
+        `consumer.handler_limit` counts as not declared."""
         return self._bounded and timeout != self.handler_limit and timeout > window
 
     def verdict(self, began: float, timeout: float | None) -> HandlerTimeout:
@@ -83,8 +83,8 @@ class LaunchEnd:
         return self.stop_before if self._bounded else self.stop_before + self._longest
 
     def latest(self) -> float:
-        """When the launch must have ended its work, given what is in flight now: at the window's end; if later, at the
-        last limit of what is handled, or when a message ended that was handled beyond the window."""
+        """The instant at which the launch must have ended its work. It is the latest of three: the window's end, the
+        limit of a message that is in flight now, and the end of a message that was handled."""
         return max(self.stop_before, self.flight.ends_by())
 
     def hard_end(self) -> float:
@@ -108,9 +108,9 @@ class LaunchEnd:
         return lines
 
     def lasts_until(self, now: float, called: float = inf) -> float:
-        """Until when other slots may begin messages after the window's end: the last limit of the handlings for which
-        the launch stays. These have lasted longer than the grace, and began before the window's end and before the next
-        launch ``called`` for the lease. 0 if there are none."""
+        """The instant until which free slots may begin messages after the window's end, because the launch stays for
+        long messages; 0 if it does not stay. It stays until the last limit of the messages that have run longer than
+        the grace, and that began before the window's end and before the next launch ``called`` for the lease."""
         closes = min(called, self.stop_before)
         return 0.0 if self._bounded else self.flight.ends_by(before=closes, since=now - self.grace)
 
@@ -150,8 +150,8 @@ class WindowPatience(Patience):
         """Seconds from the first wait for the store to the end of the last one."""
 
     def left(self) -> float:
-        """Seconds for which calls are still repeated. The first call after the launch's end, or after a signal,
-        determines when that is over. A message that ends later determines it anew."""
+        """How many seconds failed calls are still repeated. The first call after the launch's end, or after a signal,
+        sets the instant of the last repetition. If a message ends after that instant, the next call sets a new one."""
         now, latest, ended = self._clocks.monotonic(), self._end.latest(), self._end.flight.last_ended()
         if self._until is None or ended > self._until:
             if now < latest and not self._interrupted():

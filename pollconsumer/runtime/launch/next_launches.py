@@ -41,8 +41,8 @@ def _cron(expression: str) -> Cron:
 def launched_ago(
     expression: str, ahead: tuple[float, float], now: datetime | None = None, zone: tzinfo | None = None
 ) -> float | None:
-    """How many seconds ago a launch that starts now was due by ``expression``; negative if it came a little early.
-    ``ahead``: its `next_launches`. None if it was not due for as long as lies between these."""
+    """How many seconds ago a launch that starts now was due by ``expression``. Negative if it came a little early. None
+    if no launch was due within the last period, the time between the two `next_launches` in ``ahead``."""
     moment = epoch_ms(now or datetime.now(UTC))
     since = moment - int((ahead[1] - ahead[0] + 2 * OUR_OWN) * 1000)
     until = moment + int(OUR_OWN * 1000)

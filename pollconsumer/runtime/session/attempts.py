@@ -75,9 +75,9 @@ class Attempts:
         """Whether handlers have left so few descriptors that the launch must end."""
 
     def attempt(self, reservation: Reservation) -> Attempt | None:
-        """The attempt at a message that is to be handled. Otherwise it settles the message and returns None: if the
-        message was asked to stop, has expired or is malformed; if its handler is unknown or paused; if a newer version
-        wrote it; or if its process died too often."""
+        """The attempt at a message, or None if the message must not be handled. In that case this method has settled
+        it: it was asked to stop, has expired or is malformed; its handler is unknown or paused; a newer version wrote
+        it; or its process died too often."""
         handler, common = self._handlers.get(reservation.handler), reservation.common
         if (self._stops.paused or self._stops.any()) and self._turns_away(reservation):
             return None
@@ -151,7 +151,7 @@ class Attempts:
         return handler.with_timeout(limit)._replace(limited=True)
 
     def _with_options(self, handler: Handler, reservation: Reservation) -> Handler | None:
-        """``handler`` with the message's options. None if a newer version wrote an option, or the continuation.
+        """``handler`` with the message's options, or None if a newer version wrote an option or the continuation.
         NotBegun if the payload is encoded and there is no codec. Malformed if options or continuation are corrupt."""
         options, newer = decoded_options(reservation.common.options)
         if continuation := reservation.common.continuation:
@@ -174,7 +174,7 @@ class Attempts:
         return handler
 
     def settle_before(self, handler: str) -> None:
-        """Settle what has ended, unless ``handler`` is known to be short: outcomes must not wait for a long handler."""
+        """Before a call of ``handler``, settle what has ended. If the handler is known to be short, that can wait."""
         if self._settling.since is None:
             return
         expected = self._pace.durations.expected(handler)
@@ -242,7 +242,7 @@ class Attempts:
             self.settle()
 
     def _at_limit(self, handled: Handled) -> Handled:
-        """``handled``. If its limit had passed, its interruption is replaced by the failure of a timeout."""
+        """The outcome ``handled``; if it is an interruption after the limit, the failure of a timeout instead."""
         reservation, handler = handled.attempt.reservation, handled.attempt.handler
         if reservation not in self.stopping.timed_out:
             return handled
@@ -310,8 +310,8 @@ class MessageStopper:
         return reservation in self._flight.in_flight()
 
     def attend(self) -> None:
-        """Interrupt handlers at their limits, and those that were asked to stop. Forget requests about messages that
-        are not here."""
+        """Interrupt handlers at their limits, and those that were asked to stop. Discard requests for other
+        launches."""
         if not self._stops.any():
             if (now := self._clock()) >= self._look_at:
                 self._look_at = now + HORIZON
@@ -361,7 +361,7 @@ class BulkCalls:
         return ended[::-1] if isinstance(outcome.error, CallDied) else ended  # each goes to the head of the queue
 
     def known(self, reservation: Reservation) -> Reservation | None:
-        """``reservation``, if the executor knows a call by it. None for the other messages of a call."""
+        """``reservation`` if the executor knows a call by it, or None for another message of a bulk call."""
         call = self._in_flight.get(reservation)
         return reservation if call is None or call.reservation is reservation else None
 
@@ -371,8 +371,8 @@ class BulkCalls:
         return [reservation] if call is None else [each.reservation for each in call.attempts]
 
     def stoppable(self, reservation: Reservation) -> Reservation | None:
-        """The message by which the executor knows the call of ``reservation``. None while some message of the call was
-        not asked to stop."""
+        """The message by which the executor knows the call of ``reservation``, or None unless all messages of the call
+        were asked to stop."""
         call = self._in_flight.get(reservation)
         if call is None:
             return reservation

@@ -127,8 +127,8 @@ class BulkCaller:
         return [each for each in self._gathered() if _kind_of(each) in due]
 
     def handle(self) -> bool:
-        """Begin the call that is due, else gather the next reserved message. Returns False if there is no such call,
-        and the message is not for a bulk handler."""
+        """Begin the call that is due, else gather the next reserved message. Returns False if it did neither: no call
+        is due, and the next message is not for a bulk handler."""
         if self.is_due():
             kind = min(self._due, key=self._due.__getitem__)
             if self._due[kind] > -inf:

@@ -96,7 +96,7 @@ class ProgressReporter:
         self.add(reservation, reservation.id, progress)
 
     def add(self, reservation: Reservation, name: bytes, told: Progress | LogEntry, *, soon: bool = True) -> None:
-        """Store ``told`` in place of an earlier report of this ``name``. Unless ``soon``, a step stores it."""
+        """Replace an earlier report of this ``name`` by ``told``. A step stores it, if not a thread ``soon``."""
         with Shield():
             self.has_reported = True
             with self._lock:
@@ -294,7 +294,7 @@ class _Shared(NamedTuple):
     situation: Situation
 
     def delivery_of(self, reservation: Reservation) -> Delivery:
-        """The delivery of a message, without what must be asked of the store: a checkpoint, the last occurrence."""
+        """The delivery of a message, without what only the store knows: its checkpoint and the last occurrence."""
         delivery = self.delivery._replace(id=reservation.name)
         with suppress(Malformed, KeyError):  # corrupt
             return _with_continuation(delivery, self.common.continuation) if self.common.continuation else delivery
@@ -345,7 +345,7 @@ class LineReports:
             self._lines.tails.pop(reservation, None)
 
     def look(self) -> None:
-        """Report new lines of running handlers. Forget lines of threads that have outlived their attempts."""
+        """Report new lines of running handlers. Discard lines of threads that have outlived their attempts."""
         in_flight = set(self._flight.in_flight())
         for message in [*self._lines.tails]:
             with self._lock:

@@ -243,8 +243,8 @@ class Exchange:
         self.settle()
 
     def release_all(self) -> None:
-        """Release reservations that were not started, then those that yielded. Settle everything, and forget old ended
-        messages. StoreUnreachable if a queue's node is still lost at the end."""
+        """Release reservations that were not started, then those that yielded. Settle everything, and delete old
+        messages that have ended. StoreUnreachable if a queue's node is still lost at the end."""
         self._release_reserved()
         self.settling.release_held_over()
         self.settle()
@@ -273,7 +273,7 @@ class Exchange:
             self.settling.release(reservation)
 
     def _send(self, steps: list[QueueStep], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
-        """Carry out ``steps``. With ``wait``, for `reserve_when_woken`, the step settles nothing, since whatever else
+        """Carry out ``steps``. `reserve_when_woken` gives a ``wait``. Such a step settles nothing, since anything that
         follows the wait delays a handler's start."""
         self.report()
         if self.lost or self._left_out:
@@ -364,9 +364,9 @@ class Exchange:
             self._leave_out(error)
 
     def _leave_out(self, error: PollConsumerError) -> None:
-        """Go on without the queues of a lost node until it is back. Or go on without the queue whose keys hold garbage,
-        for the rest of the launch: the next launch recovers its reservations. Raise ``error`` if it has another reason,
-        or if no queue is left."""
+        """Go on without the queues that caused ``error``. The queues of a lost node are left out until the node is
+        back. A queue whose keys hold garbage is left out for the rest of the launch, and the next launch recovers its
+        reservations. Raise ``error`` if it has another reason, or if no queue is left."""
         if isinstance(error, NodeLost):
             self._skip_lost()
             return
@@ -509,8 +509,8 @@ class Wake:
         self.pending = False
 
     def wait(self, seconds: float, executor: Executor | None = None) -> bool:
-        """Wait until a marker is set, an attempt has ended, or ``seconds`` have passed; for less time if the connection
-        has no descriptor. Returns True for a marker."""
+        """Wait until a marker is set, an attempt has ended, or ``seconds`` have passed. The wait is shorter if the
+        connection has no descriptor. Returns whether a marker was set."""
         until = self._clock() + seconds
         try:
             if not self.pending:

@@ -77,7 +77,7 @@ LONGEST_RETRY_DELAY = 10 * YEAR
 def effects_beyond_result(
     reservation: Reservation, context: LaunchContext | None, result: bytes, at: int, kept_for_ms: int
 ) -> CompletionEffects | None:
-    """What a completion leaves if the message may have follow-ups: its encoded ``result``, the messages to enqueue, and
+    """What a completion writes if the message may have follow-ups: its encoded ``result``, the messages to enqueue, and
     the report to its batch. ``at``: an instant of the server, in epoch ms."""
     following: list[NewMessage] = []
     answers: list[Answer] = []
@@ -285,7 +285,7 @@ class Settlements:
             self._watch(hooks, message, None, "on_dead", Malformed(problem))
 
     def _concerned(self, message: Reservation) -> list[Hooks]:
-        """The hooks of the application that has the message's handler. If none has it, those of all."""
+        """The hooks of the application that has the message's handler, or of all applications if none has it."""
         handler = self._handlers.get(message.handler)
         concerned = self._handlers.values() if handler is None else [handler]
         return [*{id(each.hooks): each.hooks for each in concerned if each.hooks is not None}.values()]
@@ -318,7 +318,7 @@ class Settlements:
         called: bool = True,
         counted: bool = True,
     ) -> None:
-        """``called``: the handler was called and raised ``error``."""
+        """``called`` is true if the handler was called and raised ``error``."""
         self.failed += 1
         reservation, handler, _, context = attempt
         problem = problem[:MAX_ERROR_CHARACTERS]
@@ -360,7 +360,7 @@ class Settlements:
         self._add(reservation, Settlement.released(reservation))
 
     def release_held_over(self) -> None:
-        """Release, uncharged, the messages whose handlers yielded. The last comes first: each goes to the head."""
+        """Release, uncharged, the messages whose handlers yielded. The last is first: each goes to the head."""
         while self.held_over:
             self.yielded += 1
             reservation = self.held_over.pop()

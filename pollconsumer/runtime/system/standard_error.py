@@ -47,8 +47,8 @@ def descriptor() -> int:
 
 
 def write(content: bytes, output: int | None = None, within: float = PATIENCE) -> bool:
-    """Write ``content`` to ``output``, or to standard error, as far as it is read ``within`` seconds. Returns whether
-    all was read. OSError."""
+    """Write ``content`` to ``output``, by default standard error. If the reader accepts nothing for ``within`` seconds,
+    the rest is discarded. Returns whether all was written. Raises OSError if a write fails."""
     global _unread
     output = descriptor() if output is None else output
     while content:
@@ -64,7 +64,8 @@ def write(content: bytes, output: int | None = None, within: float = PATIENCE) -
 
 
 def write_stacks(line: str) -> None:
-    """Write ``line`` and the stacks of all threads, as far as they are read. OSError."""
+    """Write ``line`` and the stacks of all threads to standard error. If its reader is slow, the rest is discarded.
+    Raises OSError if a write fails."""
     stacks = b""
     with suppress(OSError):  # no descriptor is left
         faulthandler.dump_traceback(file=_pipe()[1], all_threads=True)
@@ -75,7 +76,7 @@ def write_stacks(line: str) -> None:
 def unblocked() -> int:
     """A descriptor for a writer that must not block and does not poll first, such as faulthandler's thread. It leads to
     standard error. If this user may not open that again, such as another user's pipe, it leads to a pipe of this
-    process. The heartbeat, which is forked later, passes on the pipe's content. OSError."""
+    process. The heartbeat, which is forked later, passes on the pipe's content. Raises OSError."""
     number = descriptor()
     if stat.S_ISREG(os.fstat(number).st_mode):
         return os.dup(number)
@@ -86,7 +87,7 @@ def unblocked() -> int:
 
 
 def pass_on(within: float) -> None:
-    """Write what the parent process, from which this one was forked, has left in its pipe. OSError."""
+    """Write what the parent process, from which this one was forked, has left in its pipe. Raises OSError."""
     if _kept:
         write(_kept_content(), within=within)
 

@@ -188,7 +188,8 @@ def at_the_end(act: Callable[[], None]) -> None:
 
 
 def finish(code: int) -> None:
-    """Do everything that must be done before this process exits with ``code``."""
+    """Call the functions that were given to `before_exit`, once each, within the time limit of an exit. If they exceed
+    it, the watchdog ends the process with ``code``."""
     if _late_acts:
         _limit_exit(code)
     while _late_acts:

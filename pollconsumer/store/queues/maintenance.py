@@ -171,7 +171,8 @@ class Maintenance:
         return bool(self._wire.command("SISMEMBER", self._keys.control("recurring"), owner))
 
     def own_recurrences(self, owner: str, queues: Iterable[str]) -> None:
-        """Record that this group defines recurrences, before it does. Registers ``queues`` for the mover."""
+        """Record that launches of the group ``owner`` define recurrences. A launch calls this before it defines the
+        first one. Registers ``queues``, so that the mover looks after them."""
         for queue in queues:
             self._register(queue)
         self._wire.command("SADD", self._keys.control("recurring"), owner)

@@ -264,7 +264,7 @@ class Quarantine:
                 yield Quarantined(key, reason, id_text(stored[:SHOWN]))
 
     def remove(self) -> int:
-        """Forget all entries. Returns their number."""
+        """Delete all entries. Returns their number."""
         removed = 0
         for key in self._keys:
             demand(self._wire, OPERATOR, key)

@@ -265,7 +265,7 @@ def _enqueue_page(store: Producer, messages: list[NewMessage], lines: list[int],
 
 
 def _spool(messages: list[NewMessage], error: StoreUnreachable | CannotCreate, report: Report) -> None:
-    """Spool messages because of ``error``. If they cannot be spooled, it is raised. It is reported once."""
+    """Spool messages because of ``error``, and report the error once. If the messages cannot be spooled, raise it."""
     settings = current_settings()
     if settings.spool is None:
         raise error
