@@ -62,8 +62,8 @@ def open_stream(path: Path) -> int | None:
 
 
 def refuse_to_replace(path: Path) -> None:
-    """Raise OSError if ``path`` must not be replaced: it is no plain file, which would be lost; or it belongs to
-    another user, and its directory does not let this user remove it."""
+    """Raise OSError if ``path`` must not be replaced. That is so if it is not a plain file, which would be lost, or if
+    it is another user's, and its directory does not let this user remove it."""
     try:
         found = path.lstat()
     except FileNotFoundError:

@@ -68,10 +68,10 @@ def launch_command(*options: str) -> list[str]:
 
 
 def launch_environment(settings: Settings, location: tuple[object, str | None]) -> dict[str, str]:
-    """The environment of a launch of the store at ``location``, if that is not the settings' one. It is this process's
-    environment without what a launch does not need. That is the tokens, except the one with which the launch has a
-    successor started by a URL; and in CGI the headers of the request, one of which has a token, and another a proxy
-    that the client chose. ConfigurationError for a store that no other process can open."""
+    """The environment of a launch for ``location``: a store and a namespace, each None for the one of the settings. It
+    is this process's environment without tokens that the launch does not need: it needs one only to have a URL start
+    its successor. In CGI the request's headers are left out, too, since one holds a token, and another a proxy that the
+    client chose. Raises ConfigurationError for a store that no other process can open."""
     unused, is_cgi = {variable("web.enqueue_token"), variable("web.manage_token")}, "REQUEST_METHOD" in os.environ
     if settings.consumer.on_demand in (None, PROCESS):
         unused.add(variable("web.token"))
@@ -101,8 +101,8 @@ def _import_path() -> list[str]:
 def start_launch(settings: Settings, await_answer: Callable[[], float] | None = None) -> None:
     """Start a launch. If none is started, a warning says why.
 
-    ``await_answer``: for a launch that exits, returns how many seconds it has left. Some of them are spent on a
-    request. Without it nothing is waited for.
+    ``await_answer`` is given by a launch that exits. It returns how many seconds the launch has left to wait for the
+    answer to a request. Without it, this function does not wait.
     """
     launch_by = settings.consumer.on_demand
     try:

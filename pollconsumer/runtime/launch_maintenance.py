@@ -116,9 +116,9 @@ def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter:
 
 
 def end_expired(launch: Launch, queues: Sequence[str]) -> None:
-    """Expire messages of ``queues`` that nobody serves, and send what their outboxes have. A launch does a part of
-    that, beginning with another queue each time. Errors of the store are ignored, since rights to these queues may be
-    missing."""
+    """Expire messages of ``queues`` that nobody serves, and send what their outboxes have. A launch has time for some
+    of the queues, so each launch begins with another queue. Errors of the store are ignored, since rights to these
+    queues may be missing."""
     until = min(launch.clock() + EXPIRING_FOR, launch.window.stop_before - launch.min_margin / 2)
     first = int(launch.claim.fence) % len(queues) if queues else 0
     for queue in (*queues[first:], *queues[:first]):

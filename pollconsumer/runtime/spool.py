@@ -249,8 +249,8 @@ class Spool:
 
 
 def _reserved(ledger: int, count: int) -> tuple[str, range]:
-    """The sender that the lock's file names, and new numbers for it, above all earlier ones. The clock is part of the
-    sender, since the directory may be an older copy of itself."""
+    """The sender that the lock's file names, and ``count`` new numbers, above all earlier ones. They are not below the
+    clock either, since the directory may have been restored from an older copy."""
     found = _LEDGER.fullmatch(os.pread(ledger, 64, 0))
     sender, last = (found[1].decode(), int(found[2])) if found else (os.urandom(8).hex(), 0)
     first = max(last + 1, time.time_ns() // 1000)

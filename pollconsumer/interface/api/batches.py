@@ -340,7 +340,8 @@ class OpenBatch(AppBatch):
             )
 
     def _has_ended(self, number: int) -> bool:
-        """Whether a member of a resumed batch has ended. A member that is forgotten by now would be enqueued again."""
+        """Whether a member of a resumed batch has ended. Else a member that is no longer kept would be enqueued
+        again."""
         chunk = number // PER_CHUNK
         if self._ended[0] != chunk:
             batch = self._batch

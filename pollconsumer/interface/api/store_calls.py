@@ -508,7 +508,7 @@ def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage
 
 @contextmanager
 def _after(handles: Sequence[Handle[Any]]) -> Iterator[None]:
-    """Wrap a call that enqueues messages after those of ``handles``. Its errors then count ``handles``, too."""
+    """Wrap a call that enqueues messages after those of ``handles``. Its errors list the latter as accepted, too."""
     try:
         yield
     except (StoreUnreachable, CannotCreate, Conflict, QueueFull) as error:

@@ -95,7 +95,7 @@ def print_table(
 
 
 def given_row(name: str, value: object) -> list[tuple[str, object]]:
-    """The row of a property, in a table with a property a line. No row if there is nothing to show."""
+    """A list with the row of a property, for a table with a property a line; empty if there is nothing to show."""
     return [(name, value)] if value else []
 
 
@@ -136,7 +136,7 @@ def print_notice(text: str) -> None:
 @contextmanager
 def telling_when_interrupted(done: Callable[[], str], *, lost: bool = False) -> Iterator[None]:
     """Wrap long work that changes the store. If Ctrl-C, SIGTERM or SIGHUP ends it, or input or output fails, a line on
-    standard error says what was ``done`` so far. ``lost``: also if the store is lost, unless that number is 0."""
+    standard error says what was ``done`` so far. ``lost``: also if the store is lost and anything was done."""
     try:
         with raising_terminations():
             yield

@@ -57,8 +57,8 @@ SHARED = DirectoryModes(0o2770, 0o660, "770", 0o007, OWN_OR_SHARE, shared=True)
 
 
 def modes_of(directory: Path) -> DirectoryModes:
-    """The modes of a directory that the settings name. They are private if it is this user's and no others may write
-    there, else those of a group. A missing directory becomes a group's if its parent has the setgid bit."""
+    """The modes of a directory that the settings name. They are private if only this user may write there, else shared
+    by a group. For a missing directory they are shared if its parent has the setgid bit."""
     try:
         found = directory.lstat()
     except OSError:

@@ -199,8 +199,8 @@ class EmbeddedServer:
         return "" if raised == ["OK"] else f"{raised} to appendfsync {appendfsync}"
 
     def stop(self, budget: float = 10.0) -> bool:
-        """Stop the server after it has written its append-only file. Returns whether one was running, once its lock is
-        free, so that another can be started at once. StoreUnreachable if it is still running after ``budget``
+        """Stop the server after it has written its append-only file. Waits until its lock is free, so that another can
+        be started at once. Returns whether one was running. StoreUnreachable if it is still running after ``budget``
         seconds."""
         if not self.check_directory():
             return False

@@ -63,12 +63,12 @@ class Situation(NamedTuple):
     """What a launch offers its handlers. ``ends_by``: given the instant at which a handling began, and its ``limit`` in
     seconds, returns when the handling must have ended; instants are on the monotonic clock.
 
-    The next functions take the message as the context was given it. ``save`` stores its checkpoint. ``report`` stores
-    its progress soon. ``stop_asked`` returns whether it was asked to stop. ``extend`` sets when its handling must have
-    ended. Further: ``defaults_of`` returns the defaults of a handler. ``send`` enqueues a message immediately and
-    returns its id, for hooks that are called after the settlement. ``before_enqueue``: the hooks of the handler's
-    application. ``record`` records a step; None if the handler is called at most once. ``ask_batch`` asks the store
-    about a batch. ``codec``: that of the application.
+    Four functions take the message as the context was given it: ``save`` stores its checkpoint, ``report`` stores its
+    progress soon, ``stop_asked`` returns whether it was asked to stop, and ``extend`` sets when its handling must have
+    ended. ``defaults_of`` returns the defaults of a handler. ``send`` enqueues a message immediately and returns its
+    id, for hooks that are called after the settlement. ``before_enqueue``: the hooks of the handler's application.
+    ``record`` records a step; None if the handler is called at most once. ``ask_batch`` asks the store about a batch.
+    ``codec``: that of the application.
     """
 
     ends_by: Callable[..., float]

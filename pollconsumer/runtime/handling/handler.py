@@ -82,11 +82,11 @@ def returned(result: Any) -> Outcome:
 
 
 def done_result(result: Any) -> Any:
-    """``result``. If it stands for a finished call in another thread or process, the call's return value; raises what
-    the call raised.
+    """What a handler returned: ``result`` itself or, if it is the future of a finished call in another thread or
+    process, the return value of that call. Raises what the call raised.
 
-    TypeError for a result whose code nobody runs, such as a generator or an awaitable, and for one whose code still
-    runs: a message that were completed with such a result would not have been handled.
+    Raises TypeError for a result whose code nobody runs, such as a generator or an awaitable, and for a call that still
+    runs. Such a message has not been handled, so it must not be completed.
     """
     kind = type(result)
     if kind in _LAZY or hasattr(kind, "__anext__"):
@@ -369,7 +369,7 @@ def begin_launch(applications: Iterable[Hooks]) -> Callable[[Callable[[], float]
     """Call the ``on_launch`` hooks of the applications. Returns a function that calls their ``on_launch_end`` hooks,
     given a function that returns how many seconds the next hook has.
 
-    ConfigurationError if a hook fails. Then later hooks are not called, and the earlier applications are ended.
+    If a hook fails, later hooks are not called, the applications before it are ended, and ConfigurationError is raised.
     """
     begun: list[Hooks] = []
 

@@ -58,8 +58,8 @@ def is_importing(frame: FrameType) -> bool:
 
 
 class Limit(Stopper):
-    """Interrupts a handler or a hook: at its timeout; or, with ``in_flight``, at a person's request, which stays in
-    force until the message is no longer in flight. An `Alarm` can be hastened only in the main thread."""
+    """Interrupts a handler or a hook at its timeout. With ``in_flight`` it interrupts a handler at a person's request,
+    and goes on until the message is no longer in flight. An `Alarm` can be hastened only in the main thread."""
 
     __slots__ = ("_in_flight", "_when_fired", "due", "fired", "hastened", "over", "seconds")
 

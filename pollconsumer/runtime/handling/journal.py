@@ -71,8 +71,8 @@ class Journal:
         return self._recorded(name, result)
 
     def refuse_in_step(self, what: str) -> None:
-        """Raise UsageError within a step. ``what`` is carried out with a completion. If the attempt ended otherwise, it
-        would be lost, since the step is not taken again."""
+        """Raise UsageError within a step. ``what`` takes effect only if this attempt completes. If it does not, the
+        next attempt skips the recorded step, and ``what`` would be lost."""
         if step := _STEP.get():  # GUARD nothing that is lost goes with a step
             raise UsageError(what, f"in the step {step}", "enqueue beside the step, or at once: app.enqueue")
 

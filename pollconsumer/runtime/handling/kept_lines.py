@@ -22,7 +22,7 @@ _of_process: KeptLines | None = None
 
 
 class Tail:
-    """The last lines that one attempt has logged and printed: ``most`` bytes, and for a while as many before."""
+    """The last ``most`` bytes that one attempt has logged and printed. It cuts rarely, so it may hold twice as many."""
 
     __slots__ = ("_held", "_is_cut", "_most", "is_new")
 

@@ -446,8 +446,8 @@ def _described_commands(
 
 def own_queues(queues: Collection[str], past: Sequence[Mapping[str, Any]]) -> set[str]:
     """The ``queues`` that launches of this configuration serve. A queue that a launch with other ``--queue`` options
-    served last is left out, since the window of that launch is unknown here. If a launch served `default`, and only
-    queues were missing that no launch has served, those queues are taken to be newer than the launch."""
+    served last is left out, since the window of that launch is unknown here. A launch that served `default`, and lacked
+    only queues that no launch has served, counts as a launch of this configuration from before these queues."""
     last = {queue: each["queues"] for each in reversed(past) for queue in each["queues"]}
     known = sorted(queue for queue in queues if queue in last)
     together = known if "default" in known else sorted(queues)
@@ -555,7 +555,7 @@ def _launcher_of(role: ConsumerSettings | MoverSettings, past: list[dict[str, An
 
 def described_window(window: dict[str, Any], chosen: HandOff, margin: float | None) -> list[tuple[str, str]]:
     """The result of `next_window` as rows for people. ``chosen``: the hand-off of the settings. ``margin``: the usual
-    margin of earlier launches; None if unknown: then the least margin."""
+    margin of earlier launches; None stands for the least margin."""
     before = window["margin_seconds"] if margin is None else margin
     if window["launcher"].handoff(chosen).on_call:
         before = 0.0  # a launch works on until the next one calls

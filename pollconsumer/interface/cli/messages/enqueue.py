@@ -346,9 +346,9 @@ class Report:
 def own_message(
     handler: str, payload: dict[str, Any], options: dict[str, Any], own_defaults: OwnDefaults
 ) -> NewMessage:
-    """A message with the queue and rate of its handler, changed by its hooks, and encoded by its application's codec.
-    If ``options`` give a queue, no module is imported. Then the message, and one whose payload is encoded already, gets
-    neither the handler's rate nor its hooks, and is sent as it is."""
+    """A message with the queue and rate of its handler, changed by its hooks, and encoded by its application's codec. A
+    message whose payload is encoded already is sent as it is, without rate and hooks. So is a message whose ``options``
+    give a queue, for which no module is imported."""
     if options.get("queue") is not None:
         return new_message(handler, payload, **options)._replace(encoded=is_encoded(payload))
     own_defaults.warn_without_handlers()
