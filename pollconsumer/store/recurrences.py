@@ -213,7 +213,7 @@ def read_definition(queue: str, name: bytes, definition: bytes | None) -> Recurr
 
 
 def read_replaced(queue: str, name: bytes, stored: bytes | None) -> list[Replaced]:
-    """Earlier definitions by which something is due. Unreadable ones are left out."""
+    """Earlier definitions of the recurrence that still have an occurrence due. Unreadable ones are left out."""
     found = []
     for entry in (stored or b"").split(b"\n"):
         until, _, rest = entry.partition(b" ")

@@ -201,8 +201,9 @@ class Programs:
         return note
 
     def clear(self, launch: int | None = None) -> None:
-        """Kill the programs that dead launches left, and those of the process ``launch``. Give ``launch`` only for the
-        calling process, or for one that has closed its files: a dying process does that before it counts as dead."""
+        """Kill the programs that dead launches left, and those of the process ``launch``. ``launch`` is the id
+        of the calling process, or of one that has closed its files: a dying process does that before it counts as
+        dead."""
         for noted in [noted for path in self._paths() if (noted := Noted.read(path))]:
             if noted.launch.pid == launch or not noted.launch.is_alive():
                 self._end(noted)

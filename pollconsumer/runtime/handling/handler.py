@@ -450,7 +450,7 @@ class Handler(NamedTuple):
         return self._replace(timeout=seconds) if self.timed is None else self.timed(seconds)
 
     def wrapped(self, wrap: Callable[[Handler], Handler]) -> Handler:
-        """``wrap(self)``. If its timeout is changed later, the result is wrapped, too."""
+        """``wrap(self)``. A copy with another timeout, which is made of it later, is wrapped, too."""
         return wrap(self)._replace(timed=lambda seconds: self.with_timeout(seconds).wrapped(wrap))
 
     def handle(self, payload: dict[str, Any], context: LaunchContext | None = None) -> Outcome:

@@ -320,7 +320,8 @@ def interrupt_in(thread: int, seconds: float, in_flight: Callable[[], bool]) -> 
 
 
 def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False) -> bool:
-    """Whether ``frame`` belongs to a handler, or was called by one."""
+    """Whether ``frame`` belongs to a handler, or was called by one, outside of our own code and of imports. Calls to
+    the store are our own code, unless ``even_in_store``."""
     spared = _SPARED if even_in_store else (*_SPARED, _STORE)
     while frame is not None and frame.f_back is not None:
         if is_importing(frame) or str(frame.f_globals.get("__name__")).startswith(spared):

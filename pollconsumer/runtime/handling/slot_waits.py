@@ -75,7 +75,8 @@ class SlotWaits:
         return self.serving.latest() - ENDS_BEFORE - time.monotonic()
 
     def may_be_stuck(self, waiting: InFlight | None, queue: str, awaited: str) -> bool:
-        """Whether no slot of this launch can handle the ``awaited`` message of that queue, which has not ended."""
+        """Whether the wait of ``waiting`` for the unfinished message ``awaited`` cannot end: this launch alone serves
+        its queue, and all slots wait, or the message waits for itself."""
         if waiting is None or queue not in self.serving.queues or self.serving.shared:
             return False
         if any(each.name == awaited for each in self.serving.in_flight()):

@@ -273,8 +273,8 @@ class Exchange:
             self.settling.release(reservation)
 
     def _send(self, steps: list[QueueStep], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
-        """Carry out ``steps``. `reserve_when_woken` gives a ``wait``. Such a step settles nothing, since anything that
-        follows the wait delays a handler's start."""
+        """Carry out ``steps``, and promote due messages of the queues ``promoting``. With ``wait``, which
+        `reserve_when_woken` gives, the steps settle nothing, since work after the wait delays a handler's start."""
         self.report()
         if self.lost or self._left_out:
             steps, served = self._served(steps), self.queues()

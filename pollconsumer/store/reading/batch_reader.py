@@ -73,9 +73,9 @@ class BatchCallback(NamedTuple):
 
 class BatchStatus(NamedTuple):
     """A batch. ``state``: open, closed, ended, abandoned, expired; or malformed, if its state is unreadable, with all
-    numbers 0. Instants are None if there are none. In an open batch ``total`` counts the members that members have
-    added. In an abandoned one it counts at least those that have ended. ``queue``: the queue that counts its
-    members."""
+    numbers 0. Instants are None if there are none. In an open batch ``total`` counts only members that other
+    members have added. In an abandoned one it counts at least those that have ended. ``queue``: the queue that counts
+    its members."""
 
     id: str
     queue: str

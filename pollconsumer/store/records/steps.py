@@ -74,7 +74,8 @@ class Kept(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """What one queue keeps. ``finished``: for completed, cancelled and expired messages each; None for the default."""
+    """What one queue keeps. ``finished``: the time and the number for completed, for cancelled and
+    for expired messages each; None for the default."""
 
     finished: Kept | None = None
     dead: Kept = Kept()
