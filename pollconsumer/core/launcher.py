@@ -6,11 +6,9 @@ has to allow for both. The other is what a launcher does at a tick at which a la
 the environment nor a parent process names the launcher. All times are in seconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from pollconsumer.core import json_values
 from pollconsumer.core.choices import LauncherRule
@@ -190,7 +188,7 @@ class Past(NamedTuple):
         """When the launch's process had ended; None if that is unknown."""
         return None if self.ended is None else self.ended + (self.exit or 0.0)
 
-    def waited_for(self, before: Past) -> bool:
+    def waited_for(self, before: Self) -> bool:
         """Whether the launch ``before`` was, or may have been, alive at this one's tick, so that a launcher that queues
         started this one when ``before`` had ended."""
         if self.started is None or self.offset is None or before.gone is None:

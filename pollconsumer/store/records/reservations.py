@@ -1,7 +1,5 @@
 """Reservations: messages that a launch has taken to handle. Dead letters: messages that could not be taken."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
