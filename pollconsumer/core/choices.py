@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class HandOff(StrEnum):
-    """When a launch makes way for the next one."""
+    """The moment at which a launch makes way for the next one."""
 
     DEADLINE = "deadline"
     """The launch ends before the next one starts."""

@@ -113,7 +113,7 @@ def _period(latest: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> f
 
 
 def _end(launch: Mapping[str, Any], now: int) -> int:
-    """When the launch had ended, by its entry; ``now`` if it still runs."""
+    """The end of the launch, by its entry; ``now`` if it still runs."""
     if launch["stop_reason"] is None:
         return now
     return int(launch.get("ended_ms", launch["started_ms"] + 1000 * launch["running_seconds"]))

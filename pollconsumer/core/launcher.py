@@ -185,7 +185,7 @@ class Past(NamedTuple):
 
     @property
     def gone(self) -> float | None:
-        """When the launch's process had ended; None if that is unknown."""
+        """The end of the launch's process; None if it is unknown."""
         return None if self.ended is None else self.ended + (self.exit or 0.0)
 
     def waited_for(self, before: Self) -> bool:

@@ -8,7 +8,7 @@ I = TypeVar("I", int, datetime)  # noqa: E741  an instant
 
 
 class State(StrEnum):
-    """Where a message is in its life."""
+    """The phase of life that a message is in."""
 
     SCHEDULED = "scheduled"
     READY = "ready"
@@ -27,8 +27,8 @@ StateName = Literal["scheduled", "ready", "reserved", "completed", "dead", "canc
 
 
 class Timestamps(NamedTuple, Generic[I]):
-    """When a message entered each phase, by the server's clock; None for a phase that it has not entered. In epoch
-    milliseconds, or as datetimes for programs."""
+    """The times at which a message entered each phase, by the server's clock; None for a phase that it has not entered.
+    In epoch milliseconds, or as datetimes for programs."""
 
     scheduled_at: I | None = None
     due_at: I | None = None

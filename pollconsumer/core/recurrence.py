@@ -81,7 +81,7 @@ class Recurrence:
     headers: dict[str, str] = field(default_factory=dict)
     created_by: str | None = None
     created: datetime | None = None
-    """When the recurrence was first put; None until then."""
+    """The time of the first put; None until then."""
     ping: str | None = field(default=None, repr=False)
     """URL of a monitor that is told how each occurrence begins and ends. Secret. Configurations may have it, too."""
     rate_key: str = ""

@@ -11,7 +11,7 @@ from pollconsumer.core.spans import DAY, Span, format_duration, parse_duration, 
 from pollconsumer.core.users_code import called
 
 MOST_CRASHES = 3
-"""If the process that handles a message dies so often, the message becomes a dead letter."""
+"""Number of deaths of the process that handles a message after which it becomes a dead letter."""
 STOP_GRACE = 5.0
 """Seconds that a handler has to end by itself after its message was asked to stop."""
 
@@ -21,13 +21,13 @@ class Fatal(Exception):
 
 
 LONGEST_DEFERRAL, SHORTEST_DEFERRAL = 7 * DAY, 1.0
-"""In seconds: how long after its due time a message may be deferred uncharged, and the shortest delay of that kind."""
+"""Seconds after its due time for which a message may be deferred uncharged, and the shortest such delay."""
 
 
 class RetryIn(Exception):
-    """Raised by a handler: try again after ``delay``, in seconds, as text such as ``5m`` or as a timedelta. Unless
-    ``charged``, this is no attempt, and no failure. A message can be deferred like this until a week after it was due.
-    Then it becomes a dead letter."""
+    """Raised by a handler: try again after ``delay``, in seconds, as text such as ``5m`` or as a timedelta. With
+    ``charged=False`` the call counts neither as an attempt nor as a failure. A message can be deferred like this for a
+    week after its due time. Then it becomes a dead letter."""
 
     seconds: float
     charged: bool = True

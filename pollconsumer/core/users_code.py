@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 MOST_CHARACTERS = 200
 OTHERS, OURS, OUR_THREAD = range(3)
-"""Whose code is at the bottom of a thread's stack: that of another program; that of a command or an endpoint; that of a
-thread which we have started, and which no signal interrupts."""
+"""The owner of the code at the bottom of a thread's stack: another program; a command or an endpoint; a thread that we
+have started, which no signal interrupts."""
 _printing_on_stderr = ContextVar("users' code prints on standard error", default=False)
 whose: ContextVar[int] = ContextVar("whose code runs here", default=OTHERS)
 

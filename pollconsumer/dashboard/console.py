@@ -204,11 +204,11 @@ def _argument(field: FormField, text: str) -> Any:
     return text
 
 
-def _as_it_stands(standing: RecurrenceStatus) -> dict[str, str]:
+def _as_it_stands(status: RecurrenceStatus) -> dict[str, str]:
     """The values of a form that would change nothing."""
-    rule = standing.recurrence
+    rule = status.recurrence
     if rule is None:
-        return {"name": standing.name, "queue": standing.queue}
+        return {"name": status.name, "queue": status.queue}
     payload = "" if is_encoded(rule.payload) else _written(rule.payload)
     values: dict[str, Any] = {"name": rule.name, "handler": rule.handler, "payload": payload, "first": "next"}
     values |= {"every": None if rule.every is None else f"{rule.every:.12g}s", "cron": rule.cron}

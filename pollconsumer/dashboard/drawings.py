@@ -38,9 +38,9 @@ AT_WINDOWS_END = (StopReason.NO_TIME_TO_HANDLE, StopReason.NO_TIME_TO_IDLE)
 """Stop reasons of launches that ended when their margin began."""
 MOST_GROUPS = 8
 FEWEST = 5
-"""From this number of times between launches on, the launches may count as regular."""
+"""Fewest times between launches by which the launches may count as regular."""
 PUNCTUAL = 0.1
-"""If half of the launches are early or late by at most this share of a period, further launches count as missing."""
+"""Share of a period. If half of the launches are early or late by no more, further launches count as missing."""
 PARTS_OF_PAST = {PastSpan.DAY: (96, "the quarter of an hour"), PastSpan.WEEK: (84, "two hours")}
 """The number of bars in a chart, and the time for which each stands."""
 AXIS_LABELS = {PastSpan.DAY: 4, PastSpan.WEEK: 7}

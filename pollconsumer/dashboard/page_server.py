@@ -41,7 +41,7 @@ do not block others. The same number of requests is answered at a time. A furthe
 LONGEST_REQUEST = 128 << 10
 """Maximum size of a request, in bytes."""
 END_WITHIN = 3.0
-"""After a signal the answers in flight have so many seconds."""
+"""Seconds that the answers in flight have after a signal."""
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
 Answers = Callable[[WebRequest], WebAnswer]
 

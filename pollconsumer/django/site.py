@@ -19,7 +19,8 @@ from pollconsumer.interface.user_imports import importing
 
 
 def beside_site() -> Beside | None:
-    """Where the search for the site's configuration begins: in BASE_DIR; without one, beside the settings module."""
+    """The directory where the search for the site's configuration begins: BASE_DIR; without one, beside the settings
+    module."""
     module = sys.modules.get(str(getattr(django_settings, "SETTINGS_MODULE", None)))
     found = beside_module(getattr(module, "__file__", None))
     base = getattr(django_settings, "BASE_DIR", None)

@@ -39,9 +39,9 @@ RULES = ("--handoff", "deadline", "--launcher", "parallel", "--if-free", "--unti
 LINGER = 10.0
 """A process ends when there was nothing left for so many seconds, since messages often follow each other."""
 ANSWERED_WITHIN = 3.0
-"""At its exit a program waits so many seconds for the answers to its requests, which may come when launches end."""
+"""Seconds that a program waits at its exit for the answers to its requests, which may come when launches end."""
 FOLLOWED_WITHIN = 1.0
-"""At its exit a launch waits for so many seconds until the request for its successor has arrived, since a proxy drops a
+"""Seconds that a launch waits at its exit until the request for its successor has arrived, since a proxy drops a
 request whose client has gone. The answer comes when the successor ends."""
 MOST_STARTED = 4
 """Maximum number of started launches that have not ended: one that works, one that exits, and late ones."""

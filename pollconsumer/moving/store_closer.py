@@ -26,8 +26,8 @@ from pollconsumer.store.server import now_ms, queue_names
 from pollconsumer.store.suitability import EXPORT, IMPORT, ClosingNote
 
 NO_LEASE_FOR_MS = 30_000
-"""After each look at the leases that are held, none is given for so many ms. So an export that was killed stops no
-launch for long."""
+"""Milliseconds for which no lease is given after each look at the leases that are held. So an export that was killed
+stops no launch for long."""
 CONTROL = (
     "store-id", "fences", "leases", "launches", "ledger", "queues", "queues_marker", "totals", "histograms", "seen",
     "recurring", "audit", "interventions", "paused_handlers", "findings",
@@ -199,7 +199,8 @@ class StoreCloser:
         return self._name(key_name._replace(suffix=CLOSED + key_name.suffix))
 
     def _await_leases(self, id: str, pause: Callable[[list[str]], object]) -> None:  # noqa: A002
-        """From now on no lease is given. Return when none is held. If ``pause`` raises, leases are given again."""
+        """Have no lease given from now on, and return when none is held. If ``pause`` raises, leases are given
+        again."""
         try:
             while True:
                 self.wire.command("SET", self.keys.control("closing"), id, "PX", NO_LEASE_FOR_MS)

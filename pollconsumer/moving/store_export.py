@@ -55,7 +55,7 @@ _WIDTH = {"hash": 2, "zset": 2}
 FIRST_WITHIN = 3600.0
 """The first byte may take so many seconds, since an export waits until running launches have ended."""
 REPORTED_AFTER = 3.0
-"""After so many seconds without a first byte a line is printed, since perhaps nobody writes to the pipe."""
+"""Seconds without a first byte after which a line is printed, since perhaps nobody writes to the pipe."""
 REST_WITHIN = 60.0
 """Seconds to wait for the rest, plus a second for each `SLOWEST` bytes of it."""
 SLOWEST = 16 * 1024

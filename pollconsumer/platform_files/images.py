@@ -107,7 +107,7 @@ def _credentials(store: str) -> dict[str, str]:
 
 
 def _store_trigger(store: str) -> tuple[str, dict[str, str]]:
-    """Where the keys are: the type of a trigger, and its metadata."""
+    """The trigger that has the keys: its type, and its metadata."""
     if store.startswith(SENTINEL):
         name, sentinels, primary = service_of(store)
         return "redis-sentinel", {

@@ -175,17 +175,17 @@ class Installation:
 
     @property
     def hard_end(self) -> int:
-        """After so many seconds from its start the watchdog ends a launch at the latest."""
+        """Seconds after its start at which the watchdog ends a launch at the latest."""
         return ceil(self.settings.consumer.timeout + self.after_window)
 
     @property
     def longest_run(self) -> int:
-        """After so many seconds the platform kills a launch that hangs. A launch may hold a baton for another
+        """Seconds after which the platform kills a launch that hangs. A launch may hold a baton for another
         window."""
         return self.hard_end + ceil(self.settings.consumer.timeout) + 60
 
     def ci_minutes(self, schedule: str) -> int:
-        """After so many whole minutes a CI job is ended."""
+        """Whole minutes after which a CI job is ended."""
         return ceil((self._rare_window(schedule) + self.after_window) / 60) + MINUTES_TO_INSTALL
 
     @property

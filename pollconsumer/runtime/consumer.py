@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 SERVER_LATE = 0.1
 NEVER_ANY_TIME_WITHIN = 0.5
-"""If a launch stops for lack of time within so many seconds, it never had any time."""
+"""Seconds. A launch that stops for lack of time within them never had any time."""
 MEMORY_CHECK_EVERY = 1.0
 SHORTEST_WAIT = 0.0001
 MOST_LOOKED_AT = 100

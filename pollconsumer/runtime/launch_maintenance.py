@@ -23,7 +23,7 @@ from pollconsumer.store.records.reservations import DeadLetter
 EVERY = 1.0
 """Seconds between repairs."""
 EXPIRING_FOR = 0.2
-"""At its end, a launch spends so many seconds at most on queues that nobody serves, since a successor may wait."""
+"""Most seconds that a launch spends at its end on queues that nobody serves, since a successor may wait."""
 EXPIRING_PAGES = 10
 LAUNCHED_EVERY = 600.0
 """Assumed maximum time between launches of a consumer, in seconds, unless its settings say otherwise."""

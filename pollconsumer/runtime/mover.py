@@ -95,7 +95,7 @@ class Mover:
                 self._store.maintenance.trim(queue, self.options.keeping.get(queue, Retention()))
 
     def look_afresh(self) -> None:
-        """In the next turn look for new queues, and maintain all queues, however recently that was done."""
+        """Look for new queues in the next turn, and maintain all queues, even those maintained a moment ago."""
         self._looked = self._maintained = float("-inf")
 
     def idle(self, next_due: float | None) -> None:

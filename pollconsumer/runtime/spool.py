@@ -44,7 +44,7 @@ from pollconsumer.store.queues.producer import Origin, Producer, pages_of
 
 MOST_FILES, MOST_BYTES = 10_000, 1 << 30
 ABANDONED_AFTER = 3600.0
-"""After so many seconds a temporary file counts as one of a process that died."""
+"""Seconds after which a temporary file counts as that of a process that died."""
 REFUSED = ".refused"
 NOT_OURS = "it was not written by a producer"
 _FIX = f"make sure that it is yours alone; for several users, {SHARE}"

@@ -37,7 +37,7 @@ UNNOTICED = 10.0
 LAUNCHES_KEPT = 5_000
 """The ledger keeps the last so many launches at least."""
 MOST_LAUNCHES_KEPT = 20_000
-"""Of the last two days the ledger keeps so many launches at most."""
+"""Most launches of the last two days that the ledger keeps."""
 GENERATIONS = ("durations", "durations_before")
 
 
@@ -106,7 +106,7 @@ class Leases:
         self._allowed = False
         self.refuse_rollback = refuse_rollback
         self.paused_handlers: frozenset[str] = frozenset()
-        """Those handlers of the launch that are paused, as `learned` found them."""
+        """The handlers of the launch that are paused, as `learned` found them."""
         self.recent: tuple[bytes, ...] = ()
         """The newest entries of the ledger, of all groups, newest first, as `acquire` found them."""
         self.rollback: tuple[int, int] | None = None

@@ -35,7 +35,7 @@ _NO_DEFINITION = "it has no definition"
 MAX_PAGE_RECURRENCES = 200
 """Number of recurrences that are ticked in a round trip. Each has a script of its own."""
 MOST_ANEW = 10_000
-"""After the clock was set back, a launch checks so many recurrences of a queue, those that are due last first."""
+"""Recurrences of a queue that a launch checks after the clock was set back, those that are due last first."""
 PUT_AT_RUN_TIME = b'{"rule":'
 """How the definition of a recurrence begins if it was put at run time."""
 
@@ -70,7 +70,7 @@ class RecurrenceStatus(NamedTuple):
 
     @property
     def created_by(self) -> str | None:
-        """Who put the recurrence; None if unknown."""
+        """The name of who put the recurrence; None if unknown."""
         return None if self.recurrence is None else self.recurrence.created_by
 
 
@@ -382,8 +382,8 @@ class LaunchRecurrences:
             stop_message(self._wire, self._keys, queue, last)
 
     def _last_ends(self, queue: str, names: Sequence[bytes]) -> dict[bytes, int | None]:
-        """When the last occurrence of each recurrence ended, in epoch ms. None while it is unfinished; 0 if there was
-        none, or nothing is stored of it any more."""
+        """The time at which the last occurrence of each recurrence ended, in epoch ms. None while it is unfinished; 0
+        if there was none, or nothing is stored of it any more."""
         if not names:
             return {}
         key = partial(self._keys.queue, queue)
@@ -398,7 +398,7 @@ class LaunchRecurrences:
         return ends
 
     def begin_anew(self, claim: Claim, queue: str) -> None:
-        """After the server's clock was set back, continue with the first instants from now on. Otherwise a recurrence
+        """Continue, after the server's clock was set back, with the first instants from now on. Otherwise a recurrence
         that has had a later instant would stand still until then. One that has not begun keeps its first instant."""
         now, key = now_ms(self._wire), partial(self._keys.queue, queue)
         farthest = ("+inf", f"({now}", "BYSCORE", "REV", "LIMIT", 0, MOST_ANEW, "WITHSCORES")

@@ -36,7 +36,7 @@ def to_ms(answer: Sequence[bytes]) -> int:
 
 
 def info_fields(sections: Sequence[bytes]) -> dict[str, str]:
-    """The fields of replies to INFO. StoreRefused if a reply is no text, since the server is no Redis then."""
+    """The fields of replies to INFO. StoreRefused if a reply is not text: such a server is not Redis."""
     for section in sections:
         if not isinstance(section, bytes):
             raise not_understood(section)
@@ -49,7 +49,7 @@ def known_queues(wire: Wire, keys: Keys) -> list[str]:
 
 
 def lost_queues(wire: Wire, keys: Keys, queues: Iterable[str]) -> set[str]:
-    """Those of ``queues`` that are on a lost node of a cluster, while the leases are not."""
+    """The ``queues`` on a lost node of a cluster; none if the node of the leases is lost, too."""
     signs = {keys.queue(queue, "ready"): queue for queue in queues}
     lost = wire.lost(signs)
     return {queue for sign, queue in signs.items() if sign in lost}
@@ -140,7 +140,7 @@ def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, Queue
 
 
 def unknown_queues(wire: Wire, keys: Keys, queues: Sequence[str]) -> list[str]:
-    """Those of ``queues`` that were never enqueued to, paused or served; in one round trip."""
+    """The ``queues`` that were never enqueued to, paused or served; in one round trip."""
     known = wire.all([("SISMEMBER", keys.control("queues"), queue) for queue in queues])
     return [queue for queue, is_known in zip(queues, known, strict=True) if not is_known]
 

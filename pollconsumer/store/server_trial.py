@@ -36,7 +36,7 @@ from pollconsumer.store.rights import LAUNCH, OPERATOR, PRODUCER, lacking
 WITHIN = 2.0
 """A due message must be promoted within so many seconds. A wake-up may take half of them."""
 BLOCKED_AFTER = 0.1
-"""After so many seconds a command that was sent surely waits on the server."""
+"""Seconds after which a command that was sent surely waits on the server."""
 HOUR = 3_600_000
 CONTROL = (
     "fences", "leases", "launches", "ledger", "queues", "queues_marker", "seen", "totals", MARKER,

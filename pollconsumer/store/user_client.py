@@ -37,9 +37,9 @@ from pollconsumer.store.scripts import Scripts
 READABLE_EVERY = 0.05
 """Seconds between two checks of a connection while something else is waited for, too."""
 LOOK_EVERY = 1.0
-"""After so many seconds of use a Sentinel is asked whether the server is still the primary."""
+"""Seconds of use after which a Sentinel is asked whether the server is still the primary."""
 LOOK_AGAIN_AFTER = 5.0
-"""If a Sentinel did not answer, another one is asked after so many seconds."""
+"""Seconds after which another Sentinel is asked, if one did not answer."""
 OF_THE_CLIENT = ("retry", "retry_on_error", "retry_on_timeout", "himport_registry", "event_dispatcher")
 """Options of the client's connections that only serve its own calls."""
 OF_NOTIFICATIONS = ("maint_", "oss_cluster_maint_", "orig_")

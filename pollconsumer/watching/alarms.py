@@ -37,7 +37,7 @@ from pollconsumer.watching.examiner import look
 from pollconsumer.watching.facts import Finding
 
 ONE_AT_A_TIME_MS = 15_000
-"""If a process is killed while it looks and reports, another process may do so after this many ms."""
+"""Milliseconds after which another process may look and report, if one was killed while it did."""
 LEAST, TO_RECORD = 0.2, 0.1
 """Seconds that must be left for another request; and further seconds in which its outcome is stored."""
 AGAIN_AFTER_MS = 300_000
@@ -237,7 +237,7 @@ class LaunchAlarms:
         self._settings, self._emit, self._shows_completed = settings, emit, shows_completed
         self._limits = duration_alarms(settings.alarms.handlers)
         self._outliers: dict[str, tuple[float, str]] = {}
-        """By handler and alarm, the last duration beyond the limit, in seconds, and the id of its message."""
+        """The last duration beyond the limit, in seconds, and the id of its message, by handler and alarm."""
 
     def listen(self, event: Event) -> None:
         if isinstance(event, MessageCompleted):

@@ -18,7 +18,7 @@ from pollconsumer.watching.facts import Facts, Finding
 from pollconsumer.watching.findings import unserved_times
 
 REPORT_WITHIN = 10.0
-"""After `doctor` has printed its findings, it may report them for so many seconds."""
+"""Seconds for which `doctor` may report its findings, after it has printed them."""
 
 
 @click.command(epilog="pollconsumer doctor\npollconsumer doctor --quiet")

@@ -44,8 +44,7 @@ UNREADABLE_READ = 20
 BATCHES_LOOKED_AT = 50
 """Number of batches of a queue that are examined from either end of their order."""
 OLDEST, MEMBERS = 10, 20
-"""Of how many closed batches of a queue, the oldest, the queues of outstanding members are read; and of how many
-members each."""
+"""Number of closed batches of a queue, the oldest, and of outstanding members of each, whose queues are read."""
 SPOOLED_AT_MOST = 180.0
 """A spooled file may wait so many seconds, plus twice the time between launches."""
 CUTTING_OFF = ("CLIENT|ID", "CLIENT|KILL")
@@ -157,7 +156,7 @@ class Examiner:
         )
 
     def _held(self, queue: str, heads: Sequence[bytes], now: int) -> HeldOrder | None:
-        """Of the order keys of ``queue`` whose heads hold them: the key for which a message has waited longest.
+        """The key for which a message has waited longest, out of the order keys of ``queue`` whose heads hold them.
         ``heads``: keys, each followed by the id of its head."""
         name, ids = partial(self._keys.queue, queue), heads[1::2]
         states = zip(*self._wire.all([("HMGET", name(each), *ids) for each in ("rows", "records")]), strict=True)

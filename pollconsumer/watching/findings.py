@@ -36,7 +36,7 @@ NEARLY_FULL = 0.9
 GROWN = 4
 """An append-only file never grows to this multiple of its rewritten size: by default doubling rewrites it."""
 SMALLEST_REWRITTEN = 64 << 20
-"""From this size on, in bytes, a server rewrites its append-only file by default."""
+"""Smallest size in bytes at which a server rewrites its append-only file by default."""
 SPARE_DISK = 64 << 20
 LAGGING = 10.0
 """Seconds. A replica reports once a second."""
@@ -54,10 +54,10 @@ the target on."""
 LATE = 0.5
 """A launch may outlast its window by so many seconds without an effect on the next launch."""
 LATELY = 3600.0
-"""For so many seconds a single launch that was ended by force is a finding, since its own output was mailed. For the
+"""Seconds for which a single launch that was ended by force is a finding, since its own output was mailed. For the
 same time it is examined which projects share a lease."""
 REPEATED = 3
-"""From this number of launches on that were ended by force within a day, they are a finding all day."""
+"""Fewest launches, ended by force within a day, that are a finding all day."""
 CUT_SHORT = (StopReason.HANDED_OVER, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE, StopReason.FAILED)
 """Stop reasons that show nothing about the margin."""
 ENDS = {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 RETRY_AFTER = 30
-"""After so many seconds a client may repeat a request that failed for now."""
+"""Seconds after which a client may repeat a request that failed for now."""
 T = TypeVar("T")
 BODY_WITHIN = 10.0
 """The body of a message must arrive within so many seconds."""

@@ -120,7 +120,7 @@ def test_records_and_prints_are_kept_in_their_order(lines: KeptLines, stream: Ha
     print("one", 2, file=stream)
     logging.getLogger("shop").info("to %s", "ann")
     print("three", file=stream)
-    text = (lines.news(message) or "").splitlines()
+    text = (lines.unreported(message) or "").splitlines()
     assert (text[0], text[1][24:], text[2]) == ("one 2", " info shop: to ann", "three")
     assert text[1][:24].endswith("Z")
     assert (tmp_path / "out").read_text() == "one 2\nthree\n", "it is printed all the same"
@@ -132,7 +132,7 @@ def test_a_record_that_a_handler_of_logging_prints_is_kept_once(lines: KeptLines
     logger.addHandler(printing := logging.StreamHandler(stream))
     logger.warning("once")
     logger.removeHandler(printing)
-    assert (lines.news(message) or "").count("once") == 1
+    assert (lines.unreported(message) or "").count("once") == 1
 
 
 class Drawing(logging.Handler):
@@ -161,7 +161,7 @@ def test_a_record_that_a_handler_prints_by_way_of_other_functions_is_kept_once(
     logger.warning("once")
     logger.removeHandler(drawing)
     print("printed", file=stream)
-    text = lines.news(message) or ""
+    text = lines.unreported(message) or ""
     assert (text.count("once"), text.count("printed")) == (1, 1)
 
 
@@ -178,7 +178,7 @@ def test_levels_are_those_of_the_loggers_and_info_by_default(lines: KeptLines) -
     logger.propagate = False
     logger.error("kept apart")
     logger.propagate = True
-    text = lines.news(message) or ""
+    text = lines.unreported(message) or ""
     assert [line.rpartition(" ")[2] for line in text.splitlines()] == ["info", "wanted"]
 
 
@@ -193,7 +193,7 @@ def test_an_exception_is_kept_with_its_traceback_and_a_record_that_does_not_fit_
         logger.exception("failed")
     (keeper,) = keepers()
     keeper.handle(logging.LogRecord("shop", logging.WARNING, "", 0, "%d", ("x",), None))
-    text = lines.news(message) or ""
+    text = lines.unreported(message) or ""
     assert "error shop: failed\nTraceback (most recent call last):\n" in text
     assert text.splitlines()[-2] == "ValueError: no"
     assert text.endswith("warning shop: %d\n")
@@ -206,7 +206,7 @@ def test_a_thread_of_a_handlers_belongs_to_its_message_if_it_has_the_context(lin
         thread = threading.Thread(target=target, args=arguments)
         thread.start()
         thread.join()
-    assert lines.news(message) == "given"
+    assert lines.unreported(message) == "given"
 
 
 def test_nothing_is_kept_where_nothing_is_to_be(stream: HandlersStream) -> None:

@@ -21,14 +21,15 @@ from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.instants import EPOCH, FIRST_MILLISECOND, LAST_MILLISECOND, datetime_of
 
 YEARS_SEARCHED = 50
-"""If no day matches within these years, none ever does: 29 February falls on every day of the week within 40 years."""
+"""Years in which a day must match, or none ever does: 29 February falls on every day of the week within 40 years."""
 LAST_YEAR = 9990
 """The last year in which days are searched: Python's calendar ends soon after it."""
 DAY, MINUTE, SECOND = 86_400_000, 60_000, 1000
 MADE_UP_FOR = {False: 180 * MINUTE, True: 5 * MINUTE}
-"""By whether an expression follows the clock: the times that a shorter gap skips occur right after it."""
+"""Longest gap of the clock whose skipped times occur right after it. The key: whether the expression follows the
+clock."""
 NOT_REPEATED = 181 * MINUTE
-"""If the clock goes back by at most this, fixed times occur once."""
+"""Longest step back of the clock in which fixed times occur once."""
 
 
 NICKNAMES = {

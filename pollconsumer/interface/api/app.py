@@ -47,7 +47,7 @@ OnLaunch = TypeVar("OnLaunch", bound="Callable[[], object]")
 P = ParamSpec("P")
 R = TypeVar("R")
 PATIENCE = 5.0
-"""By default a call is repeated for so many seconds while the store does not answer."""
+"""Seconds for which a call is repeated while the store does not answer, by default."""
 
 
 class HookRegistration:

@@ -172,7 +172,7 @@ class OpenBatch(AppBatch):
         self._losses = 0
         """How many losses of the store this process had noticed when the batch was opened."""
         self._ended = -1, frozenset[int]()
-        """For a batch that is resumed: the chunk of members last read, and the numbers of ended ones."""
+        """The chunk of members that was read last, and the numbers of the ended ones, if the batch is resumed."""
 
     def __enter__(self) -> Self:
         if not self.duplicate:

@@ -322,7 +322,7 @@ class Handle(Generic[R]):
 
 
 class Looks:
-    """When to look again at what is awaited: after pauses that double up to ``longest``, until the timeout."""
+    """The times to look again at what is awaited: after pauses that double up to ``longest``, until the timeout."""
 
     def __init__(self, timeout: Span | None, longest: float) -> None:
         self._timeout, self._longest, self._pause = timeout, longest, FIRST_PAUSE
@@ -339,7 +339,7 @@ class Looks:
 
 
 class _MessageLooks:
-    """When to look again at an awaited message. In a handler, also whether the wait can end at all."""
+    """The times to look again at an awaited message. In a handler, also whether the wait can end at all."""
 
     def __init__(self, timeout: Span | None, app: MessageCalls) -> None:
         self._looks = Looks(timeout, LONGEST_PAUSE)

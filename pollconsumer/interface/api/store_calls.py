@@ -260,7 +260,7 @@ class StoreCalls:
         self._store_url, self._namespace = store, namespace
         self._config = None if config is None else Path(config)
         self.beside: Callable[[], Beside | None] = partial(beside_module, _module_of_caller())
-        """Where the search for an unnamed configuration begins. By default in the current directory."""
+        """The directory where the search for an unnamed configuration begins. By default the current one."""
         self._opener: StoreOpener | None = None
         self._own_settings: Settings | None = None
         self._pid, self._pool = os.getpid(), StorePool(self._open, patience)

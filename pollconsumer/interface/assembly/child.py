@@ -108,7 +108,7 @@ class Reports:
 
     def _last(self) -> dict[str, Any]:
         last, self._unsent = self._unsent, {}
-        if self._lines is not None and (text := self._lines.news(self._handed)) is not None:
+        if self._lines is not None and (text := self._lines.unreported(self._handed)) is not None:
             last["log"] = text
         return last
 

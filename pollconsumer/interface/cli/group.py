@@ -136,9 +136,9 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command = _imported(COMMANDS[cmd_name][0])
-        for spot in OPTIONAL_SUBCOMMANDS.get(cmd_name, ()):
+        for target in OPTIONAL_SUBCOMMANDS.get(cmd_name, ()):
             assert isinstance(command, click.Group)
-            command.add_command(_imported(spot))
+            command.add_command(_imported(target))
         _complete(command)
         if cmd_name not in LAUNCHES:
             raise_interrupts()
@@ -149,8 +149,8 @@ class Commands(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
-def _imported(spot: str) -> click.Command:
-    module, _, attribute = spot.partition(":")
+def _imported(target: str) -> click.Command:
+    module, _, attribute = target.partition(":")
     command = getattr(import_module(f"pollconsumer.{module}"), attribute)
     assert isinstance(command, click.Command)
     return command
@@ -275,7 +275,7 @@ def _meet_nowhere(settings: Settings) -> None:
 
 
 def limit_command() -> None:
-    """From now on, limit the time of the running command, if it is one of `SHORT`."""
+    """Limit the time of the running command, if it is one of `SHORT`."""
     name = click.get_current_context().find_root().invoked_subcommand
     if name in SHORT:
         limit(END_WITHIN, f"{name} not ended")
@@ -323,7 +323,7 @@ def invoke(arguments: Sequence[str]) -> int:
 
 
 def _raise_if_misread(error: Exception) -> None:
-    """If an answer of a server that is no Redis caused ``error``, raise the error that says so. ``-v`` shows its
+    """Raise the error that says so if an answer of a server that is no Redis caused ``error``. ``-v`` shows its
     trace."""
     for wire in wires_of_command():
         if (refusal := wire.misread(error)) is not None:

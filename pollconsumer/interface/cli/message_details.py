@@ -20,7 +20,7 @@ def _shown_step(step: dict[str, Any]) -> str:
 
 
 def _stop(details: dict[str, Any]) -> str:
-    """When the message was asked to stop, and what has become of the request."""
+    """The time of the request to stop the message, and what has become of it."""
     if details["state"] != State.RESERVED:
         return f"at {details['stop_asked_at']}, without effect: the handler ended by itself"
     return f"at {details['stop_asked_at']}; the handler is interrupted 5s later, unless it blocks in a thread"

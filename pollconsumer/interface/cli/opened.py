@@ -24,7 +24,7 @@ from pollconsumer.store.queues.producer import Producer
 from pollconsumer.store.store import Store
 
 COMMAND_BUDGET = 5.0
-"""If the store does not answer, a command retries for so many seconds."""
+"""Seconds for which a command retries if the store does not answer."""
 
 
 def opened(warn: Callable[[str], None] = warn_of_store) -> Store:

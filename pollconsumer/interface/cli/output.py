@@ -49,7 +49,7 @@ def wants_json() -> bool:
 
 
 def printed_as_json(value: object) -> bool:
-    """If ``--json`` was given, print ``value``, an object or an array, on one line. An iterator is printed as an array
+    """Print ``value``, an object or an array, on one line if ``--json`` was given. An iterator is printed as an array
     with an element a line, as its values come. Returns whether ``--json`` was given."""
     if not wants_json():
         return False
@@ -147,7 +147,7 @@ def telling_when_interrupted(done: Callable[[], str], *, lost: bool = False) -> 
 
 
 def note_more(values: Iterator[object], limit: int) -> None:
-    """If ``values`` go on after the ``limit`` that were printed, tell a person at the terminal."""
+    """Tell a person at the terminal if ``values`` go on after the ``limit`` that were printed."""
     if is_terminal(sys.stderr) and next(values, None) is not None:
         print_notice(f"the first {limit} are shown; --limit shows more")
 

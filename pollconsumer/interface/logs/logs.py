@@ -51,7 +51,7 @@ WITHOUT_WORK = (
     StopReason.WATCHDOG,
     StopReason.DIED,
 )
-"""After these stop reasons a launch cannot know whether a warning is over."""
+"""Stop reasons after which a launch cannot know whether a warning is over."""
 _VARIABLES = {"--config": "CONFIG", "--store": "STORE", "--namespace": "NAMESPACE", "--queue": "CONSUMER__QUEUES"}
 UNDAMPED: dict[str, Any] = {"streak": None}
 """The ``extra`` of a record that is not damped."""
@@ -76,7 +76,7 @@ _copy: Copy | None = None
 
 
 def identify(launch_id: str, run_id: str | None, the_one: Callable[[], InFlight | None] = lambda: None) -> None:
-    """From now on each record has the attributes ``pollconsumer_launch_id``, …; None for what does not apply.
+    """Give each record from now on the attributes ``pollconsumer_launch_id``, …; None for what does not apply.
     ``the_one`` returns the message in flight, if it is the only one."""
     global _identity  # one for the process
     _identity = launch_id, run_id
@@ -279,7 +279,7 @@ def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
 
 
 def keep_lines(most: int) -> None:
-    """From now on keep up to ``most`` bytes of what each attempt logs and prints; 0 keeps nothing. Records are kept
+    """Keep up to ``most`` bytes of what each attempt logs and prints; 0 keeps nothing. Records are kept
     from INFO up, unless users' code sets another level. Output is kept if it is written to the streams that
     `standard_error.outlast_readers` has put in place."""
     lines = KeptLines(most) if most else None
@@ -300,7 +300,7 @@ def speak() -> None:
 
 
 def direct(line: Line | None, copy: Copy | None, *, has_traceback: bool = False) -> None:
-    """From now on print the lines that ``line`` makes of records; with ``has_traceback`` they include the traceback. If
+    """Print the lines that ``line`` makes of records; with ``has_traceback`` they include the traceback. If
     ``copy`` is given, it is called with all records from INFO up, and only our warnings and errors are printed."""
     global _line, _line_has_traceback, _copy  # one for the process, like the level
     _line, _line_has_traceback, _copy = line, has_traceback, copy
@@ -366,7 +366,7 @@ def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
 
 
 def damp(streaks: LaunchStreaks | None) -> None:
-    """From now on damp warnings by ``streaks``; with None, stop damping."""
+    """Damp warnings by ``streaks`` from now on; with None, stop damping."""
     global _streaks  # one for the process, like the level
     _streaks = streaks
 
@@ -382,7 +382,7 @@ def launch_stopped(reason: str) -> None:
 
 
 def close_streaks(code: int) -> None:
-    """At the end of a launch with this exit code, report the streaks that are over."""
+    """Report the streaks that are over, at the end of a launch with this exit code."""
     lines = [] if _streaks is None else _streaks.close(code)
     for line in lines if log.level <= logging.WARNING else ():
         write_line("info", line)

@@ -42,8 +42,8 @@ SAYING_WHERE = tuple(map(variable, ("store", "namespace", "data", "client")))
 
 
 class Beside(NamedTuple):
-    """Where the search for an application's configuration begins. ``owner``: of the module there, whose code runs
-    anyway."""
+    """The directory where the search for an application's configuration begins. ``owner``: of the module there, whose
+    code runs anyway."""
 
     directories: tuple[Path, ...]
     owner: int
@@ -101,7 +101,7 @@ def _shown(config: Path | None) -> Path | None:
 
 
 def candidates(directory: Path) -> Iterator[Path]:
-    """Where the configuration of ``directory`` may be, nearest first."""
+    """The paths at which the configuration of ``directory`` may be, nearest first."""
     yield directory / NAME
     if (above := found_above(directory)) is not None:
         yield above

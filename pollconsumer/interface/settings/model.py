@@ -224,7 +224,7 @@ class AllValues(Values, Placed):
             vars(self)[name] = value if value is not None else SECTIONS[name]() if name in SECTIONS else {}
         self.directory, self.config = Path.cwd() if directory is None else directory, config
         self.nowhere = nowhere
-        """If no file was found, and nothing else names a store or a namespace: a text that says so. Otherwise None."""
+        """A text that says so if no file was found, and nothing else names a store or a namespace. Otherwise None."""
 
 
 def _class(section: str, name: str) -> Any:

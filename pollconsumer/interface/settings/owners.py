@@ -209,7 +209,7 @@ def own_store(settings: Settings) -> OwnStore | None:
 
 def _others_may_read(config: Path) -> bool:
     """Whether users other than its owner can read the file. A file below this user's home counts as read by this user
-    alone, whatever its mode."""
+    alone, even if its mode lets others read."""
     found, home = config.stat(), Path(os.environ.get("HOME") or "/nonexistent")
     if config.is_relative_to(home):
         return False

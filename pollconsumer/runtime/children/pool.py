@@ -39,7 +39,7 @@ LOOK_EVERY = 0.02
 READY_WITHIN = 60.0
 """A process must have imported the handlers' modules within so many seconds."""
 REFUSED_FOR = 5.0
-"""After a failed start no other start is tried for so many seconds, unless a process ends meanwhile."""
+"""Seconds after a failed start in which no other start is tried, unless a process ends meanwhile."""
 LONGEST_WAIT = 0.1
 """Seconds between checks of the process and the launch."""
 END_WITHIN = 1.0
@@ -114,7 +114,7 @@ class Processes:
         self._lock = threading.Lock()
         self._freed = threading.Condition(self._lock)
         self._refused: tuple[float, str] = (0.0, "")
-        """Until when no process is started, on the monotonic clock; and why."""
+        """The time until which no process is started, on the monotonic clock; and why."""
         self._idle: list[_HandlerProcess] = []
         self._all: set[_HandlerProcess] = set()
         self._closed = False

@@ -41,9 +41,9 @@ SHORTEST_WAIT = 0.01  # even past the deadline a healthy server can answer
 APPENDFSYNC = {"everysec": "everysec", "strict": "always"}
 STATUS_BUDGET = 2.0
 LONG = 2.0
-"""After so many seconds a person at a terminal is told about the delay."""
+"""Seconds after which a person at a terminal is told about the delay."""
 GONE = 0.5
-"""If a socket is missing for so many seconds, its server is neither starting nor ending."""
+"""Seconds. A server whose socket is missing for so long is neither starting nor ending."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05  # a cold start takes about 0.05 s, loading a large file many seconds
 
 

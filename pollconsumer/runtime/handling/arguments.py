@@ -96,7 +96,7 @@ class Annotations:
         self._locals = {kind.__name__: kind for kind in getattr(wrapped, "__type_params__", ())}
 
     def resolve(self, annotation: Any) -> Any:
-        """The type that ``annotation`` names. Raises whatever its evaluation raises."""
+        """The type that ``annotation`` names. Raises the errors of its evaluation."""
         if annotation is Parameter.empty:
             return Any
 

@@ -407,7 +407,7 @@ class LaunchContext(Context):
 
     @property
     def deadline(self) -> float:
-        """When the handler must have ended, on the monotonic clock."""
+        """The time at which the handler must have ended, on the monotonic clock."""
         return self._deadline
 
     @property

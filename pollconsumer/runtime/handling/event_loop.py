@@ -31,7 +31,7 @@ End = Callable[[Outcome], None]
 LONGEST_SELECT = 1.0
 """Maximum timeout of a select, in seconds, since the descriptor that wakes the loop may have been closed."""
 END_WITHIN = 1.0
-"""When the loop is closed, cancelled tasks have so many seconds to finish."""
+"""Seconds that cancelled tasks have to finish when the loop is closed."""
 _BROKEN: list[asyncio.AbstractEventLoop] = []
 """Loops that are kept from garbage collection, which would close descriptors whose numbers may have been reused."""
 _current: ContextVar[_LimitedCoroutine] = ContextVar("limited coroutine")
@@ -113,7 +113,7 @@ class EventLoop:
         return intruder
 
     def stop(self, key: object, seconds: float) -> None:
-        """After ``seconds`` cancel the handler that was started with ``key``, or the one that runs in this thread. May
+        """Cancel the handler that was started with ``key``, or the one that runs in this thread, after ``seconds``. May
         be called in any thread, or in a signal handler."""
         limited = self._in_thread if self._thread is None else self._started.get(key)
         if limited is not None:

@@ -101,7 +101,7 @@ class Executor:
         seconds: float,
         in_flight: Callable[[], bool],
     ) -> None:
-        """In ``seconds`` interrupt the handler of ``reservation`` as a timeout would, if the message still is
+        """Interrupt the handler of ``reservation`` in ``seconds``, as a timeout would, if the message still is
         ``in_flight`` then, and its handler can be interrupted. With one slot a signal handler calls this."""
         limit = in_force.get(threading.get_ident())
         if limit is not None:

@@ -41,7 +41,7 @@ _NOT_THEIRS = (_OURS, str(Path(os.__file__).parent / "_")[:-1], "<")
 _INTERRUPTING = f'  File "{_OURS}runtime/handling/interrupts.py'
 """The beginning of a line in a traceback: the frame that interrupts a handler."""
 _read_at = math.inf
-"""When this process imported the handlers' modules, in epoch seconds; infinite before that."""
+"""The time at which this process imported the handlers' modules, in epoch seconds; infinite before that."""
 MAX_TRACE_CHARACTERS = 4000
 MOST_OF_GROUP = 3
 """How many errors of an exception group appear in the group's text."""
@@ -275,7 +275,7 @@ class Hooks:
         self.on_launch: list[Callable[[], object]] = []
         self.on_launch_end: list[Callable[[], object]] = []
         self._hung: set[object] = set()
-        self._unsaid: set[object] = set()
+        self._unreported: set[object] = set()
         """Ids of hooks that have hung, and were not reported yet."""
 
     def __bool__(self) -> bool:
@@ -310,15 +310,15 @@ class Hooks:
             if failure is not None:
                 problem = described_with_location(failure, MOST_CHARACTERS)
                 self._warn(f"hook {kind} {name_of(hook)} raised {problem}", trace(failure))
-            if id(hook) in self._unsaid:
-                self._unsaid.discard(id(hook))
+            if id(hook) in self._unreported:
+                self._unreported.discard(id(hook))
                 limit = f"did not end within {seconds:.2g}s"
                 self._warn(f"hook {kind} {name_of(hook)} {limit}; it is not called again in this launch", "")
         return skips
 
     def _hang(self, hook: object) -> None:
         """Record that a hook was stopped. Nothing is logged, since the hook may hold the log's lock."""
-        self._unsaid.add(id(hook))
+        self._unreported.add(id(hook))
         self._hung.add(id(hook))
 
 

@@ -35,7 +35,7 @@ from pollconsumer.runtime.system.system_limits import start_refused
 REPEAT = 1.0
 """Seconds that a handler has for cleanup before it is stopped again."""
 SHIELDED_RETRY = 0.01
-"""If a handler could not be interrupted where it was, the next try follows after so many seconds."""
+"""Seconds until the next try, if a handler could not be interrupted where it was."""
 _SIGALRM, _TIMER = int(signal.SIGALRM), int(signal.ITIMER_REAL)
 """Plain numbers: the functions of ``signal`` look up an enum's member in each call, half of a timeout's time."""
 VERDICTS = (Asleep, Fatal, RetryIn, Yield)
@@ -64,7 +64,7 @@ class Limit(Stopper):
     __slots__ = ("_in_flight", "_when_fired", "due", "fired", "hastened", "over", "seconds")
 
     due: float
-    """When the handler is interrupted, on the monotonic clock, in seconds."""
+    """The time at which the handler is interrupted, on the monotonic clock, in seconds."""
 
     def __init__(
         self,
@@ -306,7 +306,7 @@ class Striker:
 
 
 def interrupt(seconds: float, in_flight: Callable[[], bool]) -> bool:
-    """In this thread, the main one, interrupt the handler after ``seconds``, and again every second, while its message
+    """Interrupt the handler of this thread, the main one, after ``seconds``, and again every second, while its message
     is ``in_flight``. Returns False if no handler that can be interrupted is under way."""
     if not _may_be_interrupted(sys._getframe(), even_in_store=True):  # noqa: SLF001  documented
         return False

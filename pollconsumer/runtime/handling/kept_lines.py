@@ -90,7 +90,7 @@ class KeptLines:
             self.begun()
         self.tails[message].replace(text)
 
-    def news(self, message: InFlight) -> str | None:
+    def unreported(self, message: InFlight) -> str | None:
         """What ``message`` has logged and printed; None if nothing has come since the last call."""
         tail = self.tails.get(message)
         if tail is None or not tail.is_new:
@@ -117,5 +117,5 @@ def keep_lines_here(lines: KeptLines | None) -> None:
 
 
 def kept_lines() -> KeptLines | None:
-    """Where this process keeps lines; None if it does not keep them."""
+    """The keeper of this process's lines; None if it does not keep them."""
     return _of_process

@@ -103,7 +103,7 @@ class Flight:
         self._ended.append(reservation)
 
     def last_ended(self) -> float:
-        """When the last message ended; 0 if none has."""
+        """The end of the last message; 0 if none has ended."""
         return self._times[self._LAST]
 
     def ends_by(self, before: float | None = None, since: float = 0.0) -> float:

@@ -83,8 +83,8 @@ class StopListener:
         self._blocked = False
         self._attend_at = time.monotonic() + FIRST_AFTER
         self._asked: dict[tuple[str, bytes], float] = {}
-        """When the launch was told of each request, on the monotonic clock. Infinity once its message was reported to
-        go on."""
+        """The time at which the launch was told of each request, on the monotonic clock. Infinity once its message was
+        reported to go on."""
 
     def wait(self, wait: Callable[[float, int | None], bool], seconds: float) -> bool:
         """Wait at most ``seconds`` for the launch's end. Returns whether the launch has ended. ``wait`` does the same,
@@ -242,7 +242,7 @@ class LongRunningWatch:
         """``stop_before``: the end of the launch's window, on the monotonic clock."""
         self._flight, self._stop_before = flight, stop_before
         self._since: dict[tuple[str, bytes], float] = {}
-        """Since when each message has been in flight, on the boot clock, by the last look."""
+        """The time since which each message has been in flight, on the boot clock, by the last look."""
         self._reported: set[tuple[str, bytes]] = set()
         self.long_running: list[LongRunning] = []
         """The messages that were in flight at the last two looks."""

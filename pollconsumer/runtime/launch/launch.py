@@ -67,7 +67,7 @@ class Host(Clocks):
     """Clocks and processes: those of this machine, and this process."""
 
     started_at = staticmethod(started_at)
-    """When this process was started, on the monotonic clock."""
+    """The start of this process, on the monotonic clock."""
     chance = staticmethod(random.random)
     """A random number in [0, 1)."""
     all_gone = staticmethod(all_gone)
@@ -86,7 +86,8 @@ class Host(Clocks):
         return os.urandom(8).hex()
 
     def processes(self, heartbeat_pid: int) -> dict[str, Any]:
-        """Where the launch and its heartbeat run: host, pid, pid namespace, and the births of both processes."""
+        """The place where the launch and its heartbeat run: host, pid, pid namespace, and the births of both
+        processes."""
         births = {str(pid): birth(pid) or "" for pid in (os.getpid(), heartbeat_pid)}
         return {"host": socket.gethostname(), "pid": os.getpid(), "namespace": namespace(), "births": births}
 
@@ -105,12 +106,12 @@ class Host(Clocks):
         return Heartbeat(progress, open_store, on_launch_death)
 
     def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> None:
-        """At the hard end of ``end``, call ``last_act`` and end this process with the watchdog's exit code."""
+        """Call ``last_act`` at the hard end of ``end``, and end this process with the watchdog's exit code."""
         self.leave_by(end.hard_end())
         watch(end.hard_end, last_act)
 
     def extend(self, end: LaunchEnd) -> None:
-        """Where the GIL is held, end this process only at the farthest end, which is later than before."""
+        """End this process, if the GIL is held, only at the farthest end, which is later than before."""
         WATCHDOG.bound(end.farthest() + end.grace - self.monotonic())
 
 
@@ -122,7 +123,8 @@ THOUGHT_DEAD_AFTER = 1.5 * TTL
 """A holder counts as dead after so many seconds without a renewal, by the successor's clock. If a server's clock is set
 back by an hour, the server keeps a lease alive for an hour."""
 STEP_MS = 1000
-"""By so many ms the server's clock may differ from the monotonic one without having been set: clocks are slewed."""
+"""Milliseconds by which the server's clock may differ from the monotonic one without having been set: clocks are
+slewed."""
 _REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}
 
 
@@ -152,7 +154,7 @@ class LaunchPlan(NamedTuple):
 
 
 class Attendance:
-    """Since when a launch has been there to enqueue occurrences, by the server's clock, which may be set."""
+    """The time since which a launch has been there to enqueue occurrences, by the server's clock, which may be set."""
 
     def __init__(self, since_ms: int, asked: float) -> None:
         """``since_ms``: when the launch took the lease. ``asked``: when it asked for the lease, on the monotonic
@@ -221,7 +223,7 @@ class Launch:
         self._unlearned = 0.0
         """Seconds of the exit from which later launches do not learn."""
         self._first_seen: dict[str, float] = {}
-        """When this launch first saw the sign of each holder for which it waits, on the boot clock."""
+        """The time at which this launch first saw the sign of each holder for which it waits, on the boot clock."""
         self._gone: list[str] = []
         """Signs of those holders whose processes have ended."""
         self._called = 0
@@ -251,8 +253,8 @@ class Launch:
         return self.end.what_resisted(self.clock())
 
     def exit_by(self) -> float:
-        """When the process must have ended, on the monotonic clock, if its work ends now. If the launcher drops a tick
-        at which a launch is alive, the process must not cost the next tick."""
+        """The time at which the process must have ended, on the monotonic clock, if its work ends now. If the launcher
+        drops a tick at which a launch is alive, the process must not cost the next tick."""
         now = self.clock()
         until = min(now + EXIT_WITHIN, self.end.hard_end())
         if self.plan.launcher.rule is LauncherRule.DROP and self._ahead:

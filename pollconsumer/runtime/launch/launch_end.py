@@ -1,4 +1,4 @@
-"""When a launch ends at the latest. Everything that must be over by then asks here, and so does the waiting for its
+"""The latest end of a launch. Everything that must be over by then asks here, and so does the waiting for its
 store.
 
 A launch begins messages until its window's end, and lets each go on until the message's own limit. So its end depends
@@ -30,7 +30,7 @@ answer that is awaited when the window ends may take as long again."""
 FOR_EXIT = 0.5
 """So many seconds before the hard end, or a fifth of the grace if that is less, no answer is awaited any more."""
 LONG_WAIT = 3.0
-"""If the store is away for so many seconds, it is reported."""
+"""Seconds after which a store that is away is reported."""
 LEAST_FOR_ANSWER = 0.01
 """The least timeout of an answer, in seconds. With it a store that is there can settle the last messages."""
 
@@ -65,8 +65,8 @@ class LaunchEnd:
         return HandlerTimeout(limit)
 
     def ends_by(self, began: float, limit: float | None) -> float:
-        """When a handling must have ended that began at ``began``. ``limit``: its handler's timeout; None without
-        one."""
+        """The time at which a handling that began at ``began`` must have ended. ``limit``: its handler's timeout; None
+        without one."""
         limit = self.handler_limit if limit is None else limit
         if limit > self._longest:
             self._longest = limit
@@ -88,7 +88,7 @@ class LaunchEnd:
         return max(self.stop_before, self.flight.ends_by())
 
     def hard_end(self) -> float:
-        """When the process is ended by force."""
+        """The time at which the process is ended by force."""
         return self.latest() + self.grace
 
     def what_resisted(self, now: float) -> str:

@@ -120,7 +120,7 @@ MOST_WAITING = 100
 """Number of requests that may wait behind each request in flight."""
 TOO_MANY = f"more than {MOST_WAITING} requests wait for an answer"
 BROKEN_FROM = 500
-"""From this status code on the monitor is at fault, not the request."""
+"""The first status code at which the monitor is at fault, not the request."""
 
 
 class Failed(NamedTuple):
@@ -162,7 +162,7 @@ class Sender:
         self._waiting.put(None)
 
     def wait(self, seconds: float) -> dict[str, str]:
-        """After `close`, wait at most ``seconds`` for the answers. Returns why requests were not delivered, by host."""
+        """Wait at most ``seconds`` for the answers, after `close`. Returns why requests were not delivered, by host."""
         if self._thread is None:
             while not self._waiting.empty():
                 if (unsent := self._waiting.get()) is not None:

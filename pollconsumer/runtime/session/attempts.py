@@ -174,7 +174,7 @@ class Attempts:
         return handler
 
     def settle_before(self, handler: str) -> None:
-        """Before a call of ``handler``, settle what has ended. If the handler is known to be short, that can wait."""
+        """Settle what has ended, before a call of ``handler``. If the handler is known to be short, that can wait."""
         if self._settling.since is None:
             return
         expected = self._pace.durations.expected(handler)
@@ -289,7 +289,7 @@ class MessageStopper:
         self._clock, self.timed_out = launch.clock, set[Reservation]()
         """``timed_out``: messages in flight whose limits have passed."""
         self._look_at = 0.0
-        """When to look at the limits again, on the launch's clock."""
+        """The time to look at the limits again, on the launch's clock."""
 
     def interrupt(self) -> None:
         """Interrupt handlers in flight at their limits, and a grace after they were asked to stop. If handlers run in

@@ -102,7 +102,8 @@ class BulkCaller:
         self._sized = BulkPace(launch.window, options, exchange.pace.slots, exchange.pace.durations, most)
         attempts.calls.measure = self._sized.add
         self._due: dict[Kind, float] = {}
-        """When the next call of each kind begins, on the launch's clock, if messages are gathered for it."""
+        """The time at which the next call of each kind begins, on the launch's clock, if messages are gathered for
+        it."""
 
     def _room(self) -> int:
         """How many messages may begin if each of the other slots keeps room for one."""

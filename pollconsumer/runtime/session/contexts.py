@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable, UsageError
 from pollconsumer.core.messages import continuation as continuations
@@ -38,11 +38,7 @@ from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.occurrences import PreviousOccurrence
 from pollconsumer.store.records.reservations import CommonFields, Reservation
-from pollconsumer.store.records.steps import LogEntry
-
-if TYPE_CHECKING:
-    from pollconsumer.store.records.steps import LogEntry, Reports
-
+from pollconsumer.store.records.steps import LogEntry, Reports
 
 MOST = 100
 """Number of messages reserved ahead that are looked at together."""
@@ -95,12 +91,13 @@ class ProgressReporter:
     def report(self, reservation: Reservation, progress: Progress) -> None:
         self.add(reservation, reservation.id, progress)
 
-    def add(self, reservation: Reservation, name: bytes, told: Progress | LogEntry, *, soon: bool = True) -> None:
-        """Replace an earlier report of this ``name`` by ``told``. A step stores it, if not a thread ``soon``."""
+    def add(self, reservation: Reservation, name: bytes, entry: Progress | LogEntry, *, soon: bool = True) -> None:
+        """Replace an earlier report of this ``name`` by ``entry``. With ``soon`` a thread stores it, else the next
+        step."""
         with Shield():
             self.has_reported = True
             with self._lock:
-                self._reports.setdefault(reservation.queue, {})[name] = told
+                self._reports.setdefault(reservation.queue, {})[name] = entry
             if not soon:
                 return
             if not self._every:
@@ -340,7 +337,7 @@ class LineReports:
     def end(self, reservation: Reservation) -> None:
         """Report the lines of an attempt that has ended."""
         with self._lock:
-            if (text := self._lines.news(reservation)) is not None:
+            if (text := self._lines.unreported(reservation)) is not None:
                 self._report(reservation, text)
             self._lines.tails.pop(reservation, None)
 
@@ -351,7 +348,7 @@ class LineReports:
             with self._lock:
                 if not isinstance(message, Reservation) or message not in in_flight:
                     self._lines.tails.pop(message, None)
-                elif (text := self._lines.news(message)) is not None:
+                elif (text := self._lines.unreported(message)) is not None:
                     self._report(message, text, soon=True)
 
     def _begin(self) -> None:
@@ -372,16 +369,16 @@ class LineReports:
             part = Tail(max(most // len(messages), LEAST_OF_CALL))
             part.add(text)
             text = part.text()
-        told = self._told(text, reservation.handler)
+        encoded = self._encoded(text, reservation.handler)
         for each in messages:
-            entry = LogEntry(f"[{each.reserved_at},{each.attempt},", told, most)
+            entry = LogEntry(f"[{each.reserved_at},{each.attempt},", encoded, most)
             self._reporter.add(each, b"%b\n%d" % (each.id, each.reserved_at), entry, soon=soon)
 
-    def _told(self, text: str, handler: str) -> str:
+    def _encoded(self, text: str, handler: str) -> str:
         """``text`` as JSON, encoded if the handler's application has a codec."""
         known = self._handlers.get(handler)
-        told = json.dumps(text, ensure_ascii=False)
         try:
-            return encoded_json(told.encode(), None if known is None else known.codec).decode()
+            data = json.dumps(text, ensure_ascii=False).encode()
+            return encoded_json(data, None if known is None else known.codec).decode()
         except Exception as error:  # it must not be stored in plain text
             return json.dumps(f"[lines left out: the codec raised {described(error).partition(':')[0]}]\n")

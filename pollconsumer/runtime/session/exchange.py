@@ -36,9 +36,9 @@ from pollconsumer.store.server import unreachable
 TRIM_EVERY = 150
 """Between two trims at least so many messages are completed."""
 PROMOTE_EVERY = 0.01
-"""While the launch is busy, an earlier due time may be scheduled without its knowledge for so many seconds."""
+"""Seconds for which an earlier due time may be scheduled without the knowledge of a busy launch."""
 FULL_STEP_FOR = 10.0
-"""After a message with options, a queue's next messages are expected to have options, too, for so many seconds. A wrong
+"""Seconds after a message with options for which a queue's next messages are expected to have options, too. A wrong
 guess costs a round trip."""
 SKIPPED_FOR = 1.0
 """The queues of a lost node are skipped for so many seconds before the node is asked again."""
@@ -99,17 +99,17 @@ class Exchange:
         """How many messages were returned to their queues; and if no handler has ended since: see
         `ReservedReturner`."""
         self._look_at = -inf
-        """When to ask whether the nodes of lost queues are back."""
+        """The time to ask whether the nodes of lost queues are back."""
         self._unbegun: list[Reservation] = []
         """Messages of lost queues that could not be recorded as begun, although they are handled at most once."""
         self._untrimmed = 0
         self._to_trim: set[str] = set()
         """Queues to trim with their next step."""
         self._full_step_until: dict[str, float] = {}
-        """Until when no message of a queue is reserved alone, on the launch's clock: see FULL_STEP_FOR."""
+        """The time until which no message of a queue is reserved alone, on the launch's clock: see FULL_STEP_FOR."""
         self.called = inf
-        """When the next launch was first heard to call for the lease, on the launch's clock. Infinity before that, and
-        without the baton."""
+        """The time at which the next launch first called for the lease, on the launch's clock. Infinity before that,
+        and without the baton."""
         self.more_in: float | None = None
         """Seconds from the last reservation until limits allow more. None if unknown."""
         self.held_back = False
@@ -117,9 +117,9 @@ class Exchange:
         self.added = 0
         """Messages that repairs, outboxes and recurrences have made ready."""
         self._due_at = inf
-        """When the next message or recurrence of our queues is due, as the last promotion found."""
+        """The time at which the next message or recurrence of our queues is due, as the last promotion found."""
         self._promoted = -inf
-        """When the last promotion was made."""
+        """The time of the last promotion."""
         self.to_repair: list[str] = []
         """Queues in which the last promotion found something to repair. They are repaired before a later step, so that
         the messages just reserved need not wait for a repair."""
@@ -304,14 +304,14 @@ class Exchange:
                 )
         except PollConsumerError as error:
             return self._send_without(error, steps, promoting)
-        self._heed(stepped)
+        self._take(stepped)
         if not wait:
             self._settled(steps)
         if promoting:
             self._look_after(promoting, stepped.promoted, sent)
         return stepped
 
-    def _heed(self, stepped: Stepped) -> None:
+    def _take(self, stepped: Stepped) -> None:
         """Take the messages that a step has reserved, and record what else it has found."""
         self.reserved += self.settling.named(stepped.reserved)
         if stepped.successor:

@@ -44,7 +44,7 @@ class ConsumerOptions(NamedTuple):
     overrun_target: float
     until_empty: bool = False
     linger: float = 0.0
-    """With ``until_empty``: for how many seconds there must be nothing left before the launch ends."""
+    """Seconds for which nothing must be left before a launch with ``until_empty`` ends."""
     max_messages: int | None = None
     memory_limit: int | None = None
     limits: Mapping[str, Limits] = MappingProxyType({})

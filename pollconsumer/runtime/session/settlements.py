@@ -118,7 +118,7 @@ class Settlements:
         self._completions: dict[str, list[Completion]] = {}
         """Messages that have returned and are in no step yet, by queue, in the order in which they ended."""
         self.since: float | None = None
-        """When the oldest unsettled attempt ended, on the monotonic clock. None if all are settled."""
+        """The end of the oldest unsettled attempt, on the monotonic clock. None if all are settled."""
         self.urgent = False
         """Whether an outcome must be settled before another message is handled, as of a last attempt, or one made at
         most once. If the process died first, the message would become a dead letter."""

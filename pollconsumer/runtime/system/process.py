@@ -22,7 +22,7 @@ SYSTEM_PATH = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/bin")
 
 
 def started_at() -> float:
-    """When the system started this process, on the monotonic clock."""
+    """The time at which the system started this process, on the monotonic clock."""
     now = time.monotonic()
     fields = _stat(os.getpid())
     if fields is None:

@@ -93,7 +93,7 @@ def pass_on(within: float) -> None:
 
 
 def leave() -> None:
-    """In this process close every descriptor of standard output and error, and let 0, 1 and 2 lead to /dev/null. So a
+    """Close, in this process, every descriptor of standard output and error, and let 0, 1 and 2 lead to /dev/null. So a
     reader that waits for the output's end does not wait for this process."""
     with suppress(OSError):
         null = os.open(os.devnull, os.O_RDWR)

@@ -33,8 +33,8 @@ from pollconsumer.runtime.system.signals import SIGNALS, flush_streams
 START_WITHIN = 30.0
 """A process must have read its settings within so many seconds. After that its window bounds a launch."""
 WITHOUT_INTERPRETER_AFTER = 0.5
-"""If the watchdog could not end the process at the limit of a start, a command or a launch, faulthandler's thread ends
-it so many seconds later."""
+"""Seconds. If the watchdog could not end the process at the limit of a start, a command or a launch, faulthandler's
+thread ends it so many seconds later."""
 EXIT_CODE = 124
 NOT_READ = "settings not read"
 _ours = False
@@ -208,7 +208,7 @@ def leave(code: int) -> NoReturn:
 
 
 def _limit_exit(code: int) -> None:
-    """At the first call, limit the time that is left. From then on a signal ends the process at once, with ``code``."""
+    """Limit the time that is left, at the first call. From then on a signal ends the process at once, with ``code``."""
     if _cut_off_at:
         return
     for number in SIGNALS:

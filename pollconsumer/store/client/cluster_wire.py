@@ -26,7 +26,7 @@ _UNKNOWN_HOSTS = ("?", b"?")
 ANSWER_WITHIN = 0.5
 """Seconds in which a node must answer; fewer if the caller cannot wait so long."""
 SILENT_FOR = 0.4
-"""After a node did not answer, it is not asked again for so many seconds at least."""
+"""Fewest seconds after which a node that did not answer is asked again."""
 LONGER_SILENT = 5
 """`SILENT_FOR` as a multiple of the time that was spent waiting. A silent node costs more time than a refusal."""
 _NO_ANSWER = ErrorReply("CLUSTERDOWN no answer")
@@ -282,7 +282,7 @@ class ClusterWire(Wire):
         self._taken: list[Any] | None = None
         """The marker that the last check found, and its value."""
         self._until = self._look_at = 0.0
-        """When the wait for markers ends, and when to check them again."""
+        """The end of the wait for markers, and the time to check them again."""
 
     @property
     def rights(self) -> tuple[str, ...]:
@@ -322,8 +322,8 @@ class ClusterWire(Wire):
         return not self._sent and not self._markers and all(node.at_rest() for node in self._nodes.values())
 
     def readable(self, timeout: float) -> bool:
-        """As for one server, but a check of markers raises Unanswered if a node does not answer, and raises the error
-        replies of nodes."""
+        """Like the method for one server, but a check of markers raises Unanswered if a node does not answer, and
+        raises the error replies of nodes."""
         if not self._markers:
             return all(self._nodes[node].readable(timeout) for node, _ in self._sent)
         end = monotonic() + timeout

@@ -22,12 +22,12 @@ HIGHEST = 8192
 is not higher, since each fork copies the table of descriptors up to the highest number."""
 COPIES = 16
 LOWEST = 64
-"""If no more descriptors than this are allowed, none is copied or reserved."""
+"""Limit of open descriptors up to which none is copied or reserved."""
 
 changing_standard = Lock()
 """Held while one of the descriptors 0, 1 and 2 is opened."""
 HELD_FOR = 0.5
-"""If the lock is held for longer than so many seconds, a signal handler that raised has interrupted its holder."""
+"""Seconds. If the lock is held for longer, a signal handler that raised has interrupted its holder."""
 SHORT = 0.02
 """A wait of at most so many seconds is left to the system alone."""
 LATE = 0.005

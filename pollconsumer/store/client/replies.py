@@ -60,7 +60,7 @@ class OutOfTime(Unanswered):
 
 
 def raise_if_error(answer: Any, command: Sequence[Any] = ()) -> None:
-    """If ``answer`` is an error reply to ``command``, raise the exception for it. The exception names the key of the
+    """Raise the exception for ``answer`` if it is an error reply to ``command``. The exception names the key of the
     command, or the first key of its script."""
     if isinstance(answer, ErrorReply):
         raise _exception_for(str(answer), command) from None

@@ -18,10 +18,10 @@ ANSWER_WITHIN = 0.5
 """A Sentinel must answer within so many seconds: each new connection may have to wait that long for a Sentinel that is
 away."""
 LOOK_EVERY = 1.0
-"""After so many seconds of use a connection asks whether its server is still the primary. A primary that was replaced
+"""Seconds of use after which a connection asks whether its server is still the primary. A primary that was replaced
 while it could be reached learns of that only ten seconds later. Until then it accepts writes, and loses them."""
 LOOK_AGAIN_AFTER = 5.0
-"""If a Sentinel did not answer, the connection asks another one after so many seconds."""
+"""Seconds after which the connection asks another Sentinel, if one did not answer."""
 
 
 class Sentinels:

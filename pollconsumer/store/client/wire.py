@@ -281,8 +281,8 @@ class Wire:
     def once(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
         """The answers to commands that are sent in one write, one of which may block for ``blocking`` seconds.
 
-        Raises Unanswered if there is no answer, and then closes the connection, so that no late reply is taken for
-        another's. It also closes it if an exception that is not ours, such as Ctrl-C's, interrupts the call.
+        Raises Unanswered if there is no answer. Then, and if an exception of other code, such as Ctrl-C's, interrupts
+        the call, it closes the connection. Otherwise a late reply could be taken for the answer to a later command.
         """
         try:
             if self.strict is not None and any(command[0] == "EVALSHA" for command in commands):
@@ -351,7 +351,7 @@ class Wire:
         need not wait."""
 
     def part(self, commands: Sequence[Command]) -> None:
-        """On a cluster, raise NodeLost if some of ``commands``, which were not answered, need a lost node, while other
+        """Raise NodeLost, on a cluster, if some of ``commands``, which were not answered, need a lost node, while other
         nodes have the leases and some of the isolated keys."""
 
     def at_rest(self) -> bool:

@@ -17,7 +17,7 @@ NOTED: Packed = dict.fromkeys(FIRST) | dict.fromkeys(REQUIRED, "")
 """A note without content, as it stands among the messages of an outbox entry. An earlier version leaves it alone: it
 looks like a message with an unknown field."""
 MOST_BATCHES = 10_000
-"""If so many batches of a queue have not ended, producers may open no more."""
+"""Number of unended batches of a queue at which producers may open no more."""
 
 
 class NewBatch(NamedTuple):

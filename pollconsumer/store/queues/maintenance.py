@@ -133,7 +133,7 @@ class Maintenance:
         return int(self._wire.run("offer", self._keys, queue, [MOST_COUNTED, MOST_LINES]))
 
     def book_anew(self, queue: str, reached_ms: int) -> None:
-        """After the server's clock was set back from ``reached_ms``, offer messages again that wait for their rate."""
+        """Offer messages again that wait for their rate, after the server's clock was set back from ``reached_ms``."""
         if not self._wire.command("EXISTS", self._keys.queue(queue, "rates")):
             return
         script, left = self._wire.scripts["change"], 0
@@ -162,7 +162,7 @@ class Maintenance:
         return script, self._keys.names_for(script, queue), [TRIM_PAGE, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
 
     def rename(self, aliases: Mapping[str, str]) -> None:
-        """From now on count the totals of each alias for its handler."""
+        """Count the totals of each alias for its handler from now on."""
         fields = [text for alias, name in aliases.items() for text in (f"renamed\n{alias}", name)]
         self._wire.command("HSET", self._keys.control("totals"), *fields)
 

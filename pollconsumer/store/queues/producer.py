@@ -52,7 +52,7 @@ MOST_REMEMBERED = 3_000_000
 """Maximum number of ids in each of two generations. If more messages are forgotten in that time, their ids are
 remembered for less time."""
 _WITHOUT, _WITH_OUTBOX, _WITH_ANSWER, _WITH_LINE = -6, -5, -4, -2
-"""Where the keys of `enqueue.lua` end: for most messages, with an outbox, with an answer to keep, and with a line."""
+"""Ends of the keys of `enqueue.lua`: for most messages, with an outbox, with an answer to keep, and with a line."""
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
 """An enqueue may be repeated for so long after the first call, in ms. Ids are remembered for longer."""
 _ID, _PAYLOAD, _DIGEST = map(attrgetter, ("id", "payload", "digest"))

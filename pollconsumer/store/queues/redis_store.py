@@ -46,8 +46,8 @@ class ServerClock:
         queue, since each queue may be on a server of its own."""
 
     def shown_at(self, queue: str, instant: int, sent: float, read: float) -> float:
-        """When, on the monotonic clock, the server of ``queue`` showed ``instant``, in epoch ms, given when a step was
-        ``sent`` and its reply ``read``. ``sent`` is minus infinity if the step took several round trips."""
+        """The time on the monotonic clock at which the server of ``queue`` showed ``instant``, in epoch ms, given when
+        a step was ``sent`` and its reply ``read``. ``sent`` is minus infinity if the step took several round trips."""
         took, ahead, one_way = read - sent, read - instant / 1000, self._one_way
         if took < one_way + one_way:
             one_way = self._one_way = took / 2
@@ -90,7 +90,7 @@ class RedisStore:
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
         known: Mapping[bytes, str] = MappingProxyType({}),
     ) -> None:
-        """For a holder that died: release, uncharged, the messages that it had not started, and recover the rest.
+        """Release, uncharged, the messages that a dead holder had not started, and recover the rest.
 
         Messages ``in_flight`` are charged an attempt and a death. Messages whose handler had ``ended`` are charged an
         attempt. ``spent``: messages in flight or ended in their last attempt. They are charged the attempt, and become
@@ -220,8 +220,8 @@ class RedisStore:
         return any(answer[2] for answer in self.wire.all([self._step_of(claim, step, 0) for step in steps]))
 
     def part(self, queues: Iterable[str]) -> None:
-        """From now on, raise NodeLost if some of ``queues``, but not the leases, have lost their node of a cluster. The
-        caller then goes on with the others."""
+        """Raise NodeLost, from now on, if some of ``queues``, but not the leases, have lost their node of a cluster.
+        The caller then goes on with the others."""
         self.wire.isolate_keys([self.keys.queue(queue, "ready") for queue in queues])
 
     def lost(self, queues: Iterable[str]) -> set[str]:
@@ -278,7 +278,7 @@ class RedisStore:
         or that is forgotten."""
         commands, fence = list[Command](), rows.pack6(int(claim.fence))
         for queue, its_reports in reports.items():
-            progress = chain.from_iterable(starmap(_told, its_reports.items()))
+            progress = chain.from_iterable(starmap(_report_arguments, its_reports.items()))
             commands.append((*self._beginning("progress", claim, queue), fence, *progress))
         return commands
 
@@ -305,7 +305,7 @@ class RedisStore:
         return known_queues(self.wire, self.keys)
 
 
-def _told(name: bytes, each: Progress | LogEntry) -> tuple[bytes, str, str, int]:
+def _report_arguments(name: bytes, each: Progress | LogEntry) -> tuple[bytes, str, str, int]:
     """A report as arguments of `progress.lua`."""
     if isinstance(each, LogEntry):
         return name.partition(b"\n")[0], f"{each.head}{each.text}]", each.head, each.most

@@ -48,7 +48,7 @@ LOOKS = 3
 COUNTED = 1000
 """Number of batches whose states are counted."""
 EARLIER = timedelta(hours=1)
-"""A message that is older than a batch by more than this is no member of the batch, whatever its id."""
+"""A message that is older than a batch by more than this is no member of the batch, even if its id says so."""
 _WANTED = {
     "completed": {COMPLETED},
     "results": {COMPLETED},
@@ -112,7 +112,7 @@ class BatchReader:
         return self.with_redriven(self.batch(batch_id, batch_queue))
 
     def with_redriven(self, batch: BatchStatus) -> BatchStatus:
-        """If members of an ended batch were redriven and are outstanding, the batch is closed again. Reads the first
+        """The batch, closed again if it had ended, and members were redriven and are outstanding. Reads the first
         MOST_DEAD dead members."""
         for _ in range(LOOKS):
             if batch.state != "ended" or not batch.dead:
@@ -140,7 +140,7 @@ class BatchReader:
             yield from ("closed" if each.state == "closed" else State.DEAD for each in inner)
 
     def inner(self, batch: BatchStatus, which: str, chunk: int) -> list[BatchStatus]:
-        """Those members of a chunk that are batches themselves."""
+        """The members of a chunk that are batches themselves."""
         ids = [f"{batch.id}.{number}{INNER}" for number in self._numbers(batch.queue, batch.id, which, chunk)]
         return [each for each in self._read(batch.queue, ids) if each is not None]
 
@@ -385,7 +385,7 @@ def _is_sound(state: bytes | None) -> TypeGuard[bytes]:
 
 
 def _messages_in(entry: bytes) -> list[dict[str, str]]:
-    """Those messages of an entry that have handler, id and queue; none of a corrupt entry."""
+    """The messages of an entry that have handler, id and queue; none of a corrupt entry."""
     try:
         given = [each for each in json_values.parse(entry) if "ended" not in each]
         for each in given:

@@ -254,9 +254,9 @@ class Inspector:
         )
 
     def _ready_behind(self, queue: str, left_over: int) -> int | None:
-        """When the first message behind the ids that are ``left_over`` in the ready list became ready, in epoch ms.
-        None if there is none. If the entries searched have no such message, the instant of the last entry, which is a
-        little too early."""
+        """The time at which the first message behind the ids that are ``left_over`` in the ready list became ready, in
+        epoch ms. None if there is none. If the entries searched have no such message, the instant of the last entry,
+        which is a little too early."""
         key, before = self._keys.queue, None
         for first in range(0, min(left_over + 1, SEARCHED), PAGE):
             ids = self._wire.command("LRANGE", key(queue, "ready"), first, first + PAGE - 1)
@@ -371,6 +371,6 @@ def recurrence_of(message_id: str) -> str | None:
 
 
 def entered_at(message: Message) -> int | None:
-    """When a message entered its state, in epoch ms; None if its row does not say."""
+    """The time at which a message entered its state, in epoch ms; None if its row does not say."""
     times = message.row.timestamps
     return times.ended_at or times.reserved_at or times.enqueued_at or times.failed_at or times.scheduled_at

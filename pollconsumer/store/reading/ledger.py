@@ -91,7 +91,8 @@ def _seconds(since_ms: int | None, until_ms: int | None) -> float | None:
 
 
 def in_flight_of(wire: Wire, keys: Keys) -> InFlightSince:
-    """When handlers that take long began their messages, in epoch ms; by queue, id, and the launch's fence."""
+    """The times at which handlers that take long began their messages, in epoch ms; by queue, id, and the launch's
+    fence."""
     begun: InFlightSince = {}
     for lease, entry in _held(wire, keys):
         with suppress(ValueError, TypeError):
@@ -160,7 +161,7 @@ _SOUND: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(_INSTANTS, _is_instant),
     **dict.fromkeys(_MAYBE, _or_none(_is_number)),
 }
-"""For each field: whether a value has the form that readers of the ledger expect."""
+"""Tests, by field, whether a value has the form that readers of the ledger expect."""
 
 
 def _read_lease(lease_name: str, fields: list[bytes]) -> dict[str, Any] | None:

@@ -42,9 +42,9 @@ class Message(NamedTuple):
     headers: Mapping[str, str] = MappingProxyType({})
     progress: Progress | None = None
     expires_at: datetime | None = None
-    """When the message expires; None if never, or if its large record was dropped."""
+    """The time at which the message expires; None if never, or if its large record was dropped."""
     stop_asked_at: datetime | None = None
-    """When a person asked to stop the message while it was in flight, by the server's clock."""
+    """The time at which a person asked to stop the message while it was in flight, by the server's clock."""
     found: State | None = None
     """The index in which the message was found, if its row does not tell its state: the row is of a newer version, or
     missing."""
@@ -53,7 +53,7 @@ class Message(NamedTuple):
     order_key: str | None = None
     """The order key of the message: in its queue, messages with the same key are handled one after the other."""
     waits_for: str | None = None
-    """While the message is ready: the id of the message with the same order key for which it waits."""
+    """The id of the message with the same order key for which this one waits, while it is ready."""
     batch: tuple[str, str] | None = None
     """Queue and id of the batch of which the message is a member or a callback. None for none, or if its record was
     dropped."""
@@ -68,7 +68,7 @@ class Message(NamedTuple):
 
     @property
     def created_by(self) -> str | None:
-        """Who created the message, as the option ``created_by`` says; None if it was not given."""
+        """The creator of the message, as the option ``created_by`` says; None if it was not given."""
         return self.headers.get(CREATED_BY)
 
     @property
@@ -88,10 +88,10 @@ class Message(NamedTuple):
 
     @property
     def timestamps(self) -> Timestamps[datetime]:
-        """When the message entered each phase, by the server's clock; None for others: ``scheduled_at``, ``due_at``,
-        ``enqueued_at``, ``reserved_at``, ``started_at``, ``completed_at``, ``failed_at``, ``next_attempt_at``,
-        ``dead_at``, ``cancelled_at``, ``expired_at``. While it is in flight, ``started_at`` is when a heartbeat saw it,
-        up to 0.4 s late."""
+        """The times at which the message entered each phase, by the server's clock; None for others: ``scheduled_at``,
+        ``due_at``, ``enqueued_at``, ``reserved_at``, ``started_at``, ``completed_at``, ``failed_at``,
+        ``next_attempt_at``, ``dead_at``, ``cancelled_at``, ``expired_at``. While it is in flight, ``started_at`` is
+        when a heartbeat saw it, up to 0.4 s late."""
         return Timestamps(*map(moment_of, self.row.timestamps))
 
     @property

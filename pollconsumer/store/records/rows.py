@@ -206,7 +206,7 @@ def _sized(record: bytes, at: int, size: int) -> tuple[bytes, int]:
 
 
 def _after_keys(record: bytes) -> int:
-    """Where the keys of a record end; beyond the record's end if it is truncated."""
+    """The position at which the keys of a record end; beyond the record's end if it is truncated."""
     at = _after_rate_key(record)
     if record[:1] != b"C":
         return at
@@ -219,8 +219,8 @@ def _second_flags(record: bytes) -> int:
 
 
 def _after_rate_key(record: bytes) -> int:
-    """Where the rate key of a record ends, or, if it has none, the key before. In a record of letter C the second byte
-    of flags is there."""
+    """The position at which the rate key of a record ends, or, if it has none, the key before. In a record of letter C
+    the second byte of flags is there."""
     at = RECORD_KEYS + (record[10] if len(record) >= RECORD_KEYS else 0)
     if len(record) > at + 1 and record[1] & CONCURRENCY_KEY:
         at += 2 + record[at + 1]
@@ -248,12 +248,12 @@ def reserved_at(row: bytes) -> int:
 
 
 def due_at(row: bytes) -> int:
-    """When a message was due or, if that is later, enqueued, in epoch ms."""
+    """The time at which a message was due or, if that is later, enqueued, in epoch ms."""
     return max(int.from_bytes(row[SCHEDULED:DUE], "big"), int.from_bytes(row[DUE:ENQUEUED], "big"))
 
 
 def ended_at(row: bytes) -> int:
-    """When a message ended, in epoch ms; 0 if it has not ended."""
+    """The end of a message, in epoch ms; 0 if it has not ended."""
     return int.from_bytes(row[ENDED:SCHEDULED], "big")
 
 

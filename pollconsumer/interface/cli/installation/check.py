@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -147,7 +147,7 @@ def check(compat: bool, schema: bool) -> int:
         log.warning("%s", other_config(other, settings))
     warn_of_former_names(settings)
     dropped = [role for role in roles if _drops_ticks(windows[role], launches[role])]
-    _warn(_hindrances(store, dropped, recurrences, unserved))
+    _warn_of_hindrances(store, dropped, recurrences, unserved)
     return 0
 
 
@@ -160,7 +160,7 @@ def _ledger_of(store: Store | None) -> list[dict[str, Any]]:
 
 
 def _by_role(past: Sequence[dict[str, Any]], queues: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
-    """By role, the launches that are like the next consumer, which serves ``queues``, and like the next mover."""
+    """The launches that are like the next consumer, which serves ``queues``, and like the next mover, by role."""
     return {
         "consumer": [each for each in past if each["queues"] == sorted(queues)],
         "mover": [each for each in past if each["role"] == "mover"],
@@ -239,7 +239,7 @@ def _long_work(
 
 
 def _locations_of(settings: Settings, store: Store | None, state: Path | None) -> dict[str, Any]:
-    """Where configuration, store and state are, and who owns them."""
+    """The locations of configuration, store and state, and their owners."""
     data, program = (settings.data_directory(), settings.server_program()) if settings.is_embedded else (None, None)
     if settings.spool is not None:
         spool_of(settings).check()
@@ -291,29 +291,32 @@ def _drops_ticks(window: Mapping[str, Any], launches: Sequence[Mapping[str, Any]
     return window["launcher"] is LauncherRule.DROP and not known
 
 
-def _warn(warnings: Iterable[str]) -> None:
-    for each in warnings:
-        log.warning("%s", each)
-
-
-def _hindrances(
+def _warn_of_hindrances(
     store: Store | None,
     dropped: Sequence[str],
     recurrences: Iterable[Recurrence],
     unserved: Mapping[str, QueueService],
-) -> Iterator[str]:
-    """Yield what keeps launches from their work: rights that the store's user lacks, roles whose ticks are
-    ``dropped``, and recurrences whose queues no launch has served lately."""
+) -> None:
+    """Log what keeps launches from their work: rights that the store's user lacks, roles whose ticks are ``dropped``,
+    and recurrences whose queues no launch has served lately."""
     if store is not None and (refused := lacking(store.wire, LAUNCH, store.keys.control("fences"))):
-        commands = " ".join(each.decode().lower() for each in refused)
-        yield f"store: launches cannot start, since the store's user may not run {commands}; grant these commands"
+        log.warning(
+            "store: launches cannot start, since the store's user may not run %s; grant these commands",
+            " ".join(each.decode().lower() for each in refused),
+        )
     for role in dropped:
-        what = "no launch is started while one is running, and no schedule is set"
-        yield f"{role}: {what}: each would run past the next tick, which is lost; set {role}.schedule"
-    forgotten = {queue for queue, service in unserved.items() if not service.lately}
-    for each in (each for each in recurrences if each.enabled and each.queue in forgotten):
-        fix = f"start 'run --queue {each.queue}' too, or name it in consumer.queues with the others"
-        yield f"recurrence {each.name}: no launch serves its queue {each.queue}; {fix}"
+        log.warning(
+            "%s: no launch is started while one is running, and no schedule is set: each would run past the next "
+            "tick, which is lost; set %s.schedule",
+            *(role, role),
+        )
+    for each in recurrences:
+        if each.enabled and each.queue in unserved and not unserved[each.queue].lately:
+            log.warning(
+                "recurrence %s: no launch serves its queue %s; start 'run --queue %s' too, or name it in "
+                "consumer.queues with the others",
+                *(each.name, each.queue, each.queue),
+            )
 
 
 def _warn_of_alarms_of_nobody(settings: Settings, handlers: Mapping[str, Handler]) -> None:
@@ -346,8 +349,8 @@ def _not_served(queue: str, service: QueueService, handlers: Mapping[str, Handle
 
 
 def _next_occurrences(recurrences: Iterable[Recurrence], now: datetime) -> dict[str, dict[str, Any]]:
-    """When each recurrence is due next, judging by its rule alone. None while it is switched off, and for a period that
-    counts from ends."""
+    """The time at which each recurrence is due next, judging by its rule alone. None while it is switched off, and for
+    a period that counts from ends."""
     found = {}
     for each in sorted(recurrences, key=lambda each: each.name):
         known = each.enabled and each.after is After.DUE

@@ -44,7 +44,7 @@ from pollconsumer.store.reading.messages import by_queue
 from pollconsumer.store.server import known_queues
 
 MANY = 1000
-"""For more messages than this a progress bar is shown."""
+"""Most messages without a progress bar."""
 SELECTING = "--handler, --key, --recurrence, --header or --created-by"
 WHY_LEFT = "already taken by a launch, or ended"
 QUEUE_OR_ALL = click.argument("name", type=QUEUE_NAME, required=False)

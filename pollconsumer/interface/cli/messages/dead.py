@@ -97,7 +97,7 @@ def _print_pages(messages: Iterator[Message]) -> None:
 
 
 def _started(message: Message) -> str | None:
-    """When the handler of a reserved message began. None for any other message."""
+    """The time at which the handler of a reserved message began. None for any other message."""
     at = message.row.timestamps.started_at
     return iso(at) if at is not None and message.state is State.RESERVED else None
 
