@@ -1,7 +1,8 @@
 """docs/architecture.md says what the code does: its tables, its picture of a message's life, its quoted loop.
 
-So do docs/reference/internals.md, whose words are not those of docs/glossary.md, and docs/messages.md: its states and
-options. Each decision begins with what holds today, and the index of the decisions leads to every page of them.
+So do docs/reference/internals.md, whose words are not those of docs/reference/glossary.md, and docs/messages.md: its
+states and options. Each decision begins with what holds today, and the index of the decisions leads to every page of
+them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 INTERNALS = (ROOT / "docs" / "reference" / "internals.md").read_text("utf-8")
 PATHS = re.compile(r"`((?:\w+/)+(?:\w+\.(?:py|lua))?)`")
 SECTIONS = dict(re.findall(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", f"{PAGE}\n{INTERNALS}", re.MULTILINE | re.DOTALL))
-GLOSSARY = (ROOT / "docs" / "glossary.md").read_text("utf-8") + SECTIONS["Words of the code"]
+GLOSSARY = (ROOT / "docs" / "reference" / "glossary.md").read_text("utf-8") + SECTIONS["Words of the code"]
 WHERE = ("A timeout: where it comes from, who enforces it", "To change …, start here")
 """Sections with a table whose rows name files, and what is in them."""
 PAGES_OF_DECISIONS = {path.name: path.read_text("utf-8") for path in (ROOT / "docs" / "decisions").glob("*.md")}

@@ -12,6 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 COPIED = (".ci", "docs")
+LINK = r"\]\(((?!https:)[^)#]+)(?:#[^)]*)?\)"
 
 
 def pages_for_models(llms: Path) -> list[str]:
@@ -20,7 +21,16 @@ def pages_for_models(llms: Path) -> list[str]:
 
 
 def links(page: str) -> list[str]:
-    return re.findall(r"\]\(((?!https:)[^)#]+)(?:#[^)]*)?\)", (ROOT / page).read_text("utf-8"))
+    return re.findall(LINK, (ROOT / page).read_text("utf-8"))
+
+
+def home_page() -> str:
+    return (ROOT / "docs" / "index.md").read_text("utf-8")
+
+
+def pages_of_the_navigation() -> list[str]:
+    nav = (ROOT / ".ci" / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+    return re.findall(r"(\S+\.md)$", nav, re.MULTILINE)
 
 
 def built(root: Path, site: Path) -> tuple[int, str]:
@@ -47,8 +57,23 @@ def test_the_site_is_built_without_warnings_and_its_tables_are_tables(tmp_path: 
 
 
 def test_llms_txt_lists_the_pages_of_the_site_in_their_order() -> None:
-    nav = (ROOT / ".ci" / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
-    assert pages_for_models(ROOT / "docs" / "llms.txt") == re.findall(r"(\S+\.md)$", nav, re.MULTILINE)
+    assert pages_for_models(ROOT / "docs" / "llms.txt") == pages_of_the_navigation()
+
+
+def test_each_page_is_once_in_the_navigation_and_listed_on_the_home_page() -> None:
+    docs = ROOT / "docs"
+    pages = {path.relative_to(docs).as_posix() for path in docs.rglob("*.md") if path.parent.name != "decisions"}
+    assert sorted(pages_of_the_navigation()) == sorted(pages)
+    listed = {link for link in re.findall(LINK, home_page().partition("\n## All pages\n")[2]) if ".." not in link}
+    assert listed == pages - {"index.md"} | {"decisions/index.md"}  # which leads to the other decisions
+
+
+def test_each_of_the_three_ways_to_read_has_at_most_ten_pages() -> None:
+    ways = re.findall(r"^\| ([^|]+) \| (\[.+) \|$", home_page(), re.MULTILINE)
+    assert [reader for reader, _ in ways] == ["new", "woken at 3 a.m.", "a contributor"]
+    assert {
+        reader: len(set(re.findall(LINK, way))) for reader, way in ways if len(set(re.findall(LINK, way))) > 10
+    } == {}
 
 
 @pytest.mark.crossing

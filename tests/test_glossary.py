@@ -1,4 +1,4 @@
-"""docs/glossary.md has the words of the public names, each once, and no word that nobody meets.
+"""docs/reference/glossary.md has the words of the public names, each once, and no word that nobody meets.
 
 Public names are what docs/reference lists: commands, options, settings, `--json` fields, classes, functions,
 parameters. A word of a command or a class needs its meaning. So does a word of four names or more. Ordinary words have
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 DOCS = Path(__file__).parents[1] / "docs"
-GLOSSARY = (DOCS / "glossary.md").read_text("utf-8")
-PAGES = [page.read_text("utf-8") for page in DOCS.glob("*.md") if page.name != "glossary.md"]
+GLOSSARY = (DOCS / "reference" / "glossary.md").read_text("utf-8")
+PAGES = [page.read_text("utf-8") for page in (*DOCS.glob("*.md"), DOCS / "reference" / "compatibility.md")]
 NAMES_OF_A_WORD = 4
 """From this number of names on a word is one of the project's vocabulary."""
 ORDINARY = """

@@ -1,4 +1,4 @@
-"""What docs/compatibility.md promises, a line each, read off docs/reference/, what `metrics` prints, and pings.
+"""What docs/reference/compatibility.md promises, a line each, read off docs/reference/, `metrics` and pings.
 
 A line is a name, or one thing about a name that others rely on: a default, a choice, a range, an argument. So what is
 gone or changed is a line that is no longer there, and an addition is one more.

@@ -1,7 +1,7 @@
 """``python -m tests.compatibility.stored FILE [PYTHON]``: the export of a store with a message in every state.
 
 PYTHON is the interpreter of an environment with the version that writes the file, this one by default. The next version
-reads it: docs/compatibility.md.
+reads it: docs/reference/compatibility.md.
 """
 
 from __future__ import annotations

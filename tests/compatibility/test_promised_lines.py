@@ -1,4 +1,4 @@
-"""Nothing that a version has promised is gone or changed in the next one: docs/compatibility.md."""
+"""Nothing that a version has promised is gone or changed in the next one: docs/reference/compatibility.md."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from tests.site import Site
 
 WHAT_TO_DO = (
-    "gone or changed: keep each for a minor version, with a DeprecationWarning (docs/compatibility.md). What no "
-    "version has promised yet goes from tests/compatibility/promised.txt"
+    "gone or changed: keep each for a minor version, with a DeprecationWarning (docs/reference/compatibility.md). What "
+    "no version has promised yet goes from tests/compatibility/promised.txt"
 )
 
 
