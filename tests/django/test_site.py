@@ -433,9 +433,9 @@ def test_a_message_that_is_no_task_s_call_is_a_dead_letter_at_once(django_site: 
     assert (found["status"], found["errors"][0][:2]) == ("FAILED", ["pollconsumer.core.retry.Fatal", "Fatal"])
 
 
-def test_a_task_of_the_page_on_transactions_is_enqueued_if_its_order_is_committed(django_site: DjangoSite) -> None:
-    models, tasks = code("transactions.md", "python")[-2:]
-    (settings,) = code("transactions.md", "toml")
+def test_a_task_in_a_table_is_enqueued_if_its_order_is_committed(django_site: DjangoSite) -> None:
+    models, tasks = code("producers.md", "python", "In your database's transaction")[-2:]
+    (settings,) = code("producers.md", "toml", "In your database's transaction")
     django_site.write("shop/models.py", models)
     django_site.write("shop/tasks.py", re.sub("from django_tasks import task.*", lambda _: DECORATOR, tasks))
     django_site.write("config.toml", settings)

@@ -1,23 +1,24 @@
-"""The code of docs/codec.md: encryption by the real library with rotation of keys, a directory for what is large."""
+"""The codecs of docs/payloads.md: encryption by the real library, keys in rotation, a directory for what is large."""
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pollconsumer import PollConsumer
 from pollconsumer.testing import Sandbox
+from tests.system.test_coming_from import code
 
-PAGE = (Path(__file__).parents[2] / "docs" / "codec.md").read_text("utf-8")
-ENCRYPTED, SPILLING = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ENCRYPTED, SPILLING = code("payloads.md", "python", "Encryption")
 
 
-def names_of(code: str) -> dict[str, Any]:
+def names_of(source: str) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "page"}
-    exec(compile(code, "codec.md", "exec"), names)
+    exec(compile(source, "payloads.md", "exec"), names)
     return names
 
 

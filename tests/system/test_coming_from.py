@@ -13,8 +13,12 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def code(page: str, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+def code(page: str, language: str, section: str = "") -> list[str]:
+    """The blocks of the page, or of one of its sections, by its heading."""
+    text = (DOCS / page).read_text("utf-8")
+    if section:
+        text = text.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def run_program(site: Site, page: str) -> str:

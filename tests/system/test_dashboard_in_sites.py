@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.system.test_coming_from import code
+
 if TYPE_CHECKING:
     from tests.site import Site
 
-DOCS = Path(__file__).parents[2] / "docs"
-MAILS, *_ = re.findall(r"```python\n(.*?)```", (DOCS / "web-frameworks.md").read_text("utf-8"), re.DOTALL)
-FLASK, FASTAPI, _ = re.findall(r"```python\n(.*?)```", (DOCS / "dashboard.md").read_text("utf-8"), re.DOTALL)
+MAILS, *_ = code("producers.md", "python", "In a web site")
+FLASK, FASTAPI, _ = code("dashboard.md", "python")
 SITES = {
     "flask": (
         FLASK,

@@ -1,4 +1,4 @@
-"""The code of docs/how-to-*.md, batches.md, transactions.md, as readers run it: the first block is work.py, others are
+"""The code of docs/how-to-*.md, batches.md, producers.md, as readers run it: the first block is work.py, others are
 programs."""
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from tests.site import Site
 
 
-def install(site: Site, page: str) -> list[str]:
-    """Install the page's module. Returns its programs."""
-    handlers, *programs = code(page, "python")
+def install(site: Site, page: str, section: str = "") -> list[str]:
+    """Install the module of the page, or of one of its sections. Returns its programs."""
+    handlers, *programs = code(page, "python", section)
     (site.directory / "work.py").write_text(handlers)
-    (site.directory / "config.toml").write_text("\n".join(['handlers = ["work"]', *code(page, "toml")]))
+    (site.directory / "config.toml").write_text("\n".join(['handlers = ["work"]', *code(page, "toml", section)]))
     return programs
 
 
@@ -118,11 +118,13 @@ def test_what_the_page_on_batches_tells_is_so(site: Site) -> None:
     assert {f"day-8-{n}" for n in range(2)} | {"urgent.0"} < {each["id"] for each in site.json("list", "--limit", "99")}
 
 
-def test_a_message_of_the_page_on_transactions_is_enqueued_if_its_order_is_committed_and_once(site: Site) -> None:
-    program, nudge, *_ = install(site, "transactions.md")
+def test_a_message_in_a_table_is_enqueued_if_its_order_is_committed_and_once(site: Site) -> None:
+    program, *_ = install(site, "producers.md", "In your database's transaction")
     (site.directory / "config.toml").write_text('handlers = ["work"]\n')
-    undone = program.replace("A-17", "A-16") + "\n    connection.rollback()\n"
-    assert run(site, undone) + run(site, program) + run(site, nudge) == ""
+    undone = program.replace('"A-17")\nsend', '"A-16")\n    connection.rollback()\nsend')
+    nudge = "from work import send_outgoing\nsend_outgoing.using(key='now').enqueue()\n"
+    assert "rollback" in undone
+    assert run(site, undone) + run(site, program) == ""
     assert handled(site, "--linger", "1s") == ["charged A-17"]
     sent_before_its_death = """
 from work import *

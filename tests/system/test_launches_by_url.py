@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
@@ -14,6 +12,7 @@ import pytest
 
 from pollconsumer import PollConsumer
 from pollconsumer.web import LaunchEndpoint, launch_starter
+from tests.system.test_coming_from import code
 from tests.web.conftest import TOKEN, request_of
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from pollconsumer.web.web_exchange import WebAnswer
     from tests.site import Site
 
-PAGES = Path(__file__).parents[2] / "docs"
 WORKER = f"""
 from pollconsumer import PollConsumer
 from pollconsumer.web import LaunchEndpoint
@@ -111,8 +109,8 @@ def test_a_launch_outlives_the_worker_that_has_started_it(site: Site) -> None:
     assert [entry["stop_reason"] for entry in site.json("launches")] == ["empty"]
 
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (PAGES / "launches-by-url.md").read_text("utf-8"), re.DOTALL)
-MAILS = re.search(r"```python\n(.*?)```", (PAGES / "web-frameworks.md").read_text("utf-8"), re.DOTALL)
+BLOCKS = code("launches-by-url.md", "python")
+MAILS, *_ = code("producers.md", "python", "In a web site")
 OF_THE_PAGE = """
 import json, warnings
 warnings.simplefilter("ignore")  # of the clients
@@ -137,8 +135,7 @@ print(json.dumps(statuses))
 
 
 def test_the_code_of_the_page_answers_under_flask_fastapi_and_lambda(site: Site) -> None:
-    assert MAILS is not None
-    (site.directory / "mails.py").write_text(MAILS[1])
+    (site.directory / "mails.py").write_text(MAILS)
     (site.directory / "config.toml").write_text('handlers = ["mails"]\n')
     program = f"BLOCKS, TOKEN = {BLOCKS!r}, {TOKEN!r}\n{OF_THE_PAGE}"
     output, errors = site.start_program([sys.executable, "-c", program]).communicate()

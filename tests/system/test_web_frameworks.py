@@ -1,20 +1,19 @@
-"""The code of docs/web-frameworks.md, asked for pages by the frameworks' own clients, with launches in between."""
+"""The web sites of docs/producers.md, asked for pages by the frameworks' own clients, with launches in between."""
 
 from __future__ import annotations
 
 import json
-import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.system.test_coming_from import code
+
 if TYPE_CHECKING:
     from tests.site import Site
 
-PAGE = (Path(__file__).parents[2] / "docs" / "web-frameworks.md").read_text("utf-8")
-MAILS, FLASK, FASTAPI = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+MAILS, FLASK, FASTAPI = code("producers.md", "python", "In a web site")
 ANSWERS = "import json; print(json.dumps([[answer.status_code, {}] for answer in answers]))"
 CLIENTS = {
     "flask": (FLASK, "from web import app; client = app.test_client()", ANSWERS.format("answer.json")),
