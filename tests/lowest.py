@@ -18,7 +18,7 @@ FAST = (
     "tests/store",
     "tests/interface/test_cli_frame.py",
     "tests/system/test_embedded.py",
-    "tests/interface/test_interventions.py",
+    "tests/interface/test_message_commands.py",
     "tests/runtime/test_loop.py",
     "tests/system/test_recurrences.py",
     "tests/interface/test_settings.py",

@@ -14,7 +14,7 @@ AT_MOST = {
     "packages with fewer than three modules": 1,
     "modules at the top of runtime/": 6,
     "modules at the top of interface/": 7,
-    "imports in functions": 102,
+    "imports in functions": 104,
     "public names of several files": 36,
     "constructors with more than eight parameters": 0,
     "functions over 60 lines": 1,

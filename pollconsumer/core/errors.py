@@ -27,9 +27,8 @@ A message is one line, ``WHAT: VALUE; FIX``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 
 from pollconsumer.core.notation.text import printable
 
@@ -96,6 +95,14 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 1] + "…"
 
 
+def similar(name: str, known: Iterable[str], most: int = 1, *, at_least: float = 0.6) -> list[str]:
+    """The ``most`` names of ``known`` that resemble ``name`` most, the nearest first. ``at_least``: the resemblance,
+    from 0 to 1."""
+    from difflib import get_close_matches  # no launch without such an error needs it
+
+    return get_close_matches(name, known, most, at_least)
+
+
 def suggestion(name: str, known: Collection[str], otherwise: str = "", *, beginning: str = "") -> str:
     """The last part of an error about an unknown ``name``: ``did you mean NAME?`` if a ``known`` name resembles it,
     else ``otherwise`` or a list of all ``known``. ``beginning``: a prefix of all names, which is left out when names
@@ -103,7 +110,7 @@ def suggestion(name: str, known: Collection[str], otherwise: str = "", *, beginn
     by_word = {each.removeprefix(beginning).strip("-_").replace("-", "_"): each for each in known}
     word = name.removeprefix(beginning).strip("-_").replace("-", "_")
     meant = word if word in by_word else (OPTIONS | FLAGS | STATES).get(word.lower())
-    close = [meant] if meant in by_word else get_close_matches(word, by_word, n=1, cutoff=0.7)
+    close = [meant] if meant in by_word else similar(word, by_word, at_least=0.7)
     return f"did you mean {by_word[close[0]]}?" if close else otherwise or f"known here: {', '.join(sorted(known))}"
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterator, Mapping, Set
-from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
 from enum import Enum
 from typing import Any, NoReturn
@@ -32,7 +31,8 @@ def to_json(value: Any) -> Any:
 
     TypeError for a type without JSON form, ValueError for an invalid value.
     """
-    from decimal import Decimal  # most values are none
+    from dataclasses import fields, is_dataclass  # most values are neither
+    from decimal import Decimal
 
     if not isinstance(value, type):
         if callable(dump := getattr(value, "model_dump", None)):  # a pydantic model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, tzinfo
 from itertools import count, islice, takewhile
 from typing import Any, Literal, NamedTuple
@@ -131,6 +131,10 @@ class Recurrence:
         lifetime = round(options.pop("expires", 0) * 1000)
         message = NewMessage(self.name, self.queue, self.handler, payload, self.priority, lifetime=lifetime, **options)
         return message._replace(headers=self.headers or None, ping=self.ping, rate_key=self.rate_key, rate=self.rate)
+
+    def rated_as(self, message: NewMessage) -> Recurrence:
+        """The recurrence with the rate and the rate key of ``message`` for its occurrences."""
+        return replace(self, rate_key=message.rate_key, rate=message.rate)
 
     def instants(self, after_ms: int, phase_ms: int = 0) -> Iterator[int]:
         """Nominal instants later than ``after_ms``, in epoch milliseconds, ascending. ``phase_ms``: an instant from

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
-from difflib import get_close_matches
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +23,7 @@ from django.db import transaction
 from django.utils import timezone
 from django.utils.module_loading import module_has_submodule
 
-from pollconsumer.core.errors import NotFound, PollConsumerError, retelling
+from pollconsumer.core.errors import NotFound, PollConsumerError, retelling, similar
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import NewMessage, check_handler, check_queue
 from pollconsumer.core.retry import Fatal, HandlerTimeout, ProcessDied
@@ -354,7 +353,7 @@ def problems(backend: PollConsumerBackend) -> Iterator[checks.CheckMessage]:
 def _unknown_options(backend: PollConsumerBackend, where: str) -> Iterator[checks.CheckMessage]:
     known = [*OF_PRODUCERS, *OPTIONS]
     for name in sorted(backend.options.keys() - {*known}):
-        close = get_close_matches(name, known, n=1)
+        close = similar(name, known)
         hint = f"Did you mean {close[0]}?" if close else f"Known are {', '.join(known)}."
         yield checks.Error(f"{where}: OPTIONS: unknown option {name}.", hint=hint, id="pollconsumer.E001")
 

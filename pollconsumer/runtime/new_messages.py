@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
@@ -178,8 +177,7 @@ class Defaults(NamedTuple):
         """``recurrence`` with the rate and the rate key of the handler's messages for its occurrences."""
         if self.rate is None and self.rate_key is None:
             return recurrence
-        message = self.rated(recurrence.message(encode_payload(recurrence.payload)))
-        return replace(recurrence, rate_key=message.rate_key, rate=message.rate)
+        return recurrence.rated_as(self.rated(recurrence.message(encode_payload(recurrence.payload))))
 
 
 _OPTIONS = SendOptions.__annotations__.keys()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from pollconsumer.core.errors import BadData, shown, suggestion
+from pollconsumer.core.errors import BadData, shown, similar, suggestion
 from pollconsumer.core.users_code import called
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.logs.logs import log
@@ -74,7 +73,7 @@ def refuse_handler(name: str, known: Collection[str], fix: str = BY_QUEUE) -> No
     """Raise the BadData for a handler that the configuration does not have."""
     reason = "no module or command of this configuration has it"
     if fix:
-        near = sorted(known) if len(known) <= MOST_SHOWN else get_close_matches(name, known, MOST_SHOWN, cutoff=0.3)
+        near = sorted(known) if len(known) <= MOST_SHOWN else similar(name, known, MOST_SHOWN, at_least=0.3)
         here = f"known here: {', '.join(near)}; " if near else ""
         reason += (
             f'; {here}if it was renamed, add aliases=["{shown(name)}"] to the handler that has another name now; {fix}'

@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, timedelta
-from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from pollconsumer.core.errors import ConfigurationError, retelling, shown, suggestion
+from pollconsumer.core.errors import ConfigurationError, retelling, shown, similar, suggestion
 from pollconsumer.core.messages.message import check_handler
 from pollconsumer.core.notation.text import check_address, redacted
 from pollconsumer.core.spans import YEAR, Span, parse_duration
@@ -380,7 +379,7 @@ def _zone_rule(name: str) -> str:
     known = {zone.lower(): zone for zone in available_timezones()}
     if not known:
         return "no time zones are known here: install tzdata"
-    close = get_close_matches(name.lower(), known, n=1)
+    close = similar(name.lower(), known)
     return f"did you mean {known[close[0]]}?" if close else "use an IANA name such as Europe/Paris"
 
 

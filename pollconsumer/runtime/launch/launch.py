@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 import signal
 import socket
 from collections.abc import Callable, Iterable, Mapping
@@ -68,8 +67,6 @@ class Host(Clocks):
 
     started_at = staticmethod(started_at)
     """The start of this process, on the monotonic clock."""
-    chance = staticmethod(random.random)
-    """A random number in [0, 1)."""
     all_gone = staticmethod(all_gone)
     """Whether the processes that `processes` described are known to have ended."""
     leave_by = staticmethod(leave_by)
@@ -84,6 +81,10 @@ class Host(Clocks):
     def new_id(self) -> str:
         """An id for a launch."""
         return os.urandom(8).hex()
+
+    def chance(self) -> float:
+        """A random number in [0, 1)."""
+        return int.from_bytes(os.urandom(6), "big") / 2**48
 
     def processes(self, heartbeat_pid: int) -> dict[str, Any]:
         """The place where the launch and its heartbeat run: host, pid, pid namespace, and the births of both

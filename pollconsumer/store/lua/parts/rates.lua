@@ -4,7 +4,6 @@
 -- in the schedule. Instants have six bytes each, the oldest first. What was handed out decides: no span as long as the
 -- period has more of it. Bookings keep the order: a message takes no place that is booked for another one. A message
 -- that is handed out later than booked delays those a period after it, which are then booked again.
--- booked once more.
 
 local stamp, ledgers, made = be6(now), {}, 0  -- ledgers by field; how many fields are new
 
