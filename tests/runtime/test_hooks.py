@@ -298,26 +298,3 @@ def test_hooks_watch_the_handlers_of_their_application_in_a_launch_and_of_no_oth
     assert done.stderr == "pollconsumer: warning: hook before broken raised ValueError: two\\nlines (handlers.py:18)\n"
     assert site.state(message) == "completed"
     assert site.notes() == [f"before add {message} 1", f"after {message} 3", "unseen"]
-
-
-def test_the_example_of_logging_in_the_documentation_does_what_it_says(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text().partition("## Logging")[2]
-    source = page.partition("```python\n")[2].partition("```")[0]
-    place: dict[str, Any] = {}
-    exec(source, place)
-    app: PollConsumer = place["app"]
-    warned: list[str] = []
-    monkeypatch.setattr(calls_of(app).hooks, "_warn", warned.append)
-    open_ones: dict[str, Any] = place["began"]
-    seen: list[list[str]] = []
-    handler = with_hooks(Handler("h", lambda *_: seen.append(list(open_ones))), calls_of(app).hooks)
-    with caplog.at_level("INFO", "myapp"):
-        assert handler.handle({}, context()).error is None
-        calls_of(app).hooks.call("before", context())
-        calls_of(app).hooks.settled("on_failure", context, OSError("gone"), 3.0)
-        calls_of(app).hooks.settled("on_dead", context, Crashed("crashed: its process died"))
-    assert (seen, open_ones, warned) == ([["m1"]], {}, [])
-    assert [record.levelname for record in caplog.records] == ["INFO", "INFO", "ERROR"]
-    assert "again in 3 s" in caplog.text
