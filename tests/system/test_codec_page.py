@@ -1,8 +1,8 @@
-"""The codecs of docs/payloads.md: encryption by the real library, keys in rotation, a directory for what is large."""
+"""The codec of docs/payloads.md: encryption by the real library, with keys in rotation."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -10,22 +10,13 @@ from pollconsumer import PollConsumer
 from pollconsumer.testing import Sandbox
 from tests.system.test_coming_from import code
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-ENCRYPTED, SPILLING = code("payloads.md", "python", "Encryption")
-
-
-def names_of(source: str) -> dict[str, Any]:
-    names: dict[str, Any] = {"__name__": "page"}
-    exec(compile(source, "payloads.md", "exec"), names)
-    return names
+(ENCRYPTED,) = code("payloads.md", "python", "Encryption")
 
 
 def handling(app: PollConsumer, sandbox: Sandbox, text: str) -> Any:
     @app.handler("mail.send")
     def send(to: str) -> str:
-        return to[:1000]
+        return to
 
     handle = send.enqueue(text)
     sandbox.run(raising=True)
@@ -34,7 +25,9 @@ def handling(app: PollConsumer, sandbox: Sandbox, text: str) -> Any:
 
 def test_keys_are_rotated_and_what_an_earlier_one_encrypted_is_read() -> None:
     fernet = pytest.importorskip("cryptography.fernet")
-    application = names_of(ENCRYPTED)["application"]
+    names: dict[str, Any] = {"__name__": "page"}
+    exec(ENCRYPTED, names)
+    application = names["application"]
     old, new = fernet.Fernet.generate_key(), fernet.Fernet.generate_key()
     before, between, after = application([old], b"k"), application([new, old], b"k"), application([new], b"k")
     with Sandbox(between) as sandbox:
@@ -43,16 +36,3 @@ def test_keys_are_rotated_and_what_an_earlier_one_encrypted_is_read() -> None:
         assert [each.status().result for each in map(between.message, [each.id for each in waiting])] == ["ada"] * 3
         assert before.enqueue("x", {"to": "a"}, id="1").duplicate is False
         assert after.enqueue("x", {"to": "a"}, id="1").duplicate is True
-
-
-def test_what_is_large_is_spilled_to_the_directory(tmp_path: Path) -> None:
-    app = names_of(SPILLING)["application"](tmp_path)
-    with Sandbox(app) as sandbox:
-        assert handling(app, sandbox, "small") == "small"
-        assert [*tmp_path.iterdir()] == []
-    other = names_of(SPILLING)["application"](tmp_path)
-    with Sandbox(other) as sandbox:
-        large = "x" * 70_000
-
-        assert handling(other, sandbox, large) == large[:1000]
-        assert len([*tmp_path.iterdir()]) == 1

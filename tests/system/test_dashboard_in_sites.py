@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.site import Site
 
 MAILS, *_ = code("producers.md", "python", "In a web site")
-FLASK, FASTAPI, _ = code("dashboard.md", "python")
+FLASK, FASTAPI, *_ = code("dashboard.md", "python")
 SITES = {
     "flask": (
         FLASK,
