@@ -1,5 +1,5 @@
-"""Enums of settings whose value is one of a few words. They stand apart from the code that they choose between, since
-every command imports them, and few commands import that code."""
+"""Enums of settings whose value is one of a few words. They have a module of their own because every command imports
+them, and few commands import the code that acts on them."""
 
 from __future__ import annotations
 
@@ -21,35 +21,35 @@ class HandOff(StrEnum):
 
 
 class Loop(StrEnum):
-    """How a launch's loop decides."""
+    """The rule by which a launch decides how long to wait for messages."""
 
     WOKEN = "woken"
-    """A wait may be cut short, so the last wait lasts until the margin begins."""
+    """A new message ends a wait, so a launch may wait until its margin begins."""
     ARTICLE = "article"
-    """The rule of the article: a launch idles only if idle_time fits. An enqueue ends a wait under either rule."""
+    """The rule of the article: a launch waits only if ``idle_time`` fits. A new message ends the wait, too."""
 
 
 class LauncherRule(StrEnum):
-    """What the platform does at a tick while the launch before is alive."""
+    """What the launcher does at a tick while the previous launch still runs."""
 
     AUTO = "auto"
-    """The launch finds the rule out: see ``core/launcher.py``."""
+    """The launch finds out which of the other rules holds: see ``core/launcher.py``."""
     PARALLEL = "parallel"
-    """The platform starts another launch beside it."""
+    """The launcher starts another launch beside the running one."""
     QUEUE = "queue"
-    """The platform starts another launch as soon as that one ends."""
+    """The launcher starts another launch as soon as the running one ends."""
     DROP = "drop"
-    """The platform starts no launch at that tick."""
+    """The launcher starts no launch at that tick."""
 
     def handoff(self, chosen: HandOff) -> HandOff:
-        """The hand-off that is in force if the settings choose ``chosen``. A baton needs a successor that waits while
-        its predecessor works, and only ``parallel`` starts one. Under the other rules a launch would outlast its tick
-        in vain, and the platform would drop the next launch."""
+        """The hand-off in force if the settings choose ``chosen``: ``chosen`` under ``parallel``, else ``deadline``.
+        With ``baton`` a launch works on until the next launch waits for the lease, and only ``parallel`` starts that
+        launch while the other one works."""
         return chosen if self is LauncherRule.PARALLEL else HandOff.DEADLINE
 
 
 class Dialect(StrEnum):
-    """How a monitor wants to be told of a launch."""
+    """The protocol in which a launch reports its start and its end to a monitor's URL."""
 
     AUTO = "auto"
     """Recognised by host and path of the monitor's URL."""
@@ -62,7 +62,7 @@ class Dialect(StrEnum):
 
 
 class Missed(StrEnum):
-    """The policy for missed occurrences: skip all, enqueue the last one, or enqueue all."""
+    """What happens to missed occurrences: skip all, enqueue only the last one (``once``), or enqueue all."""
 
     SKIP = "skip"
     ONCE = "once"
@@ -70,19 +70,19 @@ class Missed(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What becomes of an occurrence that is due while the one before is unfinished."""
+    """What happens to an occurrence that is due while the previous one is unfinished."""
 
     SKIP = "skip"
     ALLOW = "allow"
-    """Enqueue it."""
+    """Enqueue the new occurrence."""
     QUEUE = "queue"
-    """Enqueue it. It begins when the one before has ended. Skip it if another occurrence waits already."""
+    """Enqueue the new occurrence; it begins when the previous one has ended. Skip it if another one waits already."""
     REPLACE = "replace"
-    """Stop the one before. This one begins when that has ended."""
+    """Stop the previous occurrence. The new one begins when the previous one has ended."""
 
     @property
     def in_order(self) -> bool:
-        """Whether an occurrence begins when the one before has ended."""
+        """Whether an occurrence begins only when the previous one has ended."""
         return self in (Overlap.QUEUE, Overlap.REPLACE)
 
 

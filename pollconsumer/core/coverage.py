@@ -1,5 +1,5 @@
-"""What the ledger says of the time that launches cover: ticks without a launch, the part of each minute that is
-unserved, and messages that were handled beyond a window."""
+"""What the ledger shows about gaps in service: ticks without a launch, the part of each minute in which no launch takes
+messages, and messages that ran longer than their launch's window."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ LOOKED_AT = 10
 """Number of launches whose starts show how often a launcher without a known schedule starts one."""
 FEWEST = 3
 EARLY = 0.1
-"""Share of a period by which a tick may be earlier than reckoned."""
+"""Share of a period by which a tick may come earlier than computed."""
 MUCH = 0.2
-"""The unserved share of a window from which on `unserved_time` has a line."""
+"""If a larger share of a window is unserved, `unserved_time` returns a line."""
 WINDOW_OVER = why_stopped(StopReason.NO_TIME_TO_IDLE)
 MOST_NAMED = 3
 _TYPES = [str, str, str, int, int]
 
 
 class Hole(NamedTuple):
-    """A series of ``ticks``, from ``first_ms`` to ``last_ms``, at which no launch of a group started. ``period``:
-    seconds from tick to tick. ``before``: the id of the launch that ended the series by starting at ``until_ms``. Both
-    are None if none has come yet."""
+    """A series of consecutive ``ticks``, from ``first_ms`` to ``last_ms``, at which no launch of a group started.
+    ``period``: seconds from tick to tick. ``before``: the id of the launch that ended the series, by starting at
+    ``until_ms``. If none has started yet, both are None."""
 
     role: str
     queues: tuple[str, ...]
@@ -43,17 +43,17 @@ class Hole(NamedTuple):
     until_ms: int | None
 
     def text(self, now: int, *, utc: bool = False) -> str:
-        """``5 ticks without a launch, 23:19 to 23:23``, with dates unless they are that of ``now``; in this machine's
-        zone, or in ``utc``."""
+        """Such as ``5 ticks without a launch, 23:19 to 23:23``. A time has its date if that is not the date of ``now``.
+        Times are in this machine's zone, or in UTC with ``utc``."""
         first, last = (clock(at, now, utc=utc).removesuffix(":00") for at in (self.first_ms, self.last_ms))
         return f"{counted(self.ticks, 'tick')} without a launch, {first if self.ticks == 1 else f'{first} to {last}'}"
 
 
 def holes_of(entries: Sequence[Mapping[str, Any]], now: int) -> list[Hole]:
-    """The holes in ``entries`` of the ledger. Both are sorted newest first. ``now``: epoch ms of the server's clock.
+    """The holes that ``entries`` of the ledger show, both sorted newest first. ``now``: the server's clock in epoch ms.
 
     The ticks of a launch follow from its own schedule or, without one, from the usual time between starts. A group has
-    no ticks if producers start its launches, or if half or more of them end as soon as their queues are empty.
+    no ticks if producers start its launches, or if at least half of them end because their queues are empty.
     """
     groups = defaultdict[str, list[Mapping[str, Any]]](list)
     for entry in reversed(entries):
@@ -65,13 +65,14 @@ def holes_of(entries: Sequence[Mapping[str, Any]], now: int) -> list[Hole]:
 
 
 def _replaced(hole: Hole, entries: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether other launches have served all queues of the group since its ``hole`` began, as with a new crontab."""
+    """Whether other launches have served all queues of the hole's group since ``hole`` began: the crontab has
+    changed."""
     since = (each for each in entries if each["role"] == hole.role and each.get("started_ms", 0) > hole.first_ms)
     return bool(hole.queues) and {*hole.queues} <= {queue for each in since for queue in each["queues"]}
 
 
 def _holes_of_group(launches: list[Mapping[str, Any]], now: int) -> list[Hole]:
-    """``launches``: of one group, oldest first."""
+    """The holes in one group's ``launches``, which are sorted oldest first."""
     by_hand = sum(launch["stop_reason"] == StopReason.EMPTY for launch in launches)
     if 2 * by_hand >= len(launches) or any(launch["platform"] in BY_PRODUCERS for launch in launches):
         return []
@@ -93,8 +94,8 @@ def _holes_of_group(launches: list[Mapping[str, Any]], now: int) -> list[Hole]:
 
 
 def _ticks(launch: Mapping[str, Any], covered: int, start: float, period: float) -> tuple[int, int, int] | None:
-    """The first, the last, and the number of the ticks after ``launch``, which had ended at ``covered``, and before the
-    tick ``start`` of the next launch; None if there are none. Instants and ``period`` in ms."""
+    """The ticks that no launch served between ``covered``, the end of ``launch``, and ``start``, the tick of the next
+    launch: the first, the last, and their number. None if there are none. All instants, and ``period``, are in ms."""
     if launch["next_tick_seconds"] is not None:
         first = launch["started_ms"] + 1000 * launch["next_tick_seconds"]
     else:
@@ -105,7 +106,7 @@ def _ticks(launch: Mapping[str, Any], covered: int, start: float, period: float)
 
 
 def _period(latest: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> float | None:
-    """Seconds from tick to tick; None if unknown."""
+    """Seconds from tick to tick: by the schedule of ``latest``, else by the starts of ``before``. None if unknown."""
     if latest["next_tick_seconds"] is not None and latest["launch_offset_seconds"] is not None:
         return max(1.0, float(latest["next_tick_seconds"] + latest["launch_offset_seconds"]))
     starts = [int(launch["started_ms"]) for launch in before]
@@ -113,15 +114,15 @@ def _period(latest: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> f
 
 
 def _end(launch: Mapping[str, Any], now: int) -> int:
-    """The end of the launch, by its entry; ``now`` if it still runs."""
+    """The end of the launch in epoch ms, by its entry in the ledger; ``now`` if it still runs."""
     if launch["stop_reason"] is None:
         return now
     return int(launch.get("ended_ms", launch["started_ms"] + 1000 * launch["running_seconds"]))
 
 
 def usual_margin(launches: Sequence[Mapping[str, Any]]) -> float | None:
-    """How many seconds before their windows' ends ``launches``, newest first, usually stopped taking messages. None if
-    unknown."""
+    """The seconds before the ends of their windows at which ``launches``, newest first, usually stopped taking
+    messages. None if too few launches are known."""
     ended = [each for each in launches[:LOOKED_AT] if why_stopped(each["stop_reason"]) == WINDOW_OVER]
     margins = [each["margin_seconds"] for each in ended if each.get("margin_seconds") is not None]
     return None if len(margins) < FEWEST else median(margins)
@@ -134,9 +135,9 @@ def unserved_time(
     handoff: HandOff,
     period: float | None = None,
 ) -> str | None:
-    """A line that says how much of each ``window`` (or ``period`` between launches), in seconds, is unserved, and what
-    helps. None if it is little. ``launches``: those of one group, newest first, as the ledger has them. ``handoff``:
-    the setting."""
+    """A line that says how much of each ``window``, or of each ``period`` between launches, is unserved, and what
+    helps. None if little is unserved. ``window`` and ``period`` are in seconds. ``launches``: the ledger's entries of
+    one group, newest first. ``handoff``: the setting."""
     if period is not None and period - window > MUCH * period:
         whole, served = format_duration(period), format_duration(round(window))
         return (
@@ -155,7 +156,7 @@ def unserved_time(
 
 
 class WorkBeyond(NamedTuple):
-    """A message that is being handled: since when, and until when at most, in epoch ms of the server's clock."""
+    """A message that a launch is handling ``since`` an instant and ``until`` one at most, in epoch ms of the server."""
 
     handler: str
     queue: str
@@ -168,14 +169,14 @@ class WorkBeyond(NamedTuple):
 
 
 def read_work(stored: object) -> list[WorkBeyond]:
-    """The messages of an entry, without corrupt ones."""
+    """The messages that the field ``stored`` of a ledger's entry lists. Corrupt ones are left out."""
     found = [each for each in stored if isinstance(each, list)] if isinstance(stored, list) else []
     return [WorkBeyond(*each) for each in found if [*map(type, each)] == _TYPES and min(each[3:]) >= 0]
 
 
 def working_on(found: Sequence[WorkBeyond], now: int, *, utc: bool = False) -> str:
-    """``working on render since 12:03:10, at most until 12:08:10``, with dates unless they are that of ``now``; in this
-    machine's zone, or in ``utc``."""
+    """Such as ``working on render since 12:03:10, at most until 12:08:10``. A time has its date if that is not the date
+    of ``now``. Times are in this machine's zone, or in UTC with ``utc``."""
     handlers = [*dict.fromkeys(each.handler for each in found)]
     others = f" and {len(handlers) - MOST_NAMED} others" if len(handlers) > MOST_NAMED else ""
     since, until = min(each.since for each in found), max(each.until for each in found)

@@ -1,9 +1,8 @@
-"""Handling durations by size, their averages, and the margin and page size derived from them. All in seconds.
+"""Statistics of handling durations; the margin and the number of messages to reserve that follow from them. In seconds.
 
-A launch ends late if a message that it has in flight when its margin begins outlasts the margin. At any instant the
-message in flight is likely a long one, so that no multiple of the mean and no quantile bounds this. By renewal theory,
-with n slots it happens with probability n × Σ max(0, d − m) / Σ d over all durations d: the excess life beyond the
-margin m.
+A launch ends late if a message that is in flight when its margin begins outlasts the margin. At any instant the message
+in flight is likely a long one, so neither a multiple of the mean nor a quantile bounds this. By renewal theory, with n
+slots the probability is n × Σ max(0, d − m) / Σ d over all durations d: the excess life beyond the margin m.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from pollconsumer.core.window import Window
 PER_DOUBLING = 16
 """Buckets in each doubling: each upper bound is 4.4 % above the one before."""
 BOUNDS = tuple(0.001 * 2 ** (number / PER_DOUBLING) for number in range(24 * PER_DOUBLING + 1))
-"""Upper bounds of the buckets, from 1 ms to 4.7 hours. The first bucket has all shorter durations, the last one all
-longer ones."""
+"""Upper bounds of the buckets, from 1 ms to 4.7 hours. The first bucket has all shorter durations, the last all
+longer."""
 LAST = len(BOUNDS) - 1
 GENERATION = 8_000
-"""Durations are forgotten in generations of so many messages: the older generation goes when the newer one is full."""
+"""Durations are kept in two generations of so many messages. When the newer one is full, the older one is forgotten."""
 HANDLER_LIMIT = 300.0
 """Default limit of a handler without a timeout, in seconds."""
 MEMORY = 100
-"""Maximum weight of earlier messages, so that an average follows a handler that changed."""
+"""Maximum weight of earlier launches' messages in an average, so that it soon follows a handler that changed."""
 OVERRUN_TARGETS = {LauncherRule.PARALLEL: 1.0, LauncherRule.QUEUE: 1.0, LauncherRule.DROP: 0.05}
 """Share of launches that may outlast their window. If the launcher starts the next launch anyway, an overrun costs
 nothing, since the message goes on until its own limit. If the launcher drops the tick, an overrun costs a period."""
 OVERRUN_TARGET_OF_BUDGETS = OVERRUN_TARGETS[LauncherRule.DROP]
-"""The share for a launch that its platform kills at the end of its window, where an overrun costs the attempt."""
+"""The same share for a launch that its platform kills at the end of its window. There an overrun costs the attempt."""
 
 
 class Histogram:
-    """Durations: their sum, and how many are in each bucket."""
+    """Durations: their sum, and their number in each bucket."""
 
     __slots__ = ("count", "counts", "total")
 
@@ -60,12 +59,12 @@ class Histogram:
 
     @property
     def longest(self) -> float:
-        """The upper bound of the longest duration. There must be one at least."""
+        """The upper bound of the bucket of the longest duration. There must be at least one duration."""
         return BOUNDS[max(self.counts)]
 
     def up_to(self, longest: float) -> Histogram:
-        """The durations up to ``longest``, and the longer ones in its bucket. If longer ones are left out, the sum is
-        reckoned from the upper bounds of the others: at most 4.4 % too great for durations of a millisecond or more."""
+        """The histogram without the buckets above the one that holds ``longest``. If durations are left out, the new
+        sum is computed from bucket bounds: at most 4.4 % too great for durations of a millisecond or more."""
         first = bisect_left(BOUNDS, longest) + 1
         longer = sum(count * BOUNDS[bucket - 1] for bucket, count in self.counts.items() if bucket >= first)
         if not longer:
@@ -79,8 +78,8 @@ class Histogram:
         return self.total / self.count if self.count else None
 
     def quantile(self, share: float) -> float:
-        """The duration that a ``share`` of all does not exceed, as if durations were spread evenly over their bucket.
-        There must be one duration at least."""
+        """The duration that a ``share`` of all durations does not exceed, as if durations were spread evenly over their
+        bucket. There must be at least one duration."""
         rank, below = share * self.count, 0
         for bucket, count in sorted(self.counts.items()):
             if rank < below + count:
@@ -90,10 +89,10 @@ class Histogram:
         return self.longest
 
     def excess(self, share: float) -> float:
-        """The least m with Σ max(0, d − m) ≤ share × Σ d.
+        """The least margin m for which the durations d fulfil Σ max(0, d − m) ≤ share × Σ d.
 
-        Each duration counts as its bucket's upper bound, and m is such a bound, too. So m is never less than the exact
-        value. It is at most 9 % more than the exact value for a share 4.4 % smaller.
+        Each duration counts as the upper bound of its bucket, and m is such a bound, too. So m is never less than the
+        exact value. It is at most 9 % more than the exact value for a share 4.4 % smaller.
         """
         left, longer, bound = share * self.total, 0, 0.0
         for bucket in sorted(self.counts, reverse=True):
@@ -106,7 +105,7 @@ class Histogram:
 
 
 class Average:
-    """A mean, initialised from earlier launches."""
+    """A mean that starts with the mean of earlier launches."""
 
     __slots__ = ("count", "mean", "total")
 
@@ -123,11 +122,11 @@ class Average:
 
 
 class Durations:
-    """Handling durations: the overall average, one per handler, and how long the long ones are.
+    """Handling durations: the mean of all, the mean of each handler, and how long the long ones are.
 
-    ``learned``: histograms of earlier launches, by handler. ``window``: seconds of the launch's window. Longer
-    durations are left out of the overall average and of the excess, except in the article's loop: a message that takes
-    longer than the window outlasts it whenever it begins, and no margin prevents that.
+    ``learned``: histograms of earlier launches, by handler. ``window``: seconds of the launch's window. Durations
+    longer than the window count neither in the overall mean nor in the excess, except in the article's loop: such a
+    message outlasts the window whenever it begins, and no margin prevents that.
     """
 
     def __init__(self, learned: Mapping[str, Histogram], window: float = math.inf, loop: Loop = Loop.WOKEN) -> None:
@@ -162,8 +161,8 @@ class Durations:
 
     @property
     def mean(self) -> float | None:
-        """The mean of all durations, including those that are longer than the window if this launch measured them. None
-        before the first."""
+        """The mean of all known durations, including those longer than the window if this launch measured them. None
+        before the first one."""
         count = self.overall.count + self._left_out.count
         return (self.overall.total + self._left_out.total) / count if count else None
 
@@ -187,10 +186,10 @@ class Durations:
         return max((BOUNDS[max(each.counts)] for each in known if each.counts), default=None)
 
     def excess(self, share: float) -> float:
-        """The least m with Σ max(0, d − m) ≤ share × Σ d, see Histogram.
+        """The least m with Σ max(0, d − m) ≤ share × Σ d: see `Histogram.excess`. All calls give the same ``share``.
 
-        The result is kept until a longer duration is added, or the sum has grown by an eighth. Meanwhile it is only too
-        long, since durations up to m do not change the first sum. ``share`` is constant.
+        The result is cached until a longer duration is added, or the sum of durations has grown by an eighth. Meanwhile
+        it is at most too long, since durations up to m leave the first sum as it is.
         """
         if self._total >= self._valid_below:
             every = Histogram()
@@ -201,7 +200,7 @@ class Durations:
 
 
 def margin(average: float | None, estimated_duration: float, tolerance_factor: float, concurrency: int = 1) -> float:
-    """The article's margin: time that must remain for another message to be taken.
+    """The article's margin: the time that must be left in the window to take another message.
 
     With n messages in flight the launch ends with the slowest. For exponentially distributed durations the expected
     maximum of n is H(n) = 1 + 1/2 + … + 1/n times the mean, so n slots multiply the article's margin by H(n).
@@ -230,11 +229,10 @@ class MarginRule(Protocol):
 
 
 def margin_in(window: Window, durations: Durations, rule: MarginRule, concurrency: int) -> float:
-    """The margin of a launch whose ``durations`` are known.
+    """The margin of a launch, given the ``durations`` known so far.
 
-    Estimates, and durations of earlier launches, may be far from what this launch will meet. So a margin that follows
-    from them takes half of the window at most, whatever the number of slots, until the launch has measured a duration
-    as long as that margin.
+    Estimates and earlier launches may mislead. So a margin that follows from them is at most half of the window, for
+    any number of slots, until this launch has measured a duration as long as that margin.
     """
     expected, factor = rule.estimated_duration, rule.tolerance_factor
     if rule.loop is Loop.ARTICLE:
@@ -251,8 +249,8 @@ def _harmonic(n: int) -> float:
 
 
 def ahead(average: float | None, *, horizon: float, left: float, concurrency: int, most: int) -> int:
-    """How many messages to reserve beyond those in the slots: as many as the slots are expected to begin within the
-    shorter of ``horizon`` and ``left``."""
+    """How many messages to reserve beyond those in the slots, ``most`` at most: as many as the slots will probably
+    begin within ``horizon``, or ``left`` if that is less, both in seconds. ``average``: the mean duration."""
     if average is None:
         return 0
     room = max(0.0, min(horizon, left)) * concurrency

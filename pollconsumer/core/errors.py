@@ -75,12 +75,12 @@ COMMANDS = {
     **dict.fromkeys(("dlq", "failed", "failure"), "dead list"),
 }
 IN_GROUPS = {"cancel": ("cancel", "remove", "purge"), "init cron --uninstall": ("pause",)}
-"""Commands that groups name otherwise: the command in `COMMANDS` → names to look for in a group."""
+"""Commands that have another name within a group: the command in `COMMANDS` → the names to look for in the group."""
 
 
 def command_for(word: str, group: str, known: list[str]) -> str | None:
-    """The command that a user probably meant by ``word``, which is not among the ``known`` commands of ``group``. None
-    if there is no likely one."""
+    """The command that a user probably meant by ``word``, which is not among ``group``'s ``known`` commands; None if
+    there is no likely one."""
     meant = COMMANDS.get(word.lower())
     verbs = IN_GROUPS.get(meant or "", ((meant or "").rpartition(" ")[2],))
     return next((f"{group} {verb}" for verb in verbs if group and verb in known), meant)
@@ -96,8 +96,7 @@ def shown(value: object) -> str:
 
 
 def similar(name: str, known: Iterable[str], most: int = 1, *, at_least: float = 0.6) -> list[str]:
-    """The ``most`` names of ``known`` that resemble ``name`` most, the nearest first. ``at_least``: the resemblance,
-    from 0 to 1."""
+    """The ``most`` names of ``known`` nearest to ``name``, best first. ``at_least``: the resemblance, from 0 to 1."""
     from difflib import get_close_matches  # no launch without such an error needs it
 
     return get_close_matches(name, known, most, at_least)
@@ -105,8 +104,7 @@ def similar(name: str, known: Iterable[str], most: int = 1, *, at_least: float =
 
 def suggestion(name: str, known: Collection[str], otherwise: str = "", *, beginning: str = "") -> str:
     """The last part of an error about an unknown ``name``: ``did you mean NAME?`` if a ``known`` name resembles it,
-    else ``otherwise`` or a list of all ``known``. ``beginning``: a prefix of all names, which is left out when names
-    are compared."""
+    else ``otherwise`` or a list of all ``known``. ``beginning``: a prefix of all names that a comparison ignores."""
     by_word = {each.removeprefix(beginning).strip("-_").replace("-", "_"): each for each in known}
     word = name.removeprefix(beginning).strip("-_").replace("-", "_")
     meant = word if word in by_word else (OPTIONS | FLAGS | STATES).get(word.lower())
@@ -144,8 +142,7 @@ class PollConsumerError(Exception):
 def retelling(
     caught: type[Exception] | tuple[type[Exception], ...], kind: Callable[[str], Exception], begin: str = ""
 ) -> Iterator[None]:
-    """Raise an error of another ``kind`` in the place of one that is ``caught`` in the block: its text, after
-    ``begin``."""
+    """Replace an exception of type ``caught`` from the block by ``kind(text)``: its text with ``begin`` in front."""
     try:
         yield
     except caught as error:
@@ -153,7 +150,7 @@ def retelling(
 
 
 class UsageError(PollConsumerError):
-    """The call, or the flag of a command, is not allowed here, or not together with others that are given."""
+    """The call, or the flag of a command, is not allowed here, or is not allowed together with another one."""
 
     exit_code = 2
 
@@ -169,7 +166,7 @@ class PayloadTooLarge(BadData):
 
 
 class Refused(BadData):
-    """Raised by a hook ``before_enqueue``: the message is not to be enqueued."""
+    """Raised by a hook ``before_enqueue`` so that the message is not enqueued."""
 
 
 class Conflict(BadData):
@@ -219,16 +216,16 @@ class WaitRefused(PollConsumerError, TimeoutError):
 
 
 class QueueFull(PollConsumerError):
-    """The queue has as many messages ready as its setting ``max_ready`` allows. ``accepted``: ids enqueued before by
-    the same call."""
+    """The queue has as many messages ready as its ``max_ready`` allows. ``accepted``: ids that the call has
+    enqueued."""
 
     exit_code = 69
     accepted: list[str] = []  # noqa: RUF012  replaced, never changed
 
 
 class StoreUnreachable(PollConsumerError):
-    """The store did not answer. ``sent``: the store may have carried out the call. ``accepted``: ids enqueued before by
-    the same call."""
+    """The store did not answer. ``sent``: it may have carried out the call. ``accepted``: ids that the call has
+    enqueued."""
 
     exit_code = 69
     sent: bool = False
@@ -246,7 +243,7 @@ class OutcomeUnknown(StoreUnreachable):
 
 
 class NodeLost(StoreUnreachable):
-    """A node of a cluster does not answer. Queues on other nodes go on."""
+    """A node of a cluster does not answer. Queues on other nodes are still served."""
 
 
 class NotReplicated(OutcomeUnknown):
@@ -284,7 +281,7 @@ class ConfigurationError(PollConsumerError):
 
 class StoreRefused(ConfigurationError):
     """The store must not be used: it evicts keys, was replaced or emptied, is too old, or has keys of another program.
-    Or the embedded server cannot be started. The text says which."""
+    Or the embedded server cannot be started. The error's text says which."""
 
 
 class WentBack(StoreRefused):

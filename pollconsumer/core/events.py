@@ -7,7 +7,7 @@ from typing import Any, dataclass_transform
 
 @dataclass_transform(frozen_default=True)
 class Event:
-    """The base of events, whose fields are the annotations of their classes. Two events with equal fields are equal."""
+    """The base of events. The annotations of a subclass are its fields. Two events with equal fields are equal."""
 
     # No named tuples: every launch imports two dozen of these classes, which took a twentieth of its start.
 
@@ -28,7 +28,7 @@ class Event:
 
 
 class LaunchBegan(Event):
-    """The launch has the lease. ``queues``: empty if it serves all. ``left``: seconds until its window ends."""
+    """The launch has the lease. ``queues``: those it serves; empty for all. ``left``: seconds until its window ends."""
 
     role: str
     queues: tuple[str, ...]
@@ -36,8 +36,8 @@ class LaunchBegan(Event):
 
 
 class LaunchWaits(Event):
-    """The launch waits: other launches hold the lease. ``holders``: their hosts and processes. ``left``: seconds that
-    it may wait."""
+    """Other launches hold the lease. ``holders``: their hosts and processes. ``left``: seconds that this one may
+    wait."""
 
     role: str
     holders: tuple[str, ...]
@@ -45,15 +45,15 @@ class LaunchWaits(Event):
 
 
 class NamespaceShared(Event):
-    """A launch of another project on this host holds the lease: its handlers differ from this launch's. ``config``: the
-    configuration of that project."""
+    """Two projects use one namespace: a launch of another project on this host, with other handlers, holds the lease
+    that this launch wants. ``config``: that project's configuration file."""
 
     config: str
 
 
 class MessageCompleted(Event):
     """A message is completed after ``took`` seconds. A launch may complete tens of thousands a second, so it emits this
-    event only if its log shows it (``-v``). Do not count messages by it."""
+    event only if its log shows it (``-v``). Do not count messages by this event."""
 
     id: str
     handler: str
@@ -62,8 +62,8 @@ class MessageCompleted(Event):
 
 class AttemptFailed(Event):
     """An attempt has failed. ``delay``: seconds until the next attempt; None if the message became a dead letter.
-    ``place``: the last line of the user's code in the traceback, as ``handlers.py:14``. ``traced``: the traceback, or
-    the last lines that a program printed. Both are empty if there is none."""
+    ``place``: the file and line of the user's code where the error arose, as ``handlers.py:14``. ``traced``: the
+    traceback, or the last lines that a program printed. Either is empty if there is none."""
 
     id: str
     handler: str
@@ -108,7 +108,7 @@ class OrphansRecovered(Event):
 
 
 class MessagesFound(Event):
-    """Accepted messages were in no list of their queue. They are in one again."""
+    """Accepted messages were in no list of their queue, so they could not be taken. The launch has put them back."""
 
     queue: str
     messages: int
@@ -124,14 +124,14 @@ class MessageStopped(Event):
 
 
 class ReservationsLost(Event):
-    """Messages were settled too late: another launch could have them already."""
+    """The launch settled messages too late: it no longer had their reservations, so another launch may have them."""
 
     ids: tuple[str, ...]
 
 
 class NewerMessagesFound(Event):
-    """A newer pollconsumer has written messages of the queue, or follow-ups in its outbox. They wait for a launch of
-    its version."""
+    """A newer pollconsumer has written messages of the queue, or follow-ups in its outbox. They wait for a newer
+    launch."""
 
     queue: str
 
@@ -152,7 +152,7 @@ class ResultDropped(Event):
 
 
 class StepsUnasked(Event):
-    """The message is completed, although its handler has not asked for ``steps`` that an earlier attempt recorded."""
+    """The message is completed, but its handler did not ask for ``steps`` that an earlier attempt had recorded."""
 
     id: str
     handler: str
@@ -160,7 +160,7 @@ class StepsUnasked(Event):
 
 
 class MessageExpired(Event):
-    """The message was not begun before its expiry, and is not handled."""
+    """The message was not begun before its expiry, so it will not be handled."""
 
     id: str
     handler: str
@@ -183,30 +183,29 @@ class QueueUnserved(Event):
 
 
 class ConflictDropped(Event):
-    """A message is dropped because another message has its id: a follow-up that a handler enqueued, or a member that it
-    added to a batch. The handler's own message is completed. The member counts as cancelled."""
+    """A message is dropped because another message has its id. The dropped one is a follow-up that a handler enqueued,
+    or a member that it added to a batch, where it counts as cancelled. The handler's own message is completed."""
 
     id: str
     queue: str
 
 
 class DescriptorsUsedUp(Event):
-    """Open files reached their limit after this handler or a concurrent one had run. The launch ends."""
+    """The process reached its limit of open files while or after this handler ran. The launch ends."""
 
     id: str
     handler: str
 
 
 class WindowTooShort(Event):
-    """The launch never had time to handle a message: its ``margin`` was longer than the time ``left`` of its window. In
-    seconds."""
+    """The launch never had time for a message: its ``margin`` exceeded the time ``left`` in its window. In seconds."""
 
     margin: float
     left: float
 
 
 class StoreAwaited(Event):
-    """The store at ``address`` has not answered for ``seconds``. It repeats the call for the seconds ``left``."""
+    """The store at ``address`` has not answered for ``seconds``. The launch tries again for ``left`` more seconds."""
 
     address: str
     reason: str
@@ -215,14 +214,14 @@ class StoreAwaited(Event):
 
 
 class OccurrencesSkipped(Event):
-    """Occurrences that came due while no launch ran are skipped, as the recurrence's ``missed`` says."""
+    """Occurrences that came due while no launch ran are skipped, because of the recurrence's ``missed``."""
 
     recurrence: str
     messages: int
 
 
 class RecurrenceRemoved(Event):
-    """The recurrence is removed, since no launch defines it any more."""
+    """The recurrence is removed, since no launch's configuration defines it any more."""
 
     recurrence: str
 
@@ -236,8 +235,8 @@ class RecurrenceUnreadable(Event):
 
 
 class RecurrenceTaken(Event):
-    """The launch leaves out a recurrence of its configuration, because a recurrence of the same name was added at run
-    time (by ``recurrences add``, or by a program)."""
+    """The launch ignores a recurrence of its configuration, because a recurrence of the same name was added at run
+    time, by ``recurrences add`` or by a program."""
 
     recurrence: str
     queue: str
@@ -272,7 +271,7 @@ class SpoolFileRefused(Event):
 
 
 class SpoolUnusable(Event):
-    """Messages spooled in ``directory`` cannot be enqueued now, for ``reason``. A launch tries again."""
+    """Messages spooled in ``directory`` cannot be enqueued now, for ``reason``. A later launch tries again."""
 
     directory: str
     reason: str

@@ -1,5 +1,5 @@
-"""Strict JSON, without the NaN and Infinity that Python's parser accepts; JSON forms of Python values; errors that
-locate a value without JSON form."""
+"""Strict JSON, without the NaN and Infinity that Python's parser accepts; JSON forms of Python values; and errors that
+say which part of a value has no JSON form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pollconsumer.core.errors import BadData, shown
 
 
 def parse(text: str | bytes) -> Any:
-    """The value of ``text``. ValueError for anything that is not JSON."""
+    """The value that the JSON ``text`` stands for. ValueError for anything that is not JSON."""
     try:
         return json.loads(text, parse_constant=_refuse)
     except RecursionError:
@@ -27,7 +27,7 @@ def _refuse(constant: str) -> None:
 
 
 def to_json(value: Any) -> Any:
-    """The JSON form of ``value``, from which a handler annotated with its type gets an equal value.
+    """The JSON form of ``value``, from which a handler's parameter of the same type gets an equal value.
 
     TypeError for a type without JSON form, ValueError for an invalid value.
     """
@@ -53,8 +53,8 @@ def to_json(value: Any) -> Any:
 
 
 def in_order(value: Any, written: Any) -> Any:
-    """``written``, which pydantic has made of ``value``, with the items of each set sorted by their text. The order of
-    a set differs from process to process, but a repeated call must have an equal payload."""
+    """``written``, which is pydantic's JSON form of ``value``, with the items of each set sorted by their text. The
+    order of a set differs from process to process, but the payloads of repeated calls must be equal."""
     if getattr(type(value), "__pydantic_root_model__", False):
         return in_order(value.root, written)
     if isinstance(written, list):
@@ -70,7 +70,7 @@ def in_order(value: Any, written: Any) -> Any:
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
-    """The fields of a model or a dataclass, by the names under which they are written."""
+    """The fields of a model or a dataclass, under the names that its JSON form has."""
     fields = getattr(value, "__pydantic_fields__", None) or getattr(value, "__dataclass_fields__", {})
     names = {name: getattr(field, "serialization_alias", None) or name for name, field in fields.items()}
     extra = getattr(value, "__pydantic_extra__", None) or {}
@@ -81,8 +81,8 @@ _text = json.JSONEncoder(sort_keys=True).encode
 
 
 def explain(whole: object, what: str, remedy: str) -> NoReturn:
-    """Raise the TypeError or BadData that locates the value for which ``whole`` could not be encoded. ``remedy``: what
-    a user can do about a type without JSON form."""
+    """Raise the TypeError or BadData that says which part of ``whole`` could not be encoded. ``what``: the name of
+    ``whole`` in the error. ``remedy``: what a user can do about a type without JSON form."""
     try:
         _look_through(whole, what, set())
     except TypeError as error:

@@ -1,9 +1,8 @@
-"""Finds the launcher that has started a process, and what it does at a tick while the launch before is alive; and
-reads what entries of the ledger show about earlier launches of a group.
+"""Finds the launcher that started this process, and learns from the ledger how it behaves.
 
-One thing is how long after its tick a launch starts, and how long after its end its process exits: the next deadline
-has to allow for both. The other is what a launcher does at a tick at which a launch is alive. This counts if neither
-the environment nor a parent process names the launcher. All times are in seconds.
+Two things are learned. The first is how long after its tick a launch starts, and how long after its end its process
+exits: the next deadline allows for both. The second is what the launcher does at a tick while a launch still runs; it
+counts only if neither the environment nor a parent process names the launcher. All times are in seconds.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -15,20 +14,20 @@ from pollconsumer.core.choices import LauncherRule
 from pollconsumer.core.window import OUR_OWN
 
 REAPED_LATE = 11.0
-"""Seconds. busybox's crond reaps ended processes every ten seconds, a little late, after testing for a tick."""
+"""Seconds. busybox's crond reaps ended processes only after it has tested for a tick, about every ten seconds."""
 REAPED_LATE_BY_DCRON = 5.0
-"""Seconds. dcron tests at the first second of a minute. It reaps 5 s after it wakes, then every 10 s."""
+"""Seconds. dcron tests for a tick in the first second of a minute. It reaps 5 s after it wakes, then every 10 s."""
 BUSYBOX = "busybox"
 GIVES_UP = ("-n", "--nb", "--nonblock", "-w", "--wait", "--timeout")
-"""Options of flock with which it does not wait for its lock, or not for long."""
+"""Options of flock with which it does not wait for its lock, or waits only for a time."""
 OVERLAPS = ("-overlapping", "--overlapping")
 
 DROP, QUEUE, PARALLEL = LauncherRule.DROP, LauncherRule.QUEUE, LauncherRule.PARALLEL
 ON_DEMAND, ON_DEMAND_BY_URL = "on-demand", "on-demand-url"
 BY_PRODUCERS = (ON_DEMAND, ON_DEMAND_BY_URL)
-"""Platforms of launches that producers have started. How often they start one says nothing about a crontab."""
+"""Platforms of launches that producers start. How often producers start one says nothing about a crontab."""
 DEMANDED_VARIABLE = "_POLLCONSUMER_DEMANDED"
-"""An environment variable that is no setting. In a launch that a producer started it names one of these platforms."""
+"""An environment variable, no setting. A producer that starts a launch sets it to one of `BY_PRODUCERS`."""
 
 
 class Ancestor(NamedTuple):
@@ -39,11 +38,11 @@ class Ancestor(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name by which the process was called: busybox is many programs in one file."""
+        """The name by which the process was called, perhaps not its file's: busybox is many programs in one file."""
         return self.command[0].rpartition("/")[2].lstrip("-") if self.command else self.executable
 
     def is_called(self, name: str) -> bool:
-        """Whether the process or its file is called ``name``. The children of cron have its name in capitals."""
+        """Whether the process or its file is called ``name``, in any case: cron's children are called CRON."""
         return name in (self.name.lower(), self.executable.lower())
 
     def has_option(self, beginnings: tuple[str, ...]) -> bool:
@@ -57,9 +56,9 @@ class Ancestor(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A launcher. ``platform`` is empty if it is unknown. ``reaped_late``: a process that ends less than these seconds
-    before a tick still counts as alive at the tick. ``is_watched``: the rule depends on settings of the launcher, so it
-    is a guess until launches have seen what the launcher does."""
+    """A launcher. ``platform``: its name; empty if unknown. ``reaped_late``: the launcher still takes a process for
+    alive if it ended less than so many seconds before the tick. ``is_watched``: the rule is a guess, since settings of
+    the launcher determine it, until launches have observed what the launcher does."""
 
     platform: str
     rule: LauncherRule
@@ -104,13 +103,13 @@ PLATFORMS = (
     (Found("systemd", QUEUE), "TRIGGER_UNIT", ""),
     (Found("systemd", QUEUE), "JOURNAL_STREAM", ""),
 )
-"""Platforms. Each has the variables that are all set there, some with the beginning of their value. The last column is
-the variable with the platform's own id of a run, or with a URL that ends in it, if there is one."""
+"""Platforms. The second column: the variables that are all set there, some with the beginning of their value. The
+third: the variable with the platform's id of a run, or with a URL that ends in that id; empty if there is none."""
 
 
 def find_launcher(variables: Mapping[str, str], ancestors: Iterable[Ancestor]) -> Found:
-    """The launcher of this process. It is a producer; else the nearest of the ``ancestors``, parent first, that is a
-    launcher; else the platform whose environment ``variables`` are set."""
+    """The launcher of this process: the producer that started it, if one did; else the nearest of the ``ancestors``
+    (parent first) that is a known launcher; else the platform that the environment ``variables`` show."""
     if (demanded := variables.get(DEMANDED_VARIABLE)) in BY_PRODUCERS:
         return Found(demanded, PARALLEL)
     for ancestor in ancestors:
@@ -121,7 +120,8 @@ def find_launcher(variables: Mapping[str, str], ancestors: Iterable[Ancestor]) -
 
 
 def is_here(known_by: str, variables: Mapping[str, str]) -> bool:
-    """Whether a process with these ``variables`` runs on the platform that is ``known_by`` some of them."""
+    """Whether a process with these ``variables`` runs on the platform that sets ``known_by``: names, or
+    NAME=BEGINNING."""
     for word in known_by.split():
         name, _, value = word.partition("=")
         if name not in variables or not variables[name].startswith(value):
@@ -130,7 +130,7 @@ def is_here(known_by: str, variables: Mapping[str, str]) -> bool:
 
 
 def recorded_launcher(platform: str, rule: str) -> Found:
-    """The launcher that an earlier launch found, from its entry in the ledger."""
+    """The launcher that an earlier launch found: ``platform`` and ``rule`` come from its entry in the ledger."""
     known = (*(row[0] for row in LAUNCHERS), *(row[0] for row in PLATFORMS))
     unlisted = Found(platform, PARALLEL) if platform else UNKNOWN
     found = next((each for each in known if each.platform == platform), unlisted)
@@ -138,43 +138,42 @@ def recorded_launcher(platform: str, rule: str) -> Found:
 
 
 def given_launcher(rule: LauncherRule, found: Found) -> Found:
-    """``found``, with the ``rule`` of the settings. Its ``reaped_late`` stays: it is the launcher's."""
+    """``found``, with the ``rule`` of the settings unless that is ``auto``. Its ``reaped_late`` stays."""
     return found if rule is LauncherRule.AUTO else found._replace(rule=rule)
 
 
 def run_id(variables: Mapping[str, str]) -> str | None:
-    """The platform's own id of this run, which its logs show."""
+    """The id that the platform gave this run and shows in its logs. None if unknown."""
     names = (variables.get(run) for _, known_by, run in PLATFORMS if run and is_here(known_by, variables))
     return next((name.rpartition("/")[2] for name in names if name), None)
 
 
 LONGEST = 3600.0
-"""Seconds. A longer offset, exit time or wait for the next tick is corrupt, or of no use."""
+"""Seconds. A longer offset, exit time or wait for the next tick in the ledger is ignored: it is corrupt or useless."""
 TIMES = 3
-"""How often in succession the same must be seen before it counts: a suspended machine, too, starts no launch."""
+"""Launches must observe the same so often before it counts: a suspended machine starts no launch either."""
 SOON = 3.0
-"""A launcher that queues starts the next launch within so many seconds after the end of the one before. A pod that
-starts later may have been started beside it. A launch may also end by itself within this time after a tick, just before
-a late launcher starts the next one. That is no sign of waiting."""
+"""A launcher with the rule ``queue`` starts the next launch within so many seconds after the end of the running one. A
+launch that starts later may have been started beside it. A launch may also end by itself so soon after a tick, just
+before a late launcher starts the next one: that does not show that the launcher waited."""
 PERIODS = 2
 """A launcher that drops a tick starts another launch within this number of periods, since a launch with a baton is
-alive at two ticks. After a longer time, the machine was suspended, or the launcher had stopped."""
+alive at two ticks. If it takes longer, the machine was suspended, or the launcher was stopped."""
 LAUNCHES = 10
 """Number of launches from which punctuality is learned."""
 FLOOR = 0.25
-"""Seconds of the margin beyond the largest exit time: a launch that ends after the next one has started makes it
-wait."""
+"""Seconds that the margin has beyond the longest exit time. If a launch ends too late, the next one has to wait."""
 FLOOR_OF_DROP = 0.5
-"""The least margin where ticks are dropped. The parent must notice the end of the process."""
+"""The least margin where ticks are dropped: the launcher needs time to notice that the process has ended."""
 OF_EXIT = 0.25
-"""The margin where ticks are dropped, as a share of the largest exit time: on a busy machine a longer one will come."""
+"""The margin where ticks are dropped, as a share of the longest exit time seen: a busy machine may exceed that time."""
 UNLEARNED_EXIT = 1.75
 
 
 class Past(NamedTuple):
-    """An earlier launch. Instants are in seconds of the server's clock, spans in seconds; both are None where unknown.
-    ``offset``: from its tick to its start. ``next_tick``: from its start to the tick after that. ``exit``: from its end
-    to that of its process. ``observed``: as the launch recorded it, see `Observed`."""
+    """An earlier launch. Instants are in seconds of the server's clock, spans in seconds; None if unknown. ``offset``:
+    from its tick to its start. ``next_tick``: from its start to the following tick. ``exit``: from its recorded end to
+    the end of its process. ``observed``: its `Observed`, as stored."""
 
     started: float | None
     ended: float | None
@@ -189,15 +188,15 @@ class Past(NamedTuple):
         return None if self.ended is None else self.ended + (self.exit or 0.0)
 
     def waited_for(self, before: Self) -> bool:
-        """Whether the launch ``before`` was, or may have been, alive at this one's tick, so that a launcher that queues
-        started this one when ``before`` had ended."""
+        """Whether ``before`` was, or may have been, alive at this launch's tick. A launcher that queues has then
+        started this launch only when ``before`` had ended."""
         if self.started is None or self.offset is None or before.gone is None:
             return True
         return before.gone > self.started - self.offset
 
 
 def past_launches(entries: Iterable[bytes], group: str, own: str = "") -> list[Past]:
-    """The launches of ``group`` among ``entries``, newest first, without the launch ``own`` and corrupt entries."""
+    """The launches of ``group`` in ``entries`` of the ledger, newest first, except the launch ``own``."""
     found = []
     for text in entries:
         try:
@@ -233,8 +232,8 @@ def _instant(value: object) -> float | None:
 
 
 class Observed(NamedTuple):
-    """What the launcher did at a tick while a launch was alive, the last ``times`` in succession. AUTO: there was
-    none."""
+    """What the launcher did at a tick while a launch was alive, and how many ``times`` in succession it did so until
+    now. AUTO: nothing was observed yet."""
 
     rule: LauncherRule = LauncherRule.AUTO
     times: int = 0
@@ -245,8 +244,9 @@ class Observed(NamedTuple):
 
 
 def observed(before: Past | None, started: float, offset: float | None, least_offset: float) -> Observed:
-    """What the launch before had observed, and what this launch adds, which ``started`` at this instant of the server's
-    clock, ``offset`` seconds after its tick. ``least_offset``: the least time from a tick to a start."""
+    """What is observed so far: what ``before``, the previous launch, recorded, and what this launch's start adds.
+    ``started``: its instant by the server's clock, ``offset`` seconds after its tick. ``least_offset``: the least
+    offset of launches."""
     if before is None:
         return Observed()
     noted, rule = read_observed(before.observed), _at_the_tick(before, started, offset, least_offset)
@@ -263,7 +263,8 @@ def read_observed(value: object) -> Observed:
 
 
 def _at_the_tick(before: Past, now: float, now_offset: float | None, least_offset: float) -> LauncherRule | None:
-    """What the launcher did at the tick after the start of ``before``; None if unknown, or if ``before`` had ended."""
+    """What the launcher did at the tick that followed the start of ``before``. ``now`` and ``now_offset``: start and
+    offset of this launch. None if unknown, or if ``before`` had ended before that tick."""
     started, ended, offset, next_tick, *_ = before
     gone = before.gone
     if started is None or ended is None or gone is None or offset is None or next_tick is None or now_offset is None:
@@ -281,26 +282,26 @@ def _at_the_tick(before: Past, now: float, now_offset: float | None, least_offse
 
 
 class Punctuality(NamedTuple):
-    """How punctual launches are. ``offset``: the least time from a tick to the start of its launch. ``exit``: the
-    longest from the end of a launch, as the ledger has it, to the end of its process."""
+    """How late launches start and exit. ``offset``: the least time from a tick to the start of its launch. ``exit``:
+    the longest time from the recorded end of a launch to the end of its process."""
 
     offset: float = 0.0
     exit: float = UNLEARNED_EXIT
 
 
 def punctuality_of(offsets: Collection[float], exits: Collection[float], own: float | None) -> Punctuality:
-    """The punctuality by the offsets and exit times of the last launches. This launch's ``own`` offset counts only if
-    it is less than theirs, since a person may have started it."""
+    """The punctuality that follows from the offsets and exit times of the last launches. This launch's ``own`` offset
+    counts only if it is less: a person may have started this launch."""
     least = min(offsets, default=0.0)
     return Punctuality(least if own is None else min(least, own), max(exits, default=UNLEARNED_EXIT))
 
 
 def learned(past: Sequence[Past], rule: LauncherRule, own: float | None = None, least_exit: float = 0.0) -> Punctuality:
-    """The punctuality by earlier launches, newest first, and by the ``own`` offset of this one. ``least_exit``: where
-    ticks are dropped, the exit time is taken to be at least so many seconds, since there a longer exit is cut off.
+    """The punctuality of ``past`` launches, newest first, and of this one, by its ``own`` offset. Where ticks are
+    dropped, the exit time is at least ``least_exit``, since there a longer exit is cut off and cannot be measured.
 
-    Under ``queue`` a launch that waited for the one before is left out, since it started late because of the wait. If
-    it counted, each launch would end later than the one before.
+    Under ``queue`` a launch that waited for the previous one is left out: its offset includes that wait. If it counted,
+    each launch would end later than the previous one.
     """
     prompt = [each for each, before in pairwise(past) if not each.waited_for(before)]
     counting = prompt if rule is LauncherRule.QUEUE else past
@@ -311,10 +312,11 @@ def learned(past: Sequence[Past], rule: LauncherRule, own: float | None = None, 
 
 
 def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) -> tuple[float, float]:
-    """What a launch started by ``found`` must allow for: the seconds after the next tick by which it must have stopped,
-    negative if before the tick; and its margin. ``min_margin`` is the setting; None: the margin is learned.
+    """The seconds from the next tick to the instant by which a launch that ``found`` started must have stopped
+    (negative: it stops before the tick), and the launch's margin. ``min_margin``: the setting; None to learn the
+    margin.
 
-    Where ticks are dropped, the process must be gone before the tick, however long its last message lasts. So its exit
+    Where ticks are dropped, the process must be gone before the tick, however long its last message takes. So its exit
     is no part of the margin. Elsewhere only the work must be over when the next launch starts.
     """
     if found.rule is LauncherRule.DROP:

@@ -48,7 +48,7 @@ class Timestamps(NamedTuple, Generic[I]):
 
 
 def state_of(t: Timestamps[int]) -> State:
-    """The state. An end takes precedence, then the furthest phase."""
+    """The state that follows from the timestamps: how the message ended, else the latest phase that it has entered."""
     if t.completed_at:
         return State.COMPLETED
     if t.dead_at:
@@ -63,7 +63,7 @@ def state_of(t: Timestamps[int]) -> State:
 
 
 def durations_of(t: Timestamps[int]) -> dict[str, float | None]:
-    """Seconds between the phases: waited from ready to reserved, handled from started to its end."""
+    """Seconds that a message spent in its phases: ``waited`` from ready to reserved, ``handled`` from start to end."""
     ended = t.ended_at or (t.failed_at if t.failed_at and not t.reserved_at else None)
     return {"waited_seconds": _seconds(t.enqueued_at, t.reserved_at), "handled_seconds": _seconds(t.started_at, ended)}
 

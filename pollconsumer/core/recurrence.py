@@ -19,20 +19,19 @@ from pollconsumer.core.notation.instants import LAST_MILLISECOND, datetime_of, e
 from pollconsumer.core.spans import DAY, YEAR, format_duration
 
 ON_TIME = 90.0
-"""Seconds by which an occurrence may be late without being missed: a platform may skip one launch a minute."""
+"""Seconds by which an occurrence may be late without counting as missed: a platform may skip one launch a minute."""
 MOST_CAUGHT_UP = 100
 """Maximum missed occurrences enqueued at once."""
 MOST_LOOKED_AT = 100_000
-"""Maximum missed occurrences counted: the last ones of a period, the first ones of a cron expression. If more were
-missed, the count is too low."""
+"""Maximum missed occurrences counted: the last ones of a period, the first ones of a cron expression."""
 _LAST = LAST_MILLISECOND - int(DAY * 1000)
 """The last instant of any recurrence. Some time zones have no local time for a later one."""
 LEAST_PERIOD, MOST_PERIOD = 1.0, 5 * YEAR
 LONGEST_NAME = 100
-"""Maximum length of the name of a recurrence put at run time. Name and instant together must make an id."""
+"""Maximum length of the name of a recurrence put at run time: an occurrence's id is this name and its instant."""
 MOST_TIMES = 10**9
 First = Literal["now", "next"] | int
-"""The first instant of a recurrence that is put at run time: at once, by its rule, or an instant in epoch ms."""
+"""The first instant of a recurrence put at run time: ``now``, ``next`` (the next by its rule), or one in epoch ms."""
 MOST_JITTER = DAY
 LONGEST_EXPIRY = 1000 * YEAR
 _RULE = ("every", "cron", "timezone", "enabled", "after", "offset")
@@ -41,9 +40,9 @@ _OF_PUT = (
     "created_by", "created", "ping", "rate_key", "rate", "options",
 )  # fmt: skip
 _OF_EITHER = ("ping", "rate_key", "rate", "after", "offset", "headers", "options")
-"""Fields that definitions of configurations have only if they are set."""
+"""Fields that a recurrence defined by a configuration stores only if they are set."""
 OF_MESSAGES = ("expires", "timeout", "max_attempts", "retry", "concurrency_key", "concurrency_limit", "order_key")
-"""Options of a recurrence's messages. Its definition has only those that are given."""
+"""Options of a recurrence's messages. A definition stores only those that are given."""
 _OF_CONFIGURATION = (
     "name", "handler", "cron", "every", "timezone", "queue", "payload", "priority", "missed", "overlap", "enabled",
     "occurrence_wanted",
@@ -53,11 +52,11 @@ _OF_CONFIGURATION = (
 @dataclass(frozen=True, slots=True)
 class Recurrence:
     """A recurring message. Exactly one of ``cron`` and ``every`` (seconds) is set. A recurrence that is not ``enabled``
-    is listed, but yields nothing.
+    is listed, but enqueues nothing.
 
     If ``at_run_time``, a program or a person has put it, and its periods count from its first instant. Otherwise a
-    configuration defines it. Then ``times``, ``until``, ``created_by`` and ``created`` are unset, and its periods count
-    from the epoch.
+    configuration defines it, its periods count from the epoch, and ``times``, ``until``, ``created_by`` and ``created``
+    are unset.
     """
 
     name: str
@@ -77,43 +76,41 @@ class Recurrence:
     times: int | None = None
     """How many occurrences the recurrence yields; None for no limit."""
     until: datetime | None = None
-    """The latest instant; None for no limit."""
+    """The latest instant at which it may recur; None for no limit."""
     headers: dict[str, str] = field(default_factory=dict)
     created_by: str | None = None
     created: datetime | None = None
-    """The time of the first put; None until then."""
+    """When the recurrence was first put at run time; None before."""
     ping: str | None = field(default=None, repr=False)
-    """URL of a monitor that is told how each occurrence begins and ends. Secret. Configurations may have it, too."""
+    """URL of a monitor that is told how each occurrence begins and ends. Secret. Configurations may set it, too."""
     rate_key: str = ""
-    """The rate key of the occurrences; ``rate`` is their rate. Configurations may have both, too."""
+    """The rate key of the occurrences; ``rate`` is their rate. Configurations may set both, too."""
     rate: str = ""
     after: After = After.DUE
-    """The instant from which the period counts. Configurations may have it, too."""
+    """The instant from which the period counts. Configurations may set it, too."""
     offset: int = 0
-    """Delay of each instant after that of the rule, in ms: the part of the jitter that `offset_of` chooses.
-    Configurations may have it, too."""
+    """Delay of each instant, in ms: the part of the jitter that `offset_of` chooses. Configurations may set it, too."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of the messages, some of `OF_MESSAGES`. Times are in seconds. ``expires`` counts from the instant.
-    Configurations may have them, too."""
+    Configurations may set them, too."""
 
     def as_json(self) -> str:
-        """The definition of a recurrence of a configuration. Equal recurrences have the same text."""
+        """The stored definition, if a configuration defines the recurrence. Equal recurrences have the same text."""
         values = {name: getattr(self, name) for name in _OF_CONFIGURATION}
         values |= {name: value for name in _OF_EITHER if (value := getattr(self, name)) not in (_DEFAULTS[name], {})}
         return json.dumps(values, sort_keys=True)
 
     @property
     def rule(self) -> str | None:
-        """The rule, for people."""
+        """The rule in words, such as ``every 5m``; None without a rule."""
         later = f", {format_duration(self.offset / 1000)} later" if self.offset else ""
         if self.every is None:
             return None if self.cron is None else f"{self.cron}{later}"
         return f"every {format_duration(self.every)}{' after the end' * (self.after is After.END)}{later}"
 
     def as_put(self) -> tuple[str, str]:
-        """The definition of a recurrence that is put at run time, without its creation and without defaults. Equal
-        recurrences have the same text. And the beginning of that text, which is the same for all recurrences with this
-        rule."""
+        """The stored definition of a recurrence put at run time, without ``created`` and defaults; and the beginning of
+        that text, which all recurrences with the same rule share. Equal recurrences have the same text."""
         rule = {name: getattr(self, name) for name in _RULE if getattr(self, name) != _DEFAULTS[name]}
         head = f'{{"rule":{_compact(rule)},"handler":'
         names = [name for name in _OF_PUT if name not in ("handler", "created")]
@@ -133,15 +130,15 @@ class Recurrence:
         return message._replace(headers=self.headers or None, ping=self.ping, rate_key=self.rate_key, rate=self.rate)
 
     def rated_as(self, message: NewMessage) -> Recurrence:
-        """The recurrence with the rate and the rate key of ``message`` for its occurrences."""
+        """The recurrence, with the rate and the rate key of ``message`` for its occurrences."""
         return replace(self, rate_key=message.rate_key, rate=message.rate)
 
     def instants(self, after_ms: int, phase_ms: int = 0) -> Iterator[int]:
-        """Nominal instants later than ``after_ms``, in epoch milliseconds, ascending. ``phase_ms``: an instant from
-        which periods count, if it is put at run time. If its periods count from ends, occurrences are taken to end at
+        """Nominal instants later than ``after_ms``, in epoch ms, ascending. ``phase_ms``: the instant from which the
+        periods of a recurrence put at run time count. If periods count from ends, each occurrence is assumed to end at
         once.
 
-        ValueError if the time zone is unknown here.
+        ValueError if this machine does not know the time zone.
         """
         counts_from = (self.at_run_time and phase_ms) or self.offset
         if self.after is After.END:
@@ -160,7 +157,7 @@ class Recurrence:
         return next(self.instants(after_ms, phase_ms), None)
 
     def due(self, first_ms: int, until_ms: int) -> list[int]:
-        """The recurrence's instants until ``until_ms``. ``first_ms`` is the first of them."""
+        """The recurrence's instants from ``first_ms``, which is one of them, until ``until_ms``."""
         if first_ms > until_ms:
             return []
         if self.after is After.END:
@@ -171,7 +168,7 @@ class Recurrence:
         return [first_ms, *islice(later, MOST_LOOKED_AT - 1)]
 
     def begins(self, first: First, now_ms: int) -> int | None:
-        """The first instant of a recurrence that is put now. None if there is none, or if not enabled."""
+        """The first instant of a recurrence that is put now. None if there is none, or if it is not enabled."""
         if not self.enabled:
             return None
         if first == "now":
@@ -188,7 +185,7 @@ def latest_ms(recurrence: Recurrence) -> int:
 
 
 def offset_of(jitter: float, namespace: str, name: str) -> int:
-    """The offset of the recurrence ``name``, in ms. Less than its ``jitter``, in seconds; the same on each host."""
+    """The offset in ms of the recurrence ``name``: less than its ``jitter`` (in seconds), and the same on each host."""
     return int(sha256(f"{namespace}\n{name}".encode())[:12], 16) % int(jitter) * 1000
 
 
@@ -210,7 +207,7 @@ def zone_of(name: str) -> tzinfo:
 
 
 def recurrence_from_json(definition: str | bytes, name: str = "", queue: str = "default") -> Recurrence:
-    """The inverse of ``as_json``, and of ``as_put`` given the name and the queue under which the definition is stored.
+    """The inverse of ``as_json``; and of ``as_put``, given the name and the queue under which the definition is stored.
     ValueError if the text is corrupt, or of a newer version."""
     try:
         values = json.loads(definition)
@@ -302,7 +299,8 @@ def _check_put(recurrence: Recurrence) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What to do now: ``enqueue`` occurrences of these instants, count ``skipped`` ones, look again at ``next``."""
+    """What to do about a recurrence: ``enqueue`` occurrences for instants, count ``skipped`` ones, act again at
+    ``next``."""
 
     enqueue: tuple[int, ...]
     skipped: int
@@ -310,7 +308,8 @@ class Tick:
 
 
 class Replaced(NamedTuple):
-    """An earlier definition. By it instants were due ``until`` another one replaced it, which begins with ``first``."""
+    """An earlier definition of a recurrence, valid until the instant ``until``. The later one began with the instant
+    ``first``."""
 
     until: int
     first: int
@@ -322,9 +321,9 @@ def tick(
 ) -> Tick:
     """What to do with the occurrences from ``due_ms``, the first pending one, until ``now_ms``.
 
-    Occurrences after ``attended_since_ms`` were not missed, only late: a launch was there, but a long handler delayed
-    it. One of that very millisecond counts with those before it, or a launch that comes at an instant would make up for
-    the one before as well. ``before``: earlier definitions by which the first occurrences are due, oldest first.
+    Occurrences after ``attended_since_ms`` are late, not missed: launches ran, but a long handler delayed them. One at
+    exactly ``attended_since_ms`` counts as missed, or a launch that starts at an instant would make up for the one
+    before as well. ``before``: earlier definitions by which the first occurrences are due, oldest first.
     """
     passed = list[int]()
     for until, first, replaced in [each for each in before if due_ms <= each.until]:
@@ -339,11 +338,10 @@ def tick_after_end(
     recurrence: Recurrence, due_ms: int, now_ms: int, attended_since_ms: int, ended_ms: int | None
 ) -> Tick:
     """`tick` for a recurrence whose period counts from the end of its last occurrence. ``ended_ms``: that end; None
-    while the occurrence is unfinished, 0 if there was none or it was forgotten. A launch whose clock runs fast may
-    report an end a little ahead. An end more than a period ahead is corrupt, or the clock was set back: it counts as 0,
-    so that occurrences go on.
+    while the occurrence is unfinished, 0 if there was none or it was forgotten. If a launch's clock runs fast, the end
+    may be a little ahead of now. An end more than a period ahead counts as 0: it is corrupt, or the clock was set back.
 
-    An unfinished occurrence is looked at again after a period, since the next one is not due before, whenever it ends.
+    While an occurrence is unfinished, this is called again after each period.
     """
     assert recurrence.every is not None
     period, due = round(recurrence.every * 1000), due_ms
@@ -358,7 +356,7 @@ def tick_after_end(
 def _made_up_for(
     recurrence: Recurrence, passed: list[int], following: int | None, now_ms: int, attended_since_ms: int
 ) -> Tick:
-    """What to do about the instants ``passed``, which are due. Some of them may have been missed."""
+    """What to do about the due instants ``passed``, some of which may have been missed. ``following``: the next one."""
     missed = [instant for instant in passed if instant <= attended_since_ms]
     attended = passed[len(missed) :]
     if recurrence.missed is not Missed.ALL:

@@ -1,16 +1,16 @@
 """Damps warnings and failures that repeat from launch to launch.
 
 Cron mails all output, so a store that is down for a day would cause 1,440 mails. A streak is a series of launches that
-met the same problem. Its 1st, 2nd, 5th, 15th and 60th launch prints it, then one an hour, and it is printed once more
-when it is over. Where launches are rarer, each prints it if an hour has passed since the last line. A problem that
-returns within an hour resumes its streak, so a problem of every other launch is damped like a permanent one.
+met the same problem. Its 1st, 2nd, 5th, 15th and 60th launch prints the problem, then one launch an hour. When the
+streak is over, a launch prints that. If launches are rare, each prints the problem when an hour has passed since the
+last line. A problem that returns within an hour resumes its streak, so one of every other launch is damped, too.
 
 When a streak is over depends on its kind:
 
-- ``failure``: the problem ended the launch. Over when a launch gets as far as the lease, acquired or not.
+- ``failure``: the problem ended the launch. Over when a launch reaches the lease, acquired or not.
 - ``standing``: every working launch checks for the problem. Over when a launch has worked and not met it.
-- ``lasting``: as ``standing``, but printed from the second launch in a row on, however rare launches are. A launch that
-  began before a change of the configuration may meet it once.
+- ``lasting``: as ``standing``, but printed only from the second launch in a row on, however rare launches are. A launch
+  that began before a change of the configuration may meet the problem once.
 - ``met``: the problem depends on a message, as an unknown handler does. Over when a launch has worked and not met it,
   and it was last met more than two minutes ago: twice the time for which a message without a handler is parked. If only
   one launch met it, its end is not reported.
@@ -31,17 +31,17 @@ FORGOTTEN_AFTER = DAY
 MET_AGAIN_WITHIN = 120.0
 MOST_STREAKS = 100
 MOST_CHARACTERS = 200
-"""Maximum length of a streak's name, and of its text, which is shown when the streak is over."""
+"""Maximum length of a streak's name, and of its text, which the line at its end repeats."""
 MOST_LAUNCHES = 10**9
 LATEST = 1e12
-"""A greater number makes a stored streak corrupt: JSON may have numbers that cannot be printed."""
+"""A stored streak with a greater number is corrupt: JSON may have numbers too large to be printed as times."""
 
 
 class Streak(NamedTuple):
-    """The launches that met the same problem: ``launches`` is their number. In epoch seconds, ``began`` is when the
-    first one met it, ``met`` when the last one did, ``printed`` when its line was last printed. ``reported``: whether a
-    line was printed since the streak was last over. ``launch``: the last launch that met it, which printed the line if
-    ``met`` equals ``printed``."""
+    """A series of launches that met the same problem; ``launches`` is their number. In epoch seconds: ``began`` is when
+    the first launch met the problem, ``met`` when the last one did, ``printed`` when a line about it was last printed.
+    ``reported``: whether a line was printed since the streak was last over. ``launch``: the last launch that met the
+    problem; it has printed a line if ``met`` equals ``printed``."""
 
     kind: str
     launches: int
@@ -64,9 +64,9 @@ class Streaks:
         self.known = known or {}
 
     def meet(self, name: str, kind: str, text: str, launch: str, now: float) -> str | None:
-        """Record that ``launch`` met the problem ``name``. Returns the line to print, or None. The line is ``text``,
-        from the second launch on with the duration of the streak. If one launch meets the problem repeatedly, each call
-        returns the same decision."""
+        """Record that ``launch`` met the problem ``name``. Returns the line to print, or None for no line: ``text``, to
+        which the streak's duration is added from its second launch on. If a launch meets the problem repeatedly, all
+        calls decide alike."""
         before = self.known.get(name[:MOST_CHARACTERS])
         if before is None or _is_gone(before, now) or (before.over and not before.printed):
             before = Streak(kind, 0, now, now, 0.0, False, False, "", "")
@@ -84,8 +84,8 @@ class Streaks:
         return text if launches == 1 else f"{text} ({_span(streak)})"
 
     def end(self, launch: str, now: float, *, worked: bool) -> list[str]:
-        """Record that ``launch`` ended normally. A launch that has not ``worked`` got only as far as the lease. Returns
-        a line for each streak that is over; streaks with the same text share a line. A streak that the launch met is
+        """Record that ``launch`` ended normally. ``worked``: whether it had the lease and worked. Returns a line for
+        each streak that is over now; streaks with the same text share a line. A streak whose problem this launch met is
         not over."""
         lines = dict[str, str]()
         for name, streak in self.known.items():
@@ -99,7 +99,7 @@ class Streaks:
         return [*lines.values()]
 
     def encode(self, now: float) -> bytes:
-        """The streaks for the next launch: bounded in number, without expired ones. Empty if there are none."""
+        """The streaks for the next launch, as JSON: the latest ones, without expired ones. Empty if there are none."""
         kept = [(name, streak) for name, streak in self.known.items() if not _is_gone(streak, now)]
         kept.sort(key=lambda each: each[1].met)
         return json.dumps(dict(kept[-MOST_STREAKS:])).encode() if kept else b""
@@ -127,7 +127,8 @@ def _read(fields: object) -> Streak | None:
 
 
 def _is_gone(streak: Streak, now: float) -> bool:
-    """Whether the problem would start a new streak by now. After a change of the clock ``met`` may be in the future."""
+    """Whether the problem, if met now, starts a new streak. After a change of the clock ``met`` may be in the
+    future."""
     if streak.kind == "lasting" and not streak.over:
         return False
     return abs(now - streak.met) > (RESUMED_WITHIN if streak.over else FORGOTTEN_AFTER)

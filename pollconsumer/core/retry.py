@@ -1,4 +1,4 @@
-"""Retry policy: how a handler may end, failures imposed on it, and the delay before the next attempt."""
+"""Retries: the exceptions by which an attempt can end, and the delay before the next attempt."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pollconsumer.core.spans import DAY, Span, format_duration, parse_duration, 
 from pollconsumer.core.users_code import called
 
 MOST_CRASHES = 3
-"""Number of deaths of the process that handles a message after which it becomes a dead letter."""
+"""If the process that handles a message dies so often, the message becomes a dead letter."""
 STOP_GRACE = 5.0
-"""Seconds that a handler has to end by itself after its message was asked to stop."""
+"""Seconds that a handler has to end by itself after a request to stop its message."""
 
 
 class Fatal(Exception):
@@ -21,13 +21,13 @@ class Fatal(Exception):
 
 
 LONGEST_DEFERRAL, SHORTEST_DEFERRAL = 7 * DAY, 1.0
-"""Seconds after its due time for which a message may be deferred uncharged, and the shortest such delay."""
+"""How long after its due time a message may be deferred without a charge, and the shortest such delay, in seconds."""
 
 
 class RetryIn(Exception):
-    """Raised by a handler: try again after ``delay``, in seconds, as text such as ``5m`` or as a timedelta. With
-    ``charged=False`` the call counts neither as an attempt nor as a failure. A message can be deferred like this for a
-    week after its due time. Then it becomes a dead letter."""
+    """Raised by a handler: try again after ``delay``: seconds, text such as ``5m``, or a timedelta. With
+    ``charged=False`` the attempt is not counted, and is no failure. A message can be deferred so for a week after its
+    due time. Then it becomes a dead letter."""
 
     seconds: float
     charged: bool = True
@@ -38,7 +38,7 @@ class RetryIn(Exception):
 
 
 def is_deferred(error: BaseException) -> TypeGuard[RetryIn]:
-    """Whether ``error`` asks for another attempt without charging this one."""
+    """Whether ``error`` is a RetryIn with ``charged=False``."""
     return isinstance(error, RetryIn) and not error.charged
 
 
@@ -61,13 +61,13 @@ class Skip(Exception):
 
 
 class Yield(Exception):
-    """Raised by a handler: continue in the next launch. No attempt is charged."""
+    """Raised by a handler: the next launch shall handle the message again. No attempt is charged."""
 
 
 class Asleep(BaseException):
-    """Raised in a handler by ``context.sleep`` and ``context.wait_for``: the message leaves its slot, uncharged, until
-    ``until``, in epoch ms, or until a signal comes. Not an Exception, so that ``except Exception`` does not catch
-    it."""
+    """Raised in a handler by ``context.sleep`` and ``context.wait_for``: the message leaves its slot until ``until``,
+    in epoch ms, or until a signal comes. No attempt is charged. Not an Exception, so that ``except Exception`` does not
+    catch it."""
 
     def __init__(self, until: int) -> None:
         self.until = until
@@ -75,7 +75,7 @@ class Asleep(BaseException):
 
 
 class HandlerTimeout(TimeoutError):
-    """The handler exceeded its limit of this many ``seconds`` and was stopped. A failure like any other."""
+    """The handler exceeded its limit of ``seconds`` and was stopped. It is retried as after any failure."""
 
     seconds: float
 
@@ -100,24 +100,24 @@ class NotBegun(Exception):
 
 
 class CallDied(NotBegun):
-    """A call with several messages died, or was stopped at its timeout. Which message caused it is unknown. Each is
-    charged a death, and none an attempt. From then on each is called alone."""
+    """The process of a call with several messages died, or the call was stopped at its timeout. Which message caused it
+    is unknown. Each is charged a death, and none an attempt. From then on each is handled in a call of its own."""
 
 
 class RetryPolicy(Protocol):
-    """The delays before further attempts of a handler: a `Backoff`, or an object of the user's. If its ``delay`` has a
-    third parameter, ``error``, it is an `ErrorPolicy`, which is given the exception that ended the attempt."""
+    """The delays before a handler's further attempts: a `Backoff`, or an object of the user's. An object whose
+    ``delay`` has a third parameter ``error``, for the exception that ended the attempt, is an `ErrorPolicy`."""
 
     def delay(self, attempt: int, chance: float, /) -> Span:
-        """The time between a failed attempt number ``attempt`` (from 1) and the next: seconds, text such as ``5m`` or a
-        timedelta. ``chance`` is a random number in [0, 1)."""
+        """The time from the failed attempt number ``attempt`` (from 1) to the next one: seconds, text such as ``5m`` or
+        a timedelta. ``chance``: a random number in [0, 1)."""
 
 
 class ErrorPolicy(Protocol):
     """A `RetryPolicy` whose ``delay`` has a third parameter ``error``: the error that ended the attempt."""
 
     def delay(self, attempt: int, chance: float, error: BaseException, /) -> Span:
-        """The same as for a `RetryPolicy`, after an attempt that ``error`` ended."""
+        """As `RetryPolicy.delay`. ``error``: the exception that ended the attempt."""
 
 
 class Backoff:
@@ -140,7 +140,7 @@ class Backoff:
             raise ValueError(f"backoff: jitter {jitter} must be between 0 and 1")
 
     def delay(self, attempt: int, chance: float) -> float:
-        """Seconds between a failed attempt number ``attempt`` (from 1) and the next; ``chance`` in [0, 1).
+        """Seconds from the failed attempt number ``attempt`` (from 1) to the next one. ``chance``: random, in [0, 1).
 
         Jitter spreads retries that have a common cause. It only shortens a delay, to (1 - jitter) times its length at
         least (Brooker, "Exponential Backoff and Jitter", 2015).
@@ -153,7 +153,7 @@ class Backoff:
 
 
 class Pauses:
-    """The delays of ``retry=["10s", "1m"]``, one for each further attempt. The last one serves all later ones, too."""
+    """The delays of ``retry=["10s", "1m"]``: one before each further attempt. The last delay is repeated."""
 
     __slots__ = ("_seconds",)
 
@@ -164,12 +164,12 @@ class Pauses:
             raise BadData("retry", "[]", "give one delay at least")
 
     def delay(self, attempt: int, _: float, /) -> float:
-        """Seconds between a failed attempt number ``attempt`` (from 1) and the next."""
+        """Seconds from the failed attempt number ``attempt`` (from 1) to the next one."""
         return self._seconds[min(attempt, len(self._seconds)) - 1]
 
 
 class Retry(NamedTuple):
-    """The delay before another attempt. ``problem``: why the handler's policy failed, if this is the default."""
+    """The ``delay`` before another attempt. ``problem``: why the handler's policy failed; None if it did not."""
 
     delay: float
     problem: BaseException | None = None
@@ -186,8 +186,8 @@ def after_failure(
     chance: float,
     since_due: float | None = None,
 ) -> Retry | None:
-    """What to do with a message whose attempt number ``attempt`` (from 1) ended with ``error``. None if no attempt is
-    left, or none can help. ``since_due``: seconds since the message was due; None if every attempt is charged."""
+    """The next attempt of a message whose attempt number ``attempt`` (from 1) ended with ``error``; None if no attempt
+    is left, or none can help. ``since_due``: seconds since the message was due; None if every attempt is charged."""
     if is_fatal(error, fatal):
         return None
     if since_due is not None and is_deferred(error):  # GUARD what is deferred costs no attempt
@@ -210,8 +210,8 @@ def after_failure(
 
 
 def is_fatal(error: BaseException, fatal: tuple[type[BaseException], ...]) -> bool:
-    """Whether no attempt can help after ``error``, since it is Fatal or of one of the handler's ``fatal`` classes. An
-    error counts as none of a class whose own check raises."""
+    """Whether no attempt can help after ``error``: it is Fatal, or of one of the handler's ``fatal`` classes. If a
+    class's own instance check raises, False."""
     try:
         return isinstance(error, (Fatal, *fatal))
     except BaseException:
@@ -219,7 +219,7 @@ def is_fatal(error: BaseException, fatal: tuple[type[BaseException], ...]) -> bo
 
 
 def sees_error(delay: Callable[..., object]) -> bool:
-    """Whether the policy's method ``delay`` takes the error."""
+    """Whether the policy's method ``delay`` has a parameter ``error``."""
     try:
         return "error" in signature(delay).parameters
     except ValueError:  # it is not written in Python

@@ -1,5 +1,5 @@
-"""Durations, quotas and rates: reads what settings, options and calls give. People write durations as ``500ms``,
-``2s``, ``1m30s``, ``2h``, ``1d``, as a number of seconds, or as a timedelta."""
+"""Reads durations, quotas and rates from settings, options and calls. People write durations as ``500ms``, ``2s``,
+``1m30s``, ``2h``, ``1d``, as a number of seconds, or as a timedelta."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pollconsumer.core.errors import BadData
 from pollconsumer.core.notation.text import is_text
 
 Span = str | float | timedelta
-"""A duration, as programs write it."""
+"""A duration, as programs write it: text such as ``5m``, seconds, or a timedelta."""
 DAY, YEAR = 86400.0, 365 * 86400.0
 UNITS = {"d": DAY, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PART = r"(\d+(?:\.\d+)?)(ms|[dhms])"
@@ -73,7 +73,7 @@ LEAST_PERIOD, MOST_PERIOD = 0.1, 31 * DAY
 
 
 def parse_quota(quota: str, example: str = "100/1m") -> tuple[int, int]:
-    """Number of messages and period in milliseconds of a ``quota`` such as ``100/1m``. ValueError for another text."""
+    """Number of messages, and period in milliseconds, of a ``quota`` such as ``100/1m``. ValueError if invalid."""
     count, slash, period = quota.partition("/")
     if not slash or not re.fullmatch(r"[0-9]{1,9}", count.strip()) or int(count) == 0:
         raise ValueError(f"write messages / period, as in {example}")
@@ -87,11 +87,11 @@ def parse_quota(quota: str, example: str = "100/1m") -> tuple[int, int]:
 
 
 MOST_IN_A_PERIOD = 1000
-"""Maximum number of messages in a period. The store remembers each one, in six bytes, until the period is over."""
+"""Maximum number of messages in a rate's period. The store remembers each message, in six bytes, during the period."""
 
 
 def parse_rate(rate: object) -> tuple[int, int]:
-    """Number of messages and period in milliseconds of a ``rate`` such as ``60/1h``. ValueError for anything else."""
+    """Number of messages, and period in milliseconds, of a ``rate`` such as ``60/1h``. ValueError if invalid."""
     return _parsed(rate if isinstance(rate, str) else "")
 
 
@@ -104,7 +104,7 @@ def _parsed(rate: str) -> tuple[int, int]:
 
 
 def check_rate(rate: object, key: object) -> None:
-    """Raise BadData if ``rate`` or ``key`` is invalid. An empty ``rate`` stands for the queue's."""
+    """Raise BadData if ``rate``, or its rate key ``key``, is invalid. If ``rate`` is empty, the queue's holds."""
     check_short_key(key, "rate key")
     if rate != "":
         try:
@@ -114,14 +114,14 @@ def check_rate(rate: object, key: object) -> None:
 
 
 def check_short_key(key: object, what: str) -> str:
-    """``key``, if it is a valid key. ``what`` names its kind: a concurrency key, or a rate key."""
+    """``key``, if it is valid, else BadData. ``what``: its kind for the error, such as ``rate key``."""
     if not isinstance(key, str) or not is_text(key) or not 0 < len(key.encode()) <= 255 or min(key) < " ":
         raise BadData(what, repr(key), "text of 1 to 255 bytes without control characters")
     return key
 
 
 def key_of(handler: str, payload: bytes, argument: str | None) -> str:
-    """The rate key of a handler's message: the value of an argument. A missing argument counts as null."""
+    """The rate key of a handler's message: the value of ``argument`` in its payload; null if it is missing."""
     if argument is None:
         return handler
     value = loads(payload).get(argument)

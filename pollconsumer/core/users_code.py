@@ -1,7 +1,7 @@
 """Calls of code that users give us: codecs, credential providers, hooks, types, policies.
 
-Such code may raise anything. `SystemExit` and its like would end a launch, a command or a thread of ours, so `called`
-raises an `Exception` in their place, which callers treat like any other. Values are kept by `lazy`.
+Such code may raise anything. `SystemExit` and its like would end a launch, a command or a thread of ours. So `called`
+raises an `Exception` in place of them, which callers handle like any other.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 MOST_CHARACTERS = 200
 OTHERS, OURS, OUR_THREAD = range(3)
-"""The owner of the code at the bottom of a thread's stack: another program; a command or an endpoint; a thread that we
-have started, which no signal interrupts."""
+"""Whose code runs at the bottom of a thread's stack: that of another program; a command or an endpoint of ours; or a
+thread that we have started, which no signal interrupts."""
 _printing_on_stderr = ContextVar("users' code prints on standard error", default=False)
 whose: ContextVar[int] = ContextVar("whose code runs here", default=OTHERS)
 
@@ -30,7 +30,7 @@ class TimeIsUp(BaseException):
 
 
 class Exited(Exception):
-    """Users' code raised an exception that is no Exception. The text names it."""
+    """Users' code raised something like SystemExit, which is no subclass of Exception. The text names it."""
 
 
 class UnreadableError(Exception):
@@ -38,9 +38,9 @@ class UnreadableError(Exception):
 
 
 class lazy(Generic[T]):  # noqa: N801  it decorates as a function does
-    """`functools.cached_property` without a lock. Before Python 3.12 that has a lock, which all instances share: users'
-    code would run under it, and a process that is forked meanwhile would wait for it for ever. Threads that ask at the
-    same time may each compute the value. All of them get the first."""
+    """`functools.cached_property` without a lock. Before Python 3.12 that has one lock for all instances: users' code
+    would run under it, and a process forked meanwhile would wait for it for ever. Of threads that compute the value at
+    the same time, all get the first one's."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make, self.__doc__ = make, make.__doc__
@@ -54,11 +54,11 @@ class lazy(Generic[T]):  # noqa: N801  it decorates as a function does
 
 
 def called(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """What ``function``, which is users' code, returns. Raises the Exception that the function raises, and `Exited` in
-    place of what is no Exception.
+    """Call ``function``, which is users' code, and return what it returns. An Exception that it raises is raised;
+    `Exited` is raised in place of any other.
 
     An interruption of the function is raised as it is: our own timeout, Ctrl-C, and, in a program that is not ours,
-    whatever the signal handlers of that program raise.
+    whatever that program's signal handlers raise.
     """
     try:
         return function(*arguments, **named)
@@ -81,25 +81,25 @@ def _having(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 def answering() -> AbstractContextManager[None]:
-    """Nothing that users' code raises within the block ends this thread."""
+    """Within the block `called` lets nothing that users' code raises end this thread, not even SystemExit."""
     return _having(whose, OURS)
 
 
 def printing_on_stderr() -> AbstractContextManager[None]:
-    """Wrap a command that prints data on standard output: within it `users_output` goes to standard error."""
+    """Wrap a command that prints data on standard output. Within it `users_output` redirects to standard error."""
     return _having(_printing_on_stderr, value=True)
 
 
 def users_output() -> AbstractContextManager[object]:
-    """Wrap an import or a call of users' code. What it prints goes to standard error within `printing_on_stderr`."""
+    """Wrap an import or a call of users' code. Within `printing_on_stderr` its output goes to standard error."""
     # GUARD what users' code prints is not taken for a command's own output
     return redirect_stdout(sys.stderr) if _printing_on_stderr.get() else nullcontext()
 
 
 @contextmanager
 def refusing(what: str, name: str, who: str) -> Iterator[None]:
-    """`answering` and `users_output`. Within the block an exception of ``who``, users' code, becomes a
-    ConfigurationError with ``what`` and ``name``. A PollConsumerError stays as it is."""
+    """`answering` and `users_output` for the block. An exception of users' code becomes a ConfigurationError about
+    ``what`` and its value ``name``, and says that ``who`` raised it. A PollConsumerError stays as it is."""
     with answering(), users_output():
         try:
             yield
@@ -110,7 +110,7 @@ def refusing(what: str, name: str, who: str) -> Iterator[None]:
 
 
 def readable(error: BaseException) -> BaseException:
-    """``error``, or an `UnreadableError` in its place if its class raises when it is inspected."""
+    """``error``; or, if its class raises when it is inspected, an `UnreadableError`."""
     try:
         if (error.__class__, error.__traceback__, error.__cause__) and type(type(error).__name__) is str:
             getattr(error, "trace", None)
@@ -123,7 +123,7 @@ def readable(error: BaseException) -> BaseException:
 
 
 def described(error: BaseException, most: int = MOST_CHARACTERS) -> str:
-    """The type and the text of ``error`` in ``most`` characters, even if its class raises."""
+    """The type and the text of ``error``, cut to ``most`` characters, even if its class raises."""
     text, kind = text_of(error), type(readable(error)).__name__
     if not isinstance(readable(error), Exited | UnreadableError):
         text = f"{kind}: {text}" if text else kind
@@ -139,7 +139,7 @@ def text_of(error: BaseException) -> str:
 
 
 def _is_interruption(kind: type[BaseException]) -> bool:
-    """Whether an exception that is no Exception comes from outside the code that it interrupts."""
+    """Whether an exception of this ``kind``, no Exception, was not raised by users' code but by what interrupts it."""
     if issubclass(kind, TimeIsUp) or whose.get() == OTHERS:
         return True
     by_person = issubclass(kind, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler

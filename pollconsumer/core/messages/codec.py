@@ -1,7 +1,7 @@
-"""Codecs of applications encode payloads and results before the store has them.
+"""Encoding and decoding of payloads and results by an application's codec. The store gets only what is encoded.
 
-An encoded value is JSON, too, so it can stand wherever the value can. It is an object with one name, which no value of
-a user's has, and which holds the output of the codec in base64.
+An encoded value is JSON, too, so it can stand wherever the value can: an object with one reserved name, whose value is
+the codec's output in base64.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ def is_encoded(value: object) -> bool:
 
 
 def encoded_json(data: bytes, codec: Codec | None) -> bytes:
-    """The JSON that stands for ``data``, itself JSON, once the codec has encoded it; ``data`` without a codec. Raises
-    what the codec raises, TypeError if the codec returns no bytes, PayloadTooLarge if it returns too many for a
-    payload."""
+    """The JSON that is stored in place of ``data``, which is JSON: what the codec encodes, or ``data`` itself without a
+    codec. Raises what the codec raises, TypeError if it returns no bytes, PayloadTooLarge if it returns too many."""
     if codec is None:
         return data
     made = called(codec.encode, data)
@@ -43,7 +42,7 @@ def encoded_json(data: bytes, codec: Codec | None) -> bytes:
 
 
 def decoded_value(value: Any, codec: Codec | None) -> Any:
-    """``value``, decoded; as it is without a codec, or if it is not encoded. Undecodable if the codec raises."""
+    """``value``, decoded; unchanged if it is not encoded, or without a codec. Undecodable if the codec raises."""
     if codec is None or not is_encoded(value):
         return value
     try:
@@ -55,7 +54,7 @@ def decoded_value(value: Any, codec: Codec | None) -> Any:
 
 
 def decoded_object(value: dict[str, Any], codec: Codec | None) -> dict[str, Any]:
-    """`decoded_value` of a payload or a state, which must be an object. Undecodable, too, if it is none."""
+    """`decoded_value` of a payload or a state, each an object. Undecodable, too, if the decoded value is no object."""
     return _object(decoded_value(value, codec))
 
 
@@ -66,7 +65,7 @@ def _object(found: Any) -> dict[str, Any]:
 
 
 def readable_value(value: Any, codec: Codec | None) -> Any:
-    """`decoded_value` for people: a value that cannot be decoded stays as it is."""
+    """`decoded_value` for people: if ``value`` cannot be decoded, it is returned as it is."""
     try:
         return decoded_value(value, codec)
     except Undecodable:
@@ -74,7 +73,7 @@ def readable_value(value: Any, codec: Codec | None) -> Any:
 
 
 def shown_value(value: Any) -> Any:
-    """What is shown of a value where its codec is missing: of an encoded value only the size."""
+    """What to show of a value without its codec: the size of an encoded value; any other value as it is."""
     if not is_encoded(value):
         return value
     try:
@@ -88,7 +87,7 @@ def _content(value: dict[str, Any]) -> bytes:
 
 
 def coded(message: NewMessage, codec: Codec) -> NewMessage:
-    """``message``, encoded. Raises what the codec raises."""
+    """``message`` with its payload, callbacks and links encoded. Raises what the codec raises."""
     if message.encoded:
         return message
     if message.digest:
@@ -105,13 +104,13 @@ def coded(message: NewMessage, codec: Codec) -> NewMessage:
 
 
 def coded_packed(message: Packed, codec: Codec) -> Packed:
-    """`coded` for a packed message."""
+    """`coded` for a message packed as a dict."""
     return continuations.packed(coded(continuations.unpacked(message), codec))
 
 
 def _digest(message: NewMessage, codec: Codec) -> str:
-    """The digest of handler and payload, keyed by the codec. Without a key it is a digest of the handler alone: a
-    digest of a payload that is easy to guess would tell anyone who reads the store which payload it is."""
+    """The digest of handler and payload, keyed by the codec's ``digest_key``. Without a key it is a digest of the
+    handler alone: by a digest, a reader of the store could confirm a guess at the payload."""
     import hmac
     from hashlib import blake2b, sha256
 

@@ -1,5 +1,5 @@
-"""A message's continuation: what its end brings about. It travels with the message. The script that ends the message
-reports it.
+"""A message's continuation: what is enqueued or counted when the message ends. It is stored with the message, and the
+script that ends the message carries it out or reports the end.
 
 The id of a member of a batch consists of the batch's id and the member's number: ``import-42.7``. The id of a link of a
 chain consists of the first link's id and the number of the link: ``import-42.7+2``. So a batch or a chain that is
@@ -33,14 +33,14 @@ FIRST = {
     *REQUIRED, "priority", "due", "delay", "key", "key_lifetime", "concurrency_key", "concurrency_limit", "digest",
     "headers", "timeout", "max_attempts", "retry", "lifetime", "ping", "rate_key", "rate",
 }  # fmt: skip
-"""The fields of the first versions. If an entry has a later field, those versions leave it to a newer version, provided
-that it has all of these fields. Otherwise they drop it. So an entry with a later field has all of these."""
+"""The fields that the first versions know. If an entry has a later field, those versions leave it to a newer version,
+but only if all of these fields are there; otherwise they drop the entry. So `packed` then writes all of these."""
 INNER = ":batch"
-"""A batch that is a member of another one has the member's id with this ending."""
+"""The ending of the id of an inner batch, after its id as a member of the outer batch."""
 DIGEST_DIGITS = (0, 16)
 UNPACKABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, Malformed)
 MOST_ADDED_AT_ONCE = 256
-"""A member that adds further members reserves so many numbers at once."""
+"""How many member numbers a member reserves at a time when it adds further members."""
 MOST_CHARACTERS = 4 << 20
 """Maximum length of a continuation, in characters."""
 _MEMBER = re.compile(r"(.+)\.(\d{1,8})(?:\+\d{1,3})?")
@@ -48,7 +48,7 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def _types_of(declared: Any) -> tuple[type, ...]:
-    """The types that values of a field may have, by the field's annotation."""
+    """The types that values of a field may have, given ``declared``, the field's annotation."""
     kinds = [get_origin(each) or each for each in get_args(declared) or (declared,)]
     return (*kinds, int) if float in kinds else (*kinds,)
 
@@ -61,8 +61,8 @@ FIELDS = {STORED_AS.get(name, name): name for name in NewMessage._fields}
 
 
 def packed(message: NewMessage) -> Packed:
-    """``message`` as a dict, without the fields at their defaults. So a version that does not know a field can still
-    send the message on, unless the field is set."""
+    """``message`` as a dict. Fields with their default value are left out, so a version that does not know a field can
+    still send on each message that does not use it."""
     given, defaults = message._asdict() | {"payload": message.payload.decode()}, message._field_defaults
     wanted = {name for name, value in given.items() if name not in defaults or value != defaults[name]}
     if not wanted <= FIRST:
@@ -92,20 +92,20 @@ def unpacked(given: Packed) -> NewMessage:
 
 
 def whole(number: object) -> int:
-    """``number``, if it is a whole number of at most 46 bits. ValueError for anything else."""
+    """``number``, if it is a whole number of at most 46 bits and not negative. ValueError for anything else."""
     if type(number) is not int or not 0 <= number < 1 << 46:
         raise ValueError(number)
     return number
 
 
 class Continuation(NamedTuple):
-    """What the end of a message brings about.
+    """What happens when a message ends.
 
-    When the message is completed, ``then`` and the first of ``links`` are enqueued; that link carries the others. When
-    it ends otherwise, ``failed`` is enqueued. ``batch``: the queue of the batch that the message is a member of.
-    ``called_by``, for a callback of a batch: the queue of that batch. ``previous``, for other callbacks and for links:
-    the message before. ``answers``: the message whose handler called this one, by ``queue`` and ``id``, and ``as``, the
-    name of the signal that answers it.
+    When the message is completed, ``then`` and the first of ``links`` are enqueued; that link carries the others. If it
+    ends otherwise, ``failed`` is enqueued. ``batch``: the queue of the batch that the message is a member of.
+    ``called_by``: for a callback of a batch, the queue of that batch. ``previous``: for another callback or a link, the
+    message before it. ``answers``: the message whose handler called this one: its ``queue``, its ``id``, and ``as``,
+    the name of the signal that will carry the result.
     """
 
     batch: str = ""
@@ -117,7 +117,8 @@ class Continuation(NamedTuple):
     answers: Packed | None = None
 
     def following(self, message_id: str, queue: str, state: State, at: int, result: Any = None) -> list[NewMessage]:
-        """The messages to enqueue when the message with this continuation ends, ``at`` an instant in epoch ms."""
+        """The messages to enqueue when this continuation's message ends. ``at``: the instant of the end, in epoch
+        ms."""
         previous = {"id": message_id, "queue": queue, "state": str(state), "at": at, "result": result}
         if state is not State.COMPLETED:  # GUARD a link follows a completed one
             return [] if self.failed is None else [_follow_up(self.failed, Continuation(previous=previous))]
@@ -127,7 +128,8 @@ class Continuation(NamedTuple):
         return [] if self.then is None else [_follow_up(self.then, Continuation(previous=previous))]
 
     def ends_member(self, state: State) -> bool:
-        """Whether the message's end is a member's end. A chain is one member, and goes on after a completed link."""
+        """Whether this message's end is a member's end. A chain is one member: its last link or a failed one ends
+        it."""
         # GUARD a chain goes on after a link
         return bool(self.batch) and not (state is State.COMPLETED and self.links)
 
@@ -137,14 +139,14 @@ def _follow_up(message: Packed, continuation: Continuation) -> NewMessage:
 
 
 def encoded(continuation: Continuation) -> str:
-    """The continuation as a JSON object; empty text for an empty continuation."""
+    """The continuation as a JSON object; empty text if nothing is to happen."""
     given = {name: value for name, value in continuation._asdict().items() if value}
     return _encode(given) if given else ""
 
 
 @lru_cache(maxsize=64)
 def decoded(stored: bytes) -> tuple[Continuation, bool]:
-    """The inverse of `encoded`, and whether it has unknown fields, of a newer version. Malformed for anything else."""
+    """The inverse of `encoded`, and whether ``stored`` has unknown fields, of a newer version. Malformed if invalid."""
     if not stored:
         return Continuation(), False
     try:
@@ -173,21 +175,21 @@ def continuation_of(given: dict[str, Any]) -> tuple[Continuation, bool]:
 
 
 def sound(given: Packed) -> NewMessage:
-    """`unpacked`, with a check of the continuation, too."""
+    """`unpacked`, which also checks the continuation."""
     message = unpacked(given)
     decoded(message.continuation.encode())  # GUARD a continuation that is none
     return message
 
 
 def member_of(message_id: str) -> tuple[str, int] | None:
-    """The batch of a member, and the member's number, both read from its id; None for another id."""
+    """The batch's id and the member's number, both read from a member's id. None if ``message_id`` is no member's."""
     found = _MEMBER.fullmatch(message_id)
     return (found[1], int(found[2])) if found else None
 
 
 def not_there(message_id: str, where: str = "list shows those that are kept") -> NotFound:
-    """The error for an id without a message. ``where``: what the user can do; replaced by a hint if the id looks like
-    that of a link or a callback that is not enqueued yet."""
+    """The error for an id without a message. ``where``: what the user can do. If the id looks like that of a link or a
+    callback that is not enqueued yet, a hint takes its place."""
     if found := re.fullmatch(r"(.+)\+(\d{1,3})", message_id):
         before = found[1] if found[2] == "2" else f"{found[1]}+{int(found[2]) - 1}"
         where = f"a link of a chain is enqueued when the one before, {before}, is completed"
@@ -197,14 +199,14 @@ def not_there(message_id: str, where: str = "list shows those that are kept") ->
 
 
 def following_id(message_id: str, ending: str) -> str:
-    """The id of a follow-up: the message's id with this ``ending``. BadData if there is no room for the ending."""
+    """The id of a link or callback: ``message_id`` with ``ending``. BadData if the id would be too long."""
     since = f", since its callbacks or links get this id with {ending}"
     return check_stem(message_id, "message id", LONGEST_ID - len(ending), since) + ending
 
 
 def identified(message: NewMessage, message_id: str, batch: str = "") -> NewMessage:
-    """``message`` with this id, and its continuation with the ids that follow from it. ``batch``: the queue of the
-    batch of which the message is a member. BadData if an id is too long, or the continuation too large."""
+    """``message`` with this id. Its callbacks and links get ids that follow from it. ``batch``: the queue of the batch
+    of which the message is a member. BadData if an id is too long, or the continuation too large."""
     if not message.continuation:
         return message._replace(id=message_id, continuation=_member_continuation(batch))
     continuation, _ = decoded(message.continuation.encode())
@@ -223,9 +225,9 @@ def identified(message: NewMessage, message_id: str, batch: str = "") -> NewMess
 
 
 def followed_again(message: NewMessage, message_id: str) -> NewMessage:
-    """``message`` with another id, for a rerun: its callbacks and links get ids that follow from the new one. The
-    message before it in a chain stays the same. The rerun belongs to no batch, and answers no message that called
-    it."""
+    """``message`` with another id, for a rerun. Its callbacks and links get ids that follow from the new one. It keeps
+    its predecessor in a chain, but belongs to no batch, and its result goes to no handler that called the first
+    message."""
     before, _ = decoded(message.continuation.encode())
     follows = Continuation(then=before.then, failed=before.failed, links=before.links)
     again = identified(message._replace(continuation=encoded(follows)), message_id)

@@ -22,18 +22,17 @@ MAX_HANDLER_LENGTH = 200
 ENCODED = "pollconsumer:encoded"
 """The only name of an object that stands for an encoded value."""
 OPTIONS, EXTENSION = slice(4, None), slice(12, None)
-"""Slices of a `NewMessage`: the fields that have defaults, and those for which a record of letter A has no place."""
+"""Slices of a `NewMessage`: the fields that have defaults, and the fields that a record of letter A cannot hold."""
 TRAVELLING = ("headers", "timeout", "max_attempts", "retry", "ping", "encoded")
-"""The fields that a record stores as options: those of `Options`."""
+"""The fields that a record stores as its options: those of `Options`."""
 UNTIL_START, REPLACES = "s", "r"
-"""Key rules. The first: a message frees its key when its handler starts. The second: the message replaces one that
-waits with its key; the number after the letter is the longest wait from that one's enqueueing, in ms, 0 for no
-limit."""
+"""Values of ``key_rule``. ``s``: the message frees its key when its handler starts. ``r``: the message replaces one
+that waits with the key; a number follows, the longest wait in ms from that one's enqueueing, 0 for no limit."""
 SCOPED_BY = "\0"
-"""Separates handler and key in a unique key that only messages of one handler share."""
+"""Stands between handler and key in the stored form of a unique key that only messages of one handler share."""
 MAX_KEY_BYTES = 255
 DIGESTED_BYTES = 33
-"""Length of a digested handler's name with its separator."""
+"""Length of a handler's name that is replaced by its digest, with the separator."""
 MAX_HEADERS_BYTES = 4096
 CREATED_BY = "created-by"
 """The header that says who created a message."""
@@ -41,19 +40,19 @@ LONGEST_CREATOR = 200
 _HEADER_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 FIRST_OPTIONS = frozenset(("headers", "timeout", "max_attempts", "retry", "ping"))
-"""The options of the first version. If a record has any other option, that version makes the message a dead letter at
-letter B, and leaves the message as it is at letter C. So a record with a later option has letter C."""
+"""The options that the first version knows. If a record has another one, that version makes the message a dead letter
+at letter B, and leaves the message as it is at letter C. So a record with a later option has letter C."""
 
 
 class NewMessage(NamedTuple):
-    """A message about to be enqueued.
+    """A message that is about to be enqueued.
 
-    ``due`` is in epoch milliseconds, with a fraction; ``delay`` in milliseconds from the server's now. ``key`` is the
-    unique key as the queue stores it, see `scoped_key`; ``key_lifetime`` is in milliseconds, 0: until the message ends.
-    The message expires ``lifetime`` milliseconds after it was accepted or, if that is later, due; 0: never. At most
-    ``concurrency_limit`` messages with one concurrency key are in flight. Messages with one ``rate_key`` are handed out
-    at ``rate`` at most, such as ``60/1h``; empty: the queue's rate. A message with an ``order_key`` is handed out once
-    the earlier messages with the same key have ended.
+    ``due`` is in epoch milliseconds, with a fraction; ``delay`` in milliseconds from the server's now. ``key``: the
+    unique key as the queue stores it, see `scoped_key`. ``key_lifetime``: in milliseconds; 0 if the key lasts until the
+    message ends. ``lifetime``: the message expires so many milliseconds after it was accepted or, if later, due; 0:
+    never. At most ``concurrency_limit`` messages with one ``concurrency_key`` are in flight. Messages with one
+    ``rate_key`` are handed out at ``rate`` at most, such as ``60/1h``; if empty, at the queue's rate. A message with an
+    ``order_key`` is handed out once the earlier messages with the same key have ended.
     """
 
     id: str
@@ -68,7 +67,7 @@ class NewMessage(NamedTuple):
     concurrency_key: str = ""
     concurrency_limit: int = 1
     key_rule: str = ""
-    """What to do about another message that has the key: see `UNTIL_START`. Empty: this message is a duplicate."""
+    """What to do if another message has the key: see `UNTIL_START`. Empty: this message is a duplicate."""
     digest: str = ""
     """The digest of handler and payload, if the user chose the id."""
     headers: Mapping[str, str] | None = None
@@ -95,7 +94,7 @@ class Codec(Protocol):
     """
 
     def encode(self, data: bytes, /) -> bytes:
-        """The bytes that the store has in place of ``data``."""
+        """The bytes that the store gets in place of ``data``."""
 
     def decode(self, data: bytes, /) -> bytes:
         """The inverse of `encode`. It must also decode what was encoded with earlier keys."""
@@ -103,7 +102,7 @@ class Codec(Protocol):
 
 NO_OPTIONS = NewMessage("", "", "", b"")[OPTIONS]
 NO_EXTENSION = NewMessage("", "", "", b"")[EXTENSION]
-"""The defaults of `EXTENSION`: one comparison tells whether a message has none of these options."""
+"""The defaults of the fields in `EXTENSION`: comparing with them shows whether a message uses any of these fields."""
 
 
 def replaces(message: NewMessage) -> bool:
@@ -123,8 +122,8 @@ def check_id(value: object) -> str:
 
 
 def check_stem(value: object, what: str, most: int, since: str = "") -> str:
-    """``value``, an id to which an ending will be added, if it has ``most`` characters at most. ``since``: the reason
-    of that limit, for the error."""
+    """``value``, if it is a valid id of at most ``most`` characters, so that an ending can be added. BadData otherwise.
+    ``since``: the reason for the limit, which the error adds."""
     if not isinstance(value, str) or not _ID.fullmatch(value) or len(value) > most:
         raise BadData(what, repr(value), f"1 to {most} letters, digits or any of _ . : @ + -{since}")
     return value
@@ -144,7 +143,8 @@ def check_key(key: object) -> str:
 
 
 def scoped_key(handler: str, key: str) -> str:
-    """A unique key of ``handler``'s messages, as stored. A name for which a record has no room is digested."""
+    """The stored form of a unique key that only ``handler``'s messages share. A part that is too long becomes its
+    digest."""
     own = f"{handler}{SCOPED_BY}"
     if len(f"{own}{key}".encode()) > MAX_KEY_BYTES:
         own = _digested(handler) + SCOPED_BY
@@ -152,7 +152,7 @@ def scoped_key(handler: str, key: str) -> str:
 
 
 def digested_key(key: str, used: int = 0) -> str:
-    """``key``, or its digest if ``key`` has no room beside ``used`` bytes."""
+    """``key``, or its digest if ``key`` would be too long after ``used`` other bytes."""
     return key if len(key.encode()) + used <= MAX_KEY_BYTES else _digested(key)
 
 
@@ -176,7 +176,7 @@ def check_priority(priority: object) -> int:
 
 
 def checked(message: NewMessage) -> NewMessage:
-    """``message``. BadData if its id, a name, a key or its priority is invalid."""
+    """``message``, unchanged. BadData if its id, a name, a key or its priority is invalid."""
     check_id(message.id)
     check_queue(message.queue)
     check_handler(message.handler)
@@ -208,7 +208,7 @@ class Options(NamedTuple):
 
 
 def has_later(options: Options) -> bool:
-    """Whether an option is given that is not among the `FIRST_OPTIONS`."""
+    """Whether an option is set that is not among the `FIRST_OPTIONS`."""
     return any(value for name, value in options._asdict().items() if name not in FIRST_OPTIONS)
 
 
@@ -230,8 +230,8 @@ def encoded_options(options: Options) -> bytes:
 
 
 def decoded_options(stored: bytes) -> tuple[Options, bool]:
-    """The inverse of `encoded_options`, and whether it has unknown options, of a newer version. Malformed for anything
-    else."""
+    """The inverse of `encoded_options`, and whether ``stored`` has unknown options, of a newer version. Malformed if
+    invalid."""
     if not stored:
         return Options(), False
     try:
@@ -272,8 +272,8 @@ def created_header(who: object) -> dict[str, str]:
 
 
 def variable_of(header: str) -> str:
-    """The name of the environment variable in which a program finds a header: in capitals, with an underscore for each
-    character that is no letter or digit."""
+    """The name of the environment variable in which a program finds the value of ``header``: in capitals, with an
+    underscore for each character that is no letter or digit."""
     return "".join(character if character.isalnum() else "_" for character in header.upper())
 
 
@@ -286,7 +286,8 @@ def read_header(text: str) -> tuple[str, str]:
 
 
 def check_new_headers(headers: object) -> dict[str, str]:
-    """`check_headers` for a producer. BadData, too, if two names make the same environment variable."""
+    """`check_headers` for a producer. BadData, too, if one environment variable would hold two headers: see
+    `variable_of`."""
     checked = check_headers(headers)
     names: dict[str, str] = {}
     for name in checked:

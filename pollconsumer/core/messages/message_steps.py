@@ -20,8 +20,8 @@ MOST_NAME = 100
 
 
 class Step(NamedTuple):
-    """A recorded step. ``at``: when it was recorded. ``until``: when its sleep or its wait ends; None for a step that
-    has a result. Both are in epoch ms of the server's clock."""
+    """A recorded step. ``at``: when it was recorded. ``until``: for a sleep or a wait, when that ends; None for a step
+    with a result. Both are in epoch ms of the server's clock."""
 
     name: str
     at: int
@@ -38,8 +38,8 @@ class Signal(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """The steps of a message in the order in which they were recorded, the ``size`` of their JSON in bytes, the name of
-    the signal that the message awaits ("" for none), and the signals sent to it, the first of each name."""
+    """What is recorded for a message: its steps in their order, the ``size`` of their JSON in bytes, the name of the
+    signal that it awaits ("" for none), and the signals sent to it, the first one of each name."""
 
     steps: Sequence[Step] = ()
     size: int = 0
@@ -48,7 +48,7 @@ class Recorded(NamedTuple):
 
     @classmethod
     def of(cls, given: Sequence[Any] | None) -> Self:
-        """A `Recorded`, restored from the lists that JSON made of its tuples on the way to another process."""
+        """A `Recorded` from another process, where JSON has made lists of its tuples. An empty one for None."""
         if given is None:
             return cls()
         steps, size, awaited, signals = given
@@ -56,8 +56,7 @@ class Recorded(NamedTuple):
 
     @classmethod
     def read(cls, head: bytes, entries: Sequence[bytes | None], signals: bytes) -> Self:
-        """A `Recorded`, read from the fields of the store. A corrupt entry becomes a step without a name, taken
-        again."""
+        """A `Recorded` from the store's fields. A corrupt entry becomes a step without a name, which runs again."""
         _, _, awaited = head.partition(b" ")
         steps = [_step_in(entry) for entry in entries]
         size = sum(len(entry) for entry in entries if entry is not None)
@@ -65,8 +64,8 @@ class Recorded(NamedTuple):
 
 
 class StepEntry(NamedTuple):
-    """A step as it is stored: its number, from 1, how many steps the message then has, its JSON, and the name of the
-    signal that the message awaits, "" for none. ``called``: each a NewMessage, enqueued before the step is recorded."""
+    """A step as it is stored: its ``number``, from 1; the ``total`` of the message's steps; its JSON; and the name of
+    the signal that the message awaits, "" for none. ``called``: the NewMessages to enqueue before it is recorded."""
 
     number: int
     total: int
@@ -81,20 +80,20 @@ class StepEntry(NamedTuple):
 
 
 def head_and_signals(message_id: bytes) -> tuple[bytes, bytes]:
-    """Two fields of the store's hash: one holds the number of a message's steps and the signal that it awaits, the
-    other the signals sent to it."""
+    """The names of two fields of the store's hash. The first holds the number of a message's steps and the signal that
+    it awaits, the second the signals sent to it."""
     return message_id + b"\n", message_id + b"\n0"
 
 
 def step_fields(message_id: bytes, head: bytes | None) -> list[bytes]:
-    """The fields of the store's hash that hold the steps of a message."""
+    """The names of the store's fields that hold the steps of a message. ``head``: the value of its head field."""
     count, _, _ = (head or b"0").partition(b" ")
     most = min(MOST_STEPS, int(count)) if count.isdigit() else 0
     return [b"%b\n%d" % (message_id, number) for number in range(1, most + 1)]
 
 
 def signal_line(name: str, value: Any) -> tuple[bytes, bytes]:
-    """The beginning of a signal's line, as `signal.lua` stores it, and the signal's value. BadData if invalid."""
+    """The beginning of a signal's line, as `signal.lua` stores it, and the signal's JSON. BadData if it is invalid."""
     if value is None:
         raise BadData(f"signal {name}", "null", "None means that a wait timed out: send true instead")
     return f"\n{check_step_name(name, 'signal name')}\t".encode(), as_json(value, f"signal {name}").encode()
@@ -126,7 +125,7 @@ def _array(stored: bytes | None, least: int, most: int) -> list[Any] | None:
 
 
 def check_step_name(name: object, what: str) -> str:
-    """``name``, if it is valid for a step or a signal. It has no #, which numbers steps of the same name."""
+    """``name``, if it is valid for a step or a signal. It must not have #, which numbers steps of the same name."""
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= MOST_NAME or "#" in name:
         raise BadData(what, repr(name), f"1 to {MOST_NAME} printable characters, # is not one of them")
     return name
@@ -154,8 +153,7 @@ MOST_CHARACTERS = 200
 
 
 class Progress(NamedTuple):
-    """How far a message has come: ``done`` of ``total``, which is None if unknown. ``at``: when the store got it, by
-    its clock."""
+    """How far a message has come: ``done`` of ``total`` (None if unknown). ``at``: when the store got this report."""
 
     done: float
     total: float | None = None
@@ -169,8 +167,8 @@ class Progress(NamedTuple):
 
 
 class AttemptLog(NamedTuple):
-    """The last lines that one attempt logged and printed. ``at``: when its launch reserved the message, by the server's
-    clock. ``text`` is an object, as stored, if it is encoded and this process lacks the codec."""
+    """The last lines that an attempt logged and printed. ``at``: when its launch reserved the message, by the server's
+    clock. ``text``: an object, as stored, if it is encoded and this process has no codec."""
 
     attempt: int
     at: datetime
@@ -178,7 +176,7 @@ class AttemptLog(NamedTuple):
 
 
 def checked(done: float, total: float | None, note: str) -> Progress:
-    """The progress that a handler reports. BadData if a number is none or not finite, or if the note is too long."""
+    """The progress that a handler reports. BadData for a value that is no finite number, or for a note too long."""
     for name, number in (("done", done), ("total", 0 if total is None else total)):
         if isinstance(number, bool) or not isinstance(number, int | float) or not abs(number) <= float_info.max:
             raise BadData(f"progress: {name}", str(number)[:MOST_CHARACTERS], "give a finite number")

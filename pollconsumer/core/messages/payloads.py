@@ -13,7 +13,7 @@ from pollconsumer.core.json_values import explain, to_json
 
 MAX_PAYLOAD_BYTES = 1 << 20
 _SUSPECT_NAME = r'"(?:-?[0-9][-+.0-9e]*|null|true|false)":'
-"""A name in encoded JSON that may have been a number, null, true or false. Compiled at the first sign of one."""
+"""A name in encoded JSON that was perhaps a number, null, true or false. Compiled at the first such name."""
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
 _encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=to_json)
 _encode = _encoder.encode
@@ -23,8 +23,8 @@ _encode_sorted = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators
 def encode_payload(payload: Mapping[str, Any]) -> bytes:
     """The JSON object that is stored for ``payload``: UTF-8, no NaN, at most 1 MiB.
 
-    TypeError for a type without JSON form, ValueError (BadData) for an invalid value. Both say where in the payload it
-    is.
+    TypeError for a type without JSON form, ValueError (BadData) for an invalid value. Both name the part of the
+    payload.
     """
     if not isinstance(payload, dict):
         raise TypeError(f"payload must be a dict of JSON values, not {type(payload).__name__}")
@@ -35,7 +35,7 @@ def encode_payload(payload: Mapping[str, Any]) -> bytes:
 
 
 def encode_named(payload: dict[str, Any]) -> bytes:
-    """`encode_payload` of a dict whose top-level names are known to be text. Hot path."""
+    """`encode_payload` of a dict whose top-level names are known to be text. Fast, since each message needs it."""
     try:
         text = "".join(quick(payload, 0))
         encoded = text.encode()
@@ -55,7 +55,7 @@ def encode_named(payload: dict[str, Any]) -> bytes:
 
 
 def _has_text_names(whole: object) -> bool:
-    """Whether the names of all objects within are text. The encoder would write 1 and "1" alike."""
+    """Whether the names of all objects within ``whole`` are text. The encoder would write the names 1 and "1" alike."""
     left = [whole]
     for value in left:  # the list grows meanwhile
         if isinstance(value, dict):
@@ -70,8 +70,8 @@ def _has_text_names(whole: object) -> bool:
 
 
 def _encode_checked(payload: dict[str, Any]) -> bytes:
-    """Encode ``payload``, or raise the error that locates the value that cannot be encoded. It distinguishes a circular
-    reference from deep nesting."""
+    """Encode ``payload``, or raise the error that names the value that cannot be encoded. Unlike the quick encoder, it
+    tells a circular reference from deep nesting."""
     try:
         encoded = _encode(payload).encode("utf-8")
     except (TypeError, ValueError, RecursionError):
@@ -87,11 +87,11 @@ def _explain(payload: dict[str, Any]) -> NoReturn:
 
 
 def _quick_of(slow: json.JSONEncoder) -> Callable[[Any, int], Iterable[str]]:
-    """The encoder that ``slow.encode`` makes anew in each call. Made once, and without the check for circular
+    """The encoder that ``slow.encode`` creates anew in each call. Created once, and without the check for circular
     references, it takes a third of the time.
 
-    A circular reference raises RecursionError. ``slow`` writes no white space, no NaN, and characters beyond ASCII as
-    they are.
+    A circular reference raises RecursionError. ``slow`` writes no white space and no NaN, and does not escape
+    non-ASCII.
     """
     make: Any = getattr(json.encoder, "c_make_encoder", None)
     if make is None:
@@ -103,7 +103,7 @@ def _quick_of(slow: json.JSONEncoder) -> Callable[[Any, int], Iterable[str]]:
 
 
 quick = _quick_of(_encoder)
-"""Yields the parts of a value's JSON form, for payloads and results. The second argument is 0."""
+"""Yields the parts of a value's JSON form, for payloads and results. The second argument is always 0."""
 
 
 def digest_of(handler: str, payload: bytes) -> str:

@@ -21,15 +21,15 @@ from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.notation.instants import EPOCH, FIRST_MILLISECOND, LAST_MILLISECOND, datetime_of
 
 YEARS_SEARCHED = 50
-"""Years in which a day must match, or none ever does: 29 February falls on every day of the week within 40 years."""
+"""If no day matches in so many years, none ever does: 29 February falls on every day of the week within 40 years."""
 LAST_YEAR = 9990
 """The last year in which days are searched: Python's calendar ends soon after it."""
 DAY, MINUTE, SECOND = 86_400_000, 60_000, 1000
 MADE_UP_FOR = {False: 180 * MINUTE, True: 5 * MINUTE}
-"""Longest gap of the clock whose skipped times occur right after it. The key: whether the expression follows the
+"""Longest forward jump of the clock whose skipped times occur right after it, by whether the expression follows the
 clock."""
 NOT_REPEATED = 181 * MINUTE
-"""Longest step back of the clock in which fixed times occur once."""
+"""Longest backward jump of the clock after which repeated fixed times do not occur again."""
 
 
 NICKNAMES = {
@@ -43,7 +43,7 @@ NICKNAMES = {
 }
 _HASHED = re.compile(r"H(?:\(([0-9]{1,2})-([0-9]{1,2})\))?(?:/([0-9]{1,2}))?")
 _HASHED_VALUES = ((0, 59), (0, 23), (1, 28), (1, 12), (0, 6))
-"""The range of ``H`` in each field. Every month has these days. Sunday is 0 alone."""
+"""The range of ``H`` in each field. Every month has days 1 to 28. Sunday is 0 only, not 7 as well."""
 
 
 def five_fields(expression: str) -> str:
@@ -60,9 +60,9 @@ def five_fields(expression: str) -> str:
 
 
 def spread(expression: str, seed: str) -> str:
-    """``expression`` with each ``H`` replaced, as in Jenkins, by a value that ``seed`` determines. ``H(0-29)`` is a
-    value of this range. ``H/15`` is every 15th value and ``H(0-29)/10`` every tenth of the range, from a first one that
-    ``seed`` determines. ValueError for an ``H`` that stands for no value."""
+    """``expression`` with each ``H`` replaced, as in Jenkins, by a value that depends on ``seed`` alone. ``H(0-29)`` is
+    a value in this range. ``H/15`` is every 15th value and ``H(0-29)/10`` every tenth of the range, from a first one
+    that depends on ``seed``. ValueError for an ``H`` that stands for no value."""
     fields = expression.split()
     if len(fields) != 5 or "H" not in expression:
         return expression
@@ -73,7 +73,7 @@ def spread(expression: str, seed: str) -> str:
 
 
 def _chosen(term: str, at: int, chosen: int) -> str:
-    """A term of the field ``at`` with its ``H`` replaced; the number ``chosen`` determines by which value."""
+    """``term``, of the field number ``at``, with its ``H`` replaced by the value that the number ``chosen`` selects."""
     hashed = _HASHED.fullmatch(term)
     if hashed is None:
         return term
@@ -124,8 +124,8 @@ class Cron:
                 yield instant
 
     def _times(self, after_ms: int, zone: tzinfo) -> Iterator[tuple[int, int, int]]:
-        """Local times of the expression, in ms. With each come the offsets from UTC before and after a change of the
-        clock: they differ if the change skips or repeats that time."""
+        """Local times that match the expression, in ms, each with the offsets from UTC before and after a change of the
+        clock. The two differ only if that change skips or repeats the time."""
         after_ms = min(max(after_ms, FIRST_MILLISECOND + DAY), LAST_MILLISECOND - DAY)
         start = datetime_of(after_ms).astimezone(zone)
         shown_ms = after_ms + _offset(start)
@@ -173,7 +173,7 @@ def _offset(local: datetime) -> int:
 
 
 def _end_of_gap(local_ms: int, before: int, after: int, zone: tzinfo) -> int:
-    """The instant at which the clock goes forward and skips ``local_ms``."""
+    """The instant at which the clock goes forward and thereby skips ``local_ms``."""
     low, high = (local_ms - after) // SECOND, (local_ms - before) // SECOND
     while high - low > 1:
         middle = (low + high) // 2

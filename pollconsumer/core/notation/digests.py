@@ -1,6 +1,6 @@
 """SHA-1 and SHA-256 in hexadecimal.
 
-They come from the interpreter's own modules, if it has them: importing hashlib loads OpenSSL, which takes as long as
+They use the interpreter's built-in modules if there are any: importing hashlib loads OpenSSL, which takes as long as
 the first ten round trips of a launch.
 """
 

@@ -1,8 +1,8 @@
 """Escaping of untrusted text for a terminal, a log or a mail.
 
-Payloads, errors, tracebacks, ids and host names are chosen by anyone who can write to the store, call a producer or
-name a file. Unescaped, ESC sequences control the reader's terminal, a line break fakes a line, and direction marks or
-invisible characters disguise one. All output for people goes through here.
+Anyone who can write to the store, call a producer or name a file chooses payloads, errors, tracebacks, ids and host
+names. Unescaped, ESC sequences control the reader's terminal, a line break fakes a line, and direction marks or
+invisible characters disguise one. All output for people goes through this module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ADDRESS = r"https?://[^\s/?#]+[^\s]*"
 
 
 def is_text(text: str) -> bool:
-    """Whether ``text`` can be encoded. It cannot if undecodable bytes have become lone surrogates."""
+    """Whether ``text`` can be encoded as UTF-8: it has no lone surrogates, which stand for undecodable bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -46,7 +46,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> list[str]:
-    """The lines of ``text``, escaped and indented, so that no line can imitate one of ours.
+    """The lines of ``text``, escaped and indented, so that no line can imitate a line of the program.
 
     Only a line feed breaks a line. Other separators are escaped.
     """
@@ -54,7 +54,7 @@ def printable_lines(text: str) -> list[str]:
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 launch``, ``2 launches``."""
+    """A number with its noun: ``1 launch``, ``2 launches``."""
     plural = "" if number == 1 else "es" if noun.endswith("ch") else "s"
     return f"{number} {noun}{plural}"
 
@@ -62,8 +62,8 @@ def counted(number: int, noun: str) -> str:
 def redacted(url: str) -> str:
     """``url`` with everything hidden that may be a secret.
 
-    It also handles malformed URLs: a password may contain ``@``, ``/`` or ``#``, and in a URL without a host it stands
-    where the port should be. It hides too much rather than too little.
+    It also handles malformed URLs: a password may contain ``@``, ``/`` or ``#``; in a URL without a host the password
+    stands where the port should be. If in doubt, it hides a part.
     """
     url = re.sub(_SECRET_OPTION, rf"\1{HIDDEN}", url)
     if "@" in url:
@@ -75,21 +75,22 @@ def redacted(url: str) -> str:
 
 
 def site_of(url: str) -> str:
-    """Scheme and host of ``url``, without the path, which may be a secret, as in a monitor's URL."""
+    """Scheme and host of ``url``. The path is left out, since it may be a secret, as in a monitor's URL."""
     scheme, separator, rest = url.partition("://")
     host = rest.partition("/")[0].partition("?")[0].rpartition("@")[2]
     return f"{scheme}://{host}/{HIDDEN}" if separator and host else HIDDEN
 
 
 def _is_port(text: str) -> bool:
-    """Whether ``text`` is a port, possibly followed by further hosts of a list."""
+    """Whether ``text`` is a port, or a port and further hosts after a comma."""
     text, _, others = text.partition(",")
     listed = not others or re.fullmatch(_HOSTS, others)
     return bool(listed) and text.isdecimal() and text.isascii() and len(text) <= 5 and 1 <= int(text) <= 65535
 
 
 def check_address(url: object) -> str:
-    """``url``, if a monitor can have it. ValueError otherwise. The error does not show it: it may be secret."""
+    """``url``, if it is a valid http(s) URL for a monitor, else ValueError. The error does not show it: it may be
+    secret."""
     # Compiled when a URL is checked: most launches import this module, and have no URL.
     if not isinstance(url, str) or not (url.isascii() and url.isprintable() and re.fullmatch(ADDRESS, url)):
         raise ValueError("write https://HOST/…, without spaces")
