@@ -1,4 +1,5 @@
-"""What docs/reference/compatibility.md promises, a line each, read off docs/reference/, `metrics` and pings.
+"""What docs/reference/compatibility.md promises, a line each: read off docs/reference/, annotations, and what metrics,
+pings and alarms tell.
 
 A line is a name, or one thing about a name that others rely on: a default, a choice, a range, an argument. So what is
 gone or changed is a line that is no longer there, and an addition is one more.
@@ -6,14 +7,21 @@ gone or changed is a line that is no longer there, and an addition is one more.
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from pollconsumer.core.choices import Dialect
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.window import StopReason
+from pollconsumer.interface.cli.group import group
 from pollconsumer.runtime.launch.pings import RunEnd, first, last
+from pollconsumer.watching.alarms import ReportedFinding
+from pollconsumer.watching.facts import Finding
+from tests.compatibility.promised_types import api_types, http_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,10 +46,15 @@ def promised_lines(metrics: str) -> list[str]:
     """``metrics``: what the command of that name prints."""
     lines = [
         *_commands(),
+        *command_arguments(group, "pollconsumer"),
         *_settings(),
         *names((REFERENCE / "api.md").read_text("utf-8")),
+        *api_types(),
         *_json(),
         *_words(),
+        *http_lines(json.loads((REFERENCE / "openapi.json").read_text("utf-8")), IS_REQUIRED),
+        *_programs(),
+        *_alarms(),
         *_keda(),
         *_metrics(metrics),
         *_pings(),
@@ -57,9 +70,29 @@ def _commands() -> Iterator[str]:
             flags = re.findall(r"(?<!\S)--?[a-z][\w-]*", spelt)
             choices = [each for found in re.findall(r"\[([\w|]+)\]", spelt) for each in found.split("|")]
             yield from (f"option {name} {flag}" for flag in flags)
+            yield f"option {name} {flags[-1]}: {'takes a value' if spelt.split()[-1] != flags[-1] else 'a switch'}"
             yield from (f"option {name} {flags[-1]} {choice}" for choice in choices)
         for codes in re.findall(r"^    (\d[\d, ]*?)  ", text.partition("Exit codes:\n")[2], re.MULTILINE):
             yield from (f"exit code {code}" for code in codes.split(", "))
+
+
+def command_arguments(command: click.Command, name: str) -> Iterator[str]:
+    """What stands after the options of a command, and of those below it, in its order."""
+    taken = [each for each in command.params if isinstance(each, click.Argument)]
+    for number, each in enumerate(taken, 1):
+        yield f"argument {name}: {number}"
+        if each.nargs == -1:
+            yield f"argument {name}: {number} may be several"
+        if each.required:
+            yield f"argument {name}: {number}{IS_REQUIRED}"
+        if isinstance(each.type, click.Choice):
+            yield from (f"argument {name}: {number} may be {word}" for word in each.type.choices)
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name=name)
+        for below in command.list_commands(context):
+            found = command.get_command(context, below)
+            assert found is not None
+            yield from command_arguments(found, f"{name} {below}")
 
 
 def _settings() -> Iterator[str]:
@@ -100,6 +133,23 @@ def _json() -> Iterator[str]:
 def _words() -> Iterator[str]:
     yield from (f"json stop_reason: {reason}" for reason in StopReason)
     yield from (f"json state: {state}" for state in State)
+
+
+def _programs() -> Iterator[str]:
+    """The variables that a program gets, beside those of the launch's environment."""
+    text = sections("programs")["Environment"]
+    for row in re.findall(r"^\| (`[A-Z_`, ]+`) \|", text, re.MULTILINE):
+        yield from (f"program variable POLLCONSUMER_{name}" for name in re.findall(r"[A-Z_]+", row))
+    inherited = re.findall(r"^(?:`[A-Z_*]+` ?)+$", text, re.MULTILINE)
+    yield from (f"program variable {name} is inherited" for name in re.findall(r"[A-Z_*]+", " ".join(inherited)))
+
+
+def _alarms() -> Iterator[str]:
+    """The keys of the JSON, at the beginning and at the end of a finding."""
+    finding = Finding("NAME", "SUBJECT", "WHAT", "VALUE", "FIX")
+    for ended in (0, 1):
+        texts = ReportedFinding(finding, 0, 0, "", ended).texts(1, "NAMESPACE", "PAGE")
+        yield from (f"alarm {texts['state']}: {key}{' is null' if text is None else ''}" for key, text in texts.items())
 
 
 def _pings() -> Iterator[str]:
@@ -149,6 +199,10 @@ def newly_required(now: list[str], promised: list[str]) -> list[str]:
 
 def _is_required(line: str, promised: list[str]) -> bool:
     function, _, argument = line.partition(": ")
+    if function.startswith(("argument ", "http ")):
+        kind, _, called = function.partition(" ")
+        known = f"command {called}" if kind == "argument" else f"{function} answers 401"
+        return line.endswith(IS_REQUIRED) and known in promised
     if argument.startswith("options"):
         return line.endswith(IS_REQUIRED) and f"{function}: options" in promised
     return line.startswith("name ") and function in promised and not re.search(r"^\*|=", argument)

@@ -1,7 +1,7 @@
-"""``python -m tests.compatibility.stored FILE [PYTHON]``: the export of a store with a message in every state.
+"""``python -m tests.compatibility.stored``: the export of a store with a message in every state, and in every kind of
+waiting, in the folder ``stores``, under the number of this version.
 
-PYTHON is the interpreter of an environment with the version that writes the file, this one by default. The next version
-reads it: docs/reference/compatibility.md.
+Later versions read it: docs/reference/compatibility.md.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pollconsumer.interface.settings.names import VERSION
 from tests.short_directory import short_directory
 
 CONFIGURATION = """
@@ -38,13 +39,13 @@ cron = "30 2 * * *"
 missed = "once"
 """
 PATIENCE = 60.0
+STORES = Path(__file__).parent / "stores"
 
 
 class Writer:
-    """A user of the version whose interpreter is ``python``."""
+    """A user of this version."""
 
-    def __init__(self, python: str) -> None:
-        self._python = python
+    def __init__(self) -> None:
         self.directory = short_directory()
         self._environment = {
             "HOME": str(self.directory),
@@ -67,11 +68,16 @@ class Writer:
         self._command("cancel", "cancelled")
         self._enqueue("retried", "retried")
         self._enqueue("resumed", "resumed")
-        self._command("run", "--max-messages", "2")
+        for handler in ("logged", "stepped", "approved", "caller"):
+            self._enqueue(handler, handler)
+        self._command("run", "--max-messages", "6")
         for handler in ("held", "held_once"):
             self._enqueue(handler, handler, "--concurrency-key", handler)
         self._kill_while("begin 1", 2)
         self._enqueue_the_rest()
+        self._python("-c", "import kinds; kinds.enqueue_more()")
+        self._command("signal", "approved", "other", '"kept until it is asked for"')
+        self._command("handler", "pause", "together")
         self._command("queue", "pause", "limited")
         self._command("store", "export", str(file))
 
@@ -88,10 +94,15 @@ class Writer:
         self._enqueue("record", "to-expire", "--expires", "1s")
         for name in ("place", "waits-for-a-place"):
             self._enqueue("record", name, "--concurrency-key", "c")
+        for name in ("first-in-order", "next-in-order"):
+            self._enqueue("record", name, "--order-key", "o", "--created-by", "ada")
+        for name in ("bulk-1", "bulk-2"):
+            self._enqueue("together", name)
 
     def _kill_while(self, noted: str, times: int) -> None:
         """A launch and its heartbeat, once its handlers have noted it so often."""
-        launch = subprocess.Popen(self._words("run"), cwd=self.directory, env=self._environment, start_new_session=True)
+        words = [sys.executable, "-m", "pollconsumer", "run"]
+        launch = subprocess.Popen(words, cwd=self.directory, env=self._environment, start_new_session=True)
         until = time.monotonic() + PATIENCE
         while (self.directory / "notes").read_text().count(noted) < times:
             assert time.monotonic() < until
@@ -103,10 +114,10 @@ class Writer:
         self._command("enqueue", handler, json.dumps(payload), "--id", name, *options)
 
     def _command(self, *arguments: str) -> None:
-        subprocess.run(self._words(*arguments), cwd=self.directory, env=self._environment, check=True)
+        self._python("-m", "pollconsumer", *arguments)
 
-    def _words(self, *arguments: str) -> list[str]:
-        return [self._python, "-m", "pollconsumer", *arguments]
+    def _python(self, *words: str) -> None:
+        subprocess.run([sys.executable, *words], cwd=self.directory, env=self._environment, check=True)
 
     def close(self) -> None:
         self._command("store", "stop")
@@ -114,8 +125,9 @@ class Writer:
 
 
 def main() -> None:
-    file = Path(sys.argv[1]).resolve()
-    writer = Writer(sys.argv[2] if len(sys.argv) > 2 else sys.executable)
+    file = STORES / f"{VERSION}.ndjson"
+    file.unlink(missing_ok=True)
+    writer = Writer()
     try:
         writer.write(file)
     finally:

@@ -29,6 +29,7 @@ from tests.interface.api_examples import EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
 MADE_BY_USERS = {
     *("PollConsumer", "Backoff", "RetryIn", "pollconsumer.testing.Sandbox", "pollconsumer.web.LaunchEndpoint"),
@@ -99,31 +100,33 @@ ALIASES = {
 def api() -> str:
     """The page."""
     parts = ["# The API\n\nMade by `python -m tests.interface.references`."]
-    parts.append("## Names of `pollconsumer`")
-    parts += [section(name, getattr(pollconsumer, name)) for name in pollconsumer.__all__]
-    parts.append("## What a program is given\n\nObjects of classes that it names nowhere.")
-    parts += [section(name, kind) for name, kind in GIVEN.items()]
-    parts.append("## Options\n\nGiven by name, each of them optional where it is not said to be required.")
-    parts += [section(f"{name}: options", kind) for name, kind in OPTIONS.items()]
-    parts.append(
-        "## Names of `pollconsumer.testing`\n\n`pip install 'pollconsumer[testing]'`: [testing](../testing.md)."
-    )
-    for name in testing.__all__:
-        if name != "Message":  # it stands above
-            parts.append(section(f"pollconsumer.testing.{name}", getattr(testing, name)))
-    parts.append("## Names of `pollconsumer.django`\n\n`pip install 'pollconsumer[django]'`: [Django](../django.md).")
-    parts += [section(f"pollconsumer.django.{name}", getattr(django, name)) for name in django.__all__]
-    parts.append("## Names of `pollconsumer.web`\n\n[Launches by a URL](../launches-by-url.md).")
-    parts += [section(f"pollconsumer.web.{name}", getattr(web, name)) for name in web.__all__]
-    parts.append(
-        "## Names of `pollconsumer.dashboard`\n\n`pip install 'pollconsumer[dashboard]'`: [dashboard](../dashboard.md)."
-    )
-    parts += [section(f"pollconsumer.dashboard.{name}", getattr(dashboard, name)) for name in dashboard.__all__]
-    parts.append("## Names of `pollconsumer.audit`\n\n[Who did what](../how-to-manage.md#who-did-what).")
-    parts += [section(f"pollconsumer.audit.{name}", getattr(audit, name)) for name in audit.__all__]
-    parts.append("## Names of `pollconsumer.otel` and `pollconsumer.sentry`\n\n[Tracing](../hooks.md#tracing).")
-    parts += [section(f"{each.__name__}.instrument", each.instrument) for each in (otel, sentry)]
+    for head, kinds in public():
+        parts += [head, *(section(name, kind) for name, kind in kinds.items())]
     return "\n\n".join(parts) + "\n"
+
+
+def public() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The parts of the page: the head of each, and its names."""
+    yield "## Names of `pollconsumer`", _names(pollconsumer, "")
+    yield "## What a program is given\n\nObjects of classes that it names nowhere.", GIVEN
+    options = {f"{name}: options": kind for name, kind in OPTIONS.items()}
+    yield "## Options\n\nGiven by name, each of them optional where it is not said to be required.", options
+    install = "`pip install 'pollconsumer[{}]'`"
+    of_testing = _names(testing)
+    del of_testing["pollconsumer.testing.Message"]  # it stands above
+    yield f"## Names of `pollconsumer.testing`\n\n{install.format('testing')}: [testing](../testing.md).", of_testing
+    yield f"## Names of `pollconsumer.django`\n\n{install.format('django')}: [Django](../django.md).", _names(django)
+    yield "## Names of `pollconsumer.web`\n\n[Launches by a URL](../launches-by-url.md).", _names(web)
+    of_pages = f"{install.format('dashboard')}: [dashboard](../dashboard.md)."
+    yield f"## Names of `pollconsumer.dashboard`\n\n{of_pages}", _names(dashboard)
+    yield "## Names of `pollconsumer.audit`\n\n[Who did what](../how-to-manage.md#who-did-what).", _names(audit)
+    tracing = {f"{each.__name__}.instrument": each.instrument for each in (otel, sentry)}
+    yield "## Names of `pollconsumer.otel` and `pollconsumer.sentry`\n\n[Tracing](../hooks.md#tracing).", tracing
+
+
+def _names(module: ModuleType, prefix: str | None = None) -> dict[str, Any]:
+    prefix = f"{module.__name__}." if prefix is None else prefix
+    return {f"{prefix}{name}": getattr(module, name) for name in module.__all__}
 
 
 def section(name: str, kind: Any) -> str:
