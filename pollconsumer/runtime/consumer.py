@@ -40,11 +40,11 @@ if TYPE_CHECKING:
 
 SERVER_LATE = 0.1
 NEVER_ANY_TIME_WITHIN = 0.5
-"""Seconds. A launch that stops for lack of time within them never had any time."""
+"""Seconds. If a launch ends for lack of time within them, its window is too short to handle anything."""
 MEMORY_CHECK_EVERY = 1.0
 SHORTEST_WAIT = 0.0001
 MOST_LOOKED_AT = 100
-"""Maximum number of queues of other launches that a launch examines at its end."""
+"""The most queues of other launches that a launch examines at its end."""
 
 
 class Consumer:
@@ -58,7 +58,7 @@ class Consumer:
         wake: Wake,
         lost: set[str],
     ) -> None:
-        """``lost``: queues whose node of a cluster is lost. The consumer keeps it up to date."""
+        """``learned``: handlers' durations so far. ``lost``: queues of lost cluster nodes; the consumer updates it."""
         self.options, self.window, self.clock, self.executor = options, launch.window, launch.clock, executor
         self._launch, self._wake = launch, wake
         reporter = ProgressReporter(launch, options.report_every)
@@ -76,11 +76,11 @@ class Consumer:
             parts = self._exchange, self._attempts, deliveries.context_of_call
             self._bulks = BulkCaller(launch, options, handlers, *parts)
         self._asked: StopReason | None = None
-        """The first reason to stop. A condition such as memory may be over at the next look."""
+        """The first reason to stop. It is kept, since one such as used memory may be gone at the next look."""
         self._is_closed = False
-        """Whether there was no time for another message while others were in flight."""
+        """Whether no further message begins, because time was short while others were in flight."""
         self._exhausted = False
-        """Whether the last attempt to dequeue found no message in any queue."""
+        """Whether the last `dequeue` asked all queues and found no message."""
         self._empty_since: float | None = None
         self._memory_checked = self.window.start
 
@@ -134,21 +134,21 @@ class Consumer:
         return now + self.margin() < self._begins_until(now)
 
     def _begins_until(self, now: float) -> float:
-        """The instant until which messages may begin, without the margin. It is the window's end, or later if a busy
-        slot makes the launch stay. Lack of time, or a request of the next launch, ends the window early."""
+        """The instant until which messages may begin, apart from the margin: the window's end, or later while long
+        messages keep the launch alive. It is over once time was short, or the next launch has called for the lease."""
         closes = 0.0 if self._is_closed or self._exchange.called < inf else self.window.stop_before
         if not self.executor.busy or now + self.margin() < closes:
             return closes
         return max(closes, self._launch.end.lasts_until(now, self._exchange.called))
 
     def has_time_to_idle(self) -> bool:
-        """Whether the loop may idle. The article's loop may if its whole idle time fits into the window. The other loop
-        always may, since `idle` ends its wait when the margin begins."""
+        """Whether the loop may wait for messages. `Loop.WOKEN` always may, because `idle` ends the wait when the margin
+        begins. The loop of Seemann's article may only if the whole idle time fits into the window."""
         return self.options.loop is Loop.WOKEN or self.window.has_time(self.clock(), self.options.idle_time)
 
     def asked_to_stop(self) -> StopReason | None:
-        """The permanent reason to stop, other than lack of time, or None. First checks the lease, then interrupts
-        messages in flight that were asked to stop, or whose limits have passed. LeaseLost, StoreRefused or
+        """The reason to stop, other than lack of time, or None. Before that it checks the lease, and interrupts
+        messages in flight that were asked to stop or whose limits have passed. LeaseLost, StoreRefused or
         StoreUnreachable if the lease is lost."""
         if self._launch.check_lease():
             self._exchange.clear()  # others may have recovered what was not begun, and handle it now
@@ -169,7 +169,7 @@ class Consumer:
         return self._asked
 
     def _has_grown_beyond(self, memory_limit: int) -> bool:
-        """Whether the process uses more than ``memory_limit`` bytes. Looks once a second, else returns False."""
+        """Whether the process uses more than ``memory_limit`` bytes. Measured once a second; False in between."""
         now = self.clock()
         if now - self._memory_checked <= MEMORY_CHECK_EVERY:
             return False
@@ -177,8 +177,9 @@ class Consumer:
         return resident_bytes() > memory_limit
 
     def nothing_left(self) -> StopReason | None:
-        """Why the launch may end before its window, or None. After ``linger`` seconds it is EMPTY if nothing is ready,
-        due, in flight or in an outbox, or HELD_BACK if all that is ready is held back. If a node is lost: None."""
+        """Why the launch may end before its window, or None. EMPTY after ``linger`` seconds without a message that is
+        ready, due, in flight or in an outbox; HELD_BACK if a limit holds back all ready ones. None if a cluster node is
+        lost."""
         if self.executor.busy or not self._exhausted or self._exchange.lost or self._exchange.gathered:
             return None
         if self._exchange.to_repair:
@@ -194,7 +195,7 @@ class Consumer:
         return StopReason.HELD_BACK if self._exchange.held_back else StopReason.EMPTY
 
     def dequeue(self) -> bool:
-        """Whether messages are reserved, earlier or by this call, or a bulk call is due."""
+        """Reserve messages if none are. Returns whether `handle` has work: a reserved message, or a due bulk call."""
         if self._exchange.reserved or (self._exchange.gathered and self._bulks is not None and self._bulks.is_due()):
             return True
         self._exhausted = False
@@ -216,7 +217,7 @@ class Consumer:
         return bool(self._exchange.reserved)
 
     def handle(self) -> None:
-        """Handle the next reserved message, or the messages of a bulk call."""
+        """Handle the next reserved message, or make the due call of a bulk handler."""
         if self._bulks is not None and self._bulks.handle():
             self._empty_since = None
             return
@@ -233,8 +234,8 @@ class Consumer:
         self._empty_since = None
 
     def idle(self) -> None:
-        """Wait for a message, at most idle_time, or until the margin begins. Also wait for the ends of messages in
-        flight."""
+        """Wait for a message, for idle_time at most, and until the margin begins. Also settle handlers that end
+        meanwhile."""
         now = self.clock()
         longest = self._longest_idle(now)
         if self.executor.busy:
@@ -261,7 +262,7 @@ class Consumer:
             self._settling.call_hooks()
 
     def _longest_idle(self, now: float) -> float:
-        """How many seconds after ``now`` the loop has something to do at the latest."""
+        """Seconds from ``now`` for which `idle` may wait at most."""
         longest = self.options.idle_time
         if self.options.loop is Loop.WOKEN:
             longest = min(longest, self._begins_until(now) - now - self.margin())
@@ -272,8 +273,8 @@ class Consumer:
         return max(0.0, longest)  # the margin may have begun in between
 
     def await_slot(self) -> None:
-        """Wait until a handler ends, and meanwhile reserve the next messages. If a slot is free already, there was no
-        time for another message. Then the window closes, even if the margin shrinks later."""
+        """Wait until a handler ends, and meanwhile reserve the next messages. If it is called although a slot is free,
+        time was too short for another message: then no further message begins, even if the margin shrinks later."""
         if self.executor.busy < self.executor.slots and self._pace.begun != self.options.max_messages:
             self._is_closed = True
         wanted, exchange = self._pace.ahead(), self._exchange
@@ -293,7 +294,7 @@ def consume(
     recurrences: Sequence[Recurrence],
     executor: Executor,
 ) -> StopReason:
-    """Recover orphans, handle messages, and finally close ``executor``."""
+    """A consumer's work: take over orphans, handle messages until the window closes, close ``executor``."""
     with closing(executor):
         store, named = launch.store, {handler.queue for handler in handlers.values()}
         known = {"default", *named, *(each.queue for each in recurrences)}
@@ -331,8 +332,8 @@ def consume(
 
 
 def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Event], None]) -> None:
-    """Report those ``queues`` that the store does not know and no handler names. This happens once, since the launch's
-    announcement makes them known."""
+    """Report those ``queues`` that the store does not know. The caller leaves out queues that a handler names. Each is
+    reported once: the launch then announces itself there, and makes it known."""
     for queue in unknown_queues(store.wire, store.keys, queues):
         emit(QueueUnknown(queue))
 
@@ -340,12 +341,12 @@ def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Eve
 def report_unserved(
     store: RedisStore, wanted: Set[str], handlers: Mapping[str, Handler], emit: Callable[[Event], None]
 ) -> list[str]:
-    """Report queues that have ready messages and that no launch has served lately. Queues that this launch was
-    ``wanted`` to serve are not reported. If there are many, the queues of the launch's own handlers come first. Returns
-    the queues that nobody serves and in which anything waits, including paused ones.
+    """Report queues that have ready messages and that no launch has served lately, except those in ``wanted``, which
+    this launch serves. Up to `MOST_LOOKED_AT` queues are examined, those of the launch's ``handlers`` first. Returns
+    the queues that no launch serves and in which a message waits, including paused queues.
 
-    Called at the end of a launch. By then other launches that the platform started at the same time have announced
-    themselves. Errors of the store are ignored.
+    Called at a launch's end, when other launches that the platform started at the same time have announced themselves.
+    Errors of the store are ignored.
     """
     named, unserved = {handler.queue for handler in handlers.values()} - wanted, list[str]()
     with suppress(StoreUnreachable, PermissionDenied):
@@ -361,8 +362,8 @@ def report_unserved(
 
 
 def _announce(launch: Launch, queues: Sequence[str], lost: set[str], handlers: Collection[str]) -> tuple[str, ...]:
-    """Announce the launch in ``queues``. Returns those that can be served, now or once their node of a cluster is back.
-    The latter are added to ``lost``. If no queue can be served, the first error is raised."""
+    """Announce the launch in ``queues``. Returns those that it can serve, including queues whose cluster node is lost
+    for now, which are added to ``lost``. If it can serve none, the first error is raised."""
 
     def emit_death(dead_letter: DeadLetter) -> None:
         launch.emit(death_of(dead_letter))
@@ -393,11 +394,11 @@ def define(
     emit: Callable[[Event], None],
     left_out: Set[str] = frozenset(),
 ) -> None:
-    """Register the recurrences of a launch's modules and configuration, and remove those that are no longer defined.
+    """Register the recurrences that a launch's modules and configuration define, and remove those that they no longer
+    define.
 
-    ``owner`` is the launch's group. The code for this is imported here, since most launches define no recurrences.
-    ``left_out``: queues whose keys are unusable, or whose node of a cluster is lost. A later launch registers their
-    recurrences.
+    ``owner``: the launch's group. ``left_out``: queues whose keys are unusable, or whose cluster node is lost. A later
+    launch registers their recurrences. The code for this is imported here, since most launches define no recurrences.
     """
     if not recurrences and not store.maintenance.owns_recurrences(owner):
         return

@@ -1,4 +1,4 @@
-"""What a launch does for queues besides handling: its announcement, due recurrences, and repairs."""
+"""A launch's work for its queues other than handling: announcement, due recurrences, repairs."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from pollconsumer.store.records.reservations import DeadLetter
 EVERY = 1.0
 """Seconds between repairs."""
 EXPIRING_FOR = 0.2
-"""Most seconds that a launch spends at its end on queues that nobody serves, since a successor may wait."""
+"""Most seconds, at a launch's end, for queues that no launch serves. The next launch may wait meanwhile."""
 EXPIRING_PAGES = 10
 LAUNCHED_EVERY = 600.0
-"""Assumed maximum time between launches of a consumer, in seconds, unless its settings say otherwise."""
+"""Least time, in seconds, that is assumed to lie between two launches of a consumer."""
 
 
 def served_for(plan: LaunchPlan) -> float:
-    """Within so many seconds of a launch's start, another launch of its group can be expected: twice its timeout, or
-    the time between launches by its schedule, and twenty minutes at least."""
+    """Seconds after a launch's start during which its queues count as served: twice the longest of its timeout, the
+    time between scheduled launches, and ten minutes. Another launch of its group should have started by then."""
     between = 0.0
     if plan.next_launches is not None:
         next_launch, the_one_after = plan.next_launches
@@ -48,7 +48,7 @@ def announce(
     served: bool = True,
 ) -> None:
     """Take ``queue`` over from earlier launches, before anything is done there: recover orphans, and repair the queue.
-    ``served``: this launch and its successors handle its messages. ``handlers``: as in `Maintenance.announce`."""
+    ``served``: whether this launch handles its messages. ``handlers``: as in `Maintenance.announce`."""
     # A message that takes long keeps this launch from announcing the queue again, and the next launches from the lease.
     seconds = served_for(launch.plan) + launch.end.farthest() - launch.end.stop_before if served else 0.0
     recovered = launch.store.maintenance.announce(
@@ -85,7 +85,7 @@ def tick(launch: Launch, queue: str) -> int:
 
 
 def send_on(launch: Launch, queue: str) -> int:
-    """Send the entries in the outbox of ``queue``. Returns the number of messages."""
+    """Send the messages in the outbox of ``queue`` to their queues. Returns their number."""
 
     def report_conflict(message_id: str, receiver: str) -> None:
         launch.emit(ConflictDropped(message_id, receiver))
@@ -103,10 +103,9 @@ def send_on(launch: Launch, queue: str) -> int:
 
 
 def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter: Callable[[DeadLetter], object]) -> int:
-    """Recover orphans, offer places of concurrency keys, and send what dead launches left in the outbox.
-
-    Returns how many messages became ready by that.
-    """
+    """Recover orphans, let messages begin that waited for a concurrency key which is free now, and send what dead
+    launches left in the outbox. ``live_fences``: those of the launches that are alive. Returns how many messages this
+    made ready."""
     recovered = launch.store.maintenance.recover(queue, live_fences, on_dead_letter=on_dead_letter)
     if recovered:
         launch.emit(OrphansRecovered(queue, recovered))
@@ -116,9 +115,9 @@ def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter:
 
 
 def end_expired(launch: Launch, queues: Sequence[str]) -> None:
-    """Expire messages of ``queues`` that nobody serves, and send what their outboxes have. A launch has time for some
-    of the queues, so each launch begins with another queue. Errors of the store are ignored, since rights to these
-    queues may be missing."""
+    """Expire messages of ``queues``, which no launch serves, and send what is in the outboxes of these queues. Time may
+    not suffice for all of them, so each launch begins with another one. Errors are ignored, since rights may be
+    missing."""
     until = min(launch.clock() + EXPIRING_FOR, launch.window.stop_before - launch.min_margin / 2)
     first = int(launch.claim.fence) % len(queues) if queues else 0
     for queue in (*queues[first:], *queues[:first]):

@@ -1,5 +1,5 @@
-"""The mover: it promotes due messages to their queues, enqueues occurrences of recurrences, and recovers orphans of
-launches without a successor."""
+"""The mover: it promotes due messages to their queues, enqueues due occurrences, and recovers the messages of dead
+launches that no later launch has recovered."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MoverOptions(NamedTuple):
     idle_time: float
     page_size: int
     keeping: Mapping[str, Retention] = MappingProxyType({})
-    """How long messages are kept, by queue. A queue that is missing here has the default."""
+    """For each queue, how long ended messages are kept. A queue that is missing here has the default."""
 
 
 class Mover:
@@ -38,16 +38,16 @@ class Mover:
         self._announced: set[str] = set()
         self._left_out: dict[str, PollConsumerError] = {}
         self._lost: set[str] = set()
-        """Queues that are skipped for now, since a cluster has lost their node."""
+        """Queues that are skipped because their cluster node is lost. It is checked again after a while."""
         self._maintained = self._looked = self._asked = float("-inf")
         self._queues: list[str] = []
         self._moved = 0
         self._to_repair: list[str] = []
-        """Queues to repair, as the last promotion found."""
+        """Queues in which the last `promote` found something to repair."""
 
     def run(self) -> StopReason:
-        """Promote until the window closes. Raises LeaseLost; StoreUnreachable, at the end if a queue's node is lost;
-        and StoreRefused if no queue is usable."""
+        """Promote until the window closes. LeaseLost; StoreRefused if no queue is usable; StoreUnreachable, and if
+        cluster nodes are lost, it is raised at the window's end, after the other queues were served."""
         while self.window.has_time(self.clock(), self._launch.min_margin):
             self._launch.check_lease()
             if self._launch.interrupted():
@@ -63,8 +63,8 @@ class Mover:
         return StopReason.NO_TIME_TO_IDLE
 
     def promote(self) -> tuple[int, float | None]:
-        """Promote one page of every queue. Returns how many were promoted, and the seconds until the next is due, or
-        None."""
+        """Promote one page of messages in every queue. Returns the number promoted, and the seconds until the next one
+        is due; None if none is scheduled."""
         moved, soonest = 0, None
         self._to_repair = []
         for queue in self.queues():
@@ -82,7 +82,7 @@ class Mover:
         return moved, soonest
 
     def maintain(self) -> None:
-        """Once a second, repair queues, expire messages of queues that nobody serves, and forget ended messages."""
+        """Once a second: repair queues, expire messages of queues that no launch serves, forget ended messages."""
         if self.clock() - self._maintained < EVERY:
             return
         self._maintained = self.clock()
@@ -95,12 +95,12 @@ class Mover:
                 self._store.maintenance.trim(queue, self.options.keeping.get(queue, Retention()))
 
     def look_afresh(self) -> None:
-        """Look for new queues in the next turn, and maintain all queues, even those maintained a moment ago."""
+        """Let the next calls of `queues` and `maintain` do their work, even within a second of the last ones."""
         self._looked = self._maintained = float("-inf")
 
     def idle(self, next_due: float | None) -> None:
-        """Wait until the next message is due, or a message with an earlier due time is scheduled: at most idle_time,
-        within the window."""
+        """Wait ``next_due`` seconds (None: no message is scheduled), but idle_time at most, and within the window. The
+        wait ends early if a message with an earlier due time is scheduled."""
         longest = max(0.0, min(self.options.idle_time, self.window.left(self.clock()) - self._launch.min_margin))
         if self._wake.wait(longest if next_due is None else min(longest, next_due)):
             self._looked = float("-inf")
@@ -113,8 +113,8 @@ class Mover:
         self._emit(death_of(dead_letter))
 
     def queues(self) -> list[str]:
-        """The usable queues. The list is up to a second old, or is read anew if the mover was woken. Our fence is
-        announced to each new queue before anything is promoted there, and again to each queue whose node was lost."""
+        """The usable queues, as read less than a second ago, or anew if the mover was woken. The mover announces itself
+        to a new queue before it promotes messages there, and again to a queue whose node was lost."""
         if self.clock() - self._looked < EVERY:
             return self._queues
         self._looked = self.clock()
@@ -136,8 +136,8 @@ class Mover:
 
     @contextmanager
     def _leaving_out(self, queue: str) -> Iterator[None]:
-        """Skip a queue with foreign or corrupt keys for this launch, and one of a lost node for as long as it is
-        lost."""
+        """Within the block, an error skips ``queue`` instead: until this launch ends if its keys are foreign or
+        corrupt, or as long as its cluster node is lost."""
         try:
             yield
         except NodeLost:

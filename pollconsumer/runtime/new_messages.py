@@ -1,4 +1,4 @@
-"""Makes messages of the arguments of producers, and validates them, also after hooks, before anything is sent."""
+"""Makes messages of handlers' arguments and options, and validates them, also after hooks, before any is sent."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -40,17 +40,17 @@ _NOT_WITH_REPLACE = {
     "failed": "callbacks stay as they were: leave them out",
     "key_until": "it is until the start: leave that out",
 }
-"""Options that a message with ``replace`` cannot have, and why."""
+"""Options that are refused together with ``replace``, and what the error says."""
 _NEEDED_BY = {
     **dict.fromkeys(("key_lifetime", "key_scope", "key_until", "replace"), "key"),
     "concurrency_limit": "concurrency_key",
     "rate": "rate_key",
 }
-"""Option → the option without which it means nothing."""
+"""For each option, the option that it needs."""
 
 
 class Draft:
-    """A message that is about to be enqueued. Only its ``headers``, a dict, can be changed."""
+    """A message before it is enqueued, for ``before_enqueue`` hooks. Only its ``headers``, a dict, can be changed."""
 
     __slots__ = ("_message", "headers")
 
@@ -62,27 +62,26 @@ class Draft:
 
     @property
     def id(self) -> str:
-        """The message's id."""
         return self._message.id
 
     @property
     def handler(self) -> str:
-        """The name of its handler."""
+        """The name of the message's handler."""
         return self._message.handler
 
     @property
     def priority(self) -> int:
-        """Smaller is sooner."""
+        """A number; a smaller one comes first."""
         return self._message.priority
 
     @property
     def payload(self) -> dict[str, Any]:
-        """A copy of the payload, as JSON holds it."""
+        """A copy of the payload, as it will be after JSON."""
         return decode_payload(self._message.payload)
 
 
 def drafted(message: NewMessage, hooks: Sequence[BeforeEnqueue]) -> NewMessage:
-    """``message`` after ``hooks`` have changed it. Raises what a hook raises, and BadData for invalid headers."""
+    """``message`` as ``hooks`` have changed it. Raises what a hook raises, and BadData for invalid headers."""
     draft = Draft(message)
     for hook in hooks:
         called(hook, draft)
@@ -90,14 +89,14 @@ def drafted(message: NewMessage, hooks: Sequence[BeforeEnqueue]) -> NewMessage:
 
 
 class Sendable(Protocol):
-    """What can be enqueued: arguments of a handler with the options of one message, or a chain."""
+    """What can be enqueued: ``handler.args(…)``, perhaps with options of its own, or a chain."""
 
     def __message__(self) -> NewMessage:
-        """A new message; for a chain its first link. TypeError or ValueError if it is invalid."""
+        """The message to enqueue; a chain's first link. TypeError or ValueError if it is invalid."""
 
 
 class OccurrenceOptions(TypedDict, total=False):
-    """The options of `SendOptions` that occurrences of a recurrence may have, too."""
+    """Options that both a message and the occurrences of a recurrence may have, see `SendOptions`."""
 
     concurrency_key: str | None
     concurrency_limit: int
@@ -112,29 +111,28 @@ class OccurrenceOptions(TypedDict, total=False):
 
 
 class SendOptions(OccurrenceOptions, total=False):
-    """Options of a message, in addition to handler and payload.
+    """Options of a message, in addition to handler and payload. Durations are seconds, texts such as ``5m``, or
+    timedeltas.
 
-    ``queue``: by default the handler's, else ``default``. ``in_``: a delay in seconds, as text such as ``5m``, or as a
-    timedelta, like all durations here. ``at``: the due time, an aware datetime; a past one is due now. ``priority``: a
-    smaller number comes first.
+    ``queue``: by default the handler's, else ``default``. ``in_``: a delay. ``at``: the due time, an aware datetime; a
+    past one is due now. ``priority``: a smaller number comes first; 0 by default. ``id``: replaces a generated id. Two
+    calls with the same id make one message; Conflict if the second has another handler or payload.
 
-    ``key``: a unique key. If the queue has an unfinished message of the handler with the same key, nothing is enqueued,
-    and the id of that message is returned, marked ``duplicate``. The key lasts for ``key_lifetime`` at most. With
-    ``key_scope="queue"`` all handlers share the key. With ``key_until="start"`` only a message that waits counts. With
-    ``replace`` the message that waits gets this payload and this due time; ``at_most``: so long after it was enqueued
-    it is due in any case.
-    ``concurrency_key``: at most ``concurrency_limit`` (1) messages of the queue with the same key are in flight.
-    ``order_key``: messages of the queue with the same key begin in the order in which they became due, each when the
-    one before has ended. ``rate_key``: messages of the queue with the same key are handed out at ``rate`` at most, such
-    as ``60/1h``; by default at the queue's rate. ``id``: replaces a generated id. Two calls with the same id make one
-    message; Conflict if the second has another handler or payload.
+    ``key``: a unique key. If the queue has an unfinished message of the same handler and key, nothing is enqueued, and
+    the id of that message is returned, marked ``duplicate``. ``key_lifetime``: the key lasts so long at most; no limit
+    by default. ``key_scope="queue"``: all handlers share the key. ``key_until="start"``: the key ends when its message
+    begins. ``replace=True``: a waiting message with the key gets the new payload and due time. ``at_most``: with
+    ``replace``, it is due at most so long after it was first enqueued. ``concurrency_key``: at most
+    ``concurrency_limit`` (1) messages of the queue with the same key are in flight. ``order_key``: messages of the
+    queue with the same key begin in the order in which they became due, each when the one before has ended.
+    ``rate_key``: messages of the queue with the same key are handed out at ``rate`` at most, such as ``60/1h``; by
+    default at the queue's rate.
 
     ``headers``: names and texts, 4 KiB at most, that travel with the message apart from its payload. ``created_by``:
     who creates the message, 200 characters at most, for lists; it is the header ``created-by``. ``timeout``,
-    ``max_attempts`` and ``retry`` (the name of a policy that ``PollConsumer.retry_policy`` registered) replace the
-    handler's. ``expires``: how long after it was enqueued or, if that is later, due, the message may still begin. After
-    that it is not handled, and ends as expired. ``then``: a message, ``handler.args(…)``, that is enqueued when this
-    one is completed. ``failed``: a message that is enqueued when this one ends otherwise.
+    ``max_attempts`` and ``retry`` (the name of a ``PollConsumer.retry_policy``) replace the handler's. ``expires``: how
+    long after its enqueueing or due time, whichever is later, it may still begin. After that it ends as expired.
+    ``then``: a message, ``handler.args(…)``, enqueued when this one is completed. ``failed``: one for any other end.
     """
 
     queue: str | None
@@ -154,10 +152,10 @@ class SendOptions(OccurrenceOptions, total=False):
 
 
 class Defaults(NamedTuple):
-    """Options that a handler's messages have unless their producer gives others.
+    """Options of a handler's messages, for producers that set none.
 
-    ``rate_key``: an argument of the handler. The ``rate`` limits the messages with each of its values separately.
-    Without it, all messages of the handler count together.
+    ``rate_key``: the name of an argument. The ``rate`` holds for each value of that argument separately. Without it,
+    the ``rate`` holds for all messages of the handler together.
     """
 
     queue: str = "default"
@@ -165,8 +163,8 @@ class Defaults(NamedTuple):
     rate_key: str | None = None
 
     def rated(self, message: NewMessage) -> NewMessage:
-        """``message`` with the handler's rate and rate key, unless its producer gave them. BadData for an invalid
-        key."""
+        """``message`` with this handler's rate and rate key, unless its producer set them. BadData if the key is
+        invalid."""
         if self.rate is None and self.rate_key is None:
             return message
         key = message.rate_key or key_of(message.handler, message.payload, self.rate_key)
@@ -174,7 +172,7 @@ class Defaults(NamedTuple):
         return message._replace(rate_key=key, rate=message.rate or self.rate or "")
 
     def rated_recurrence(self, recurrence: "Recurrence") -> "Recurrence":
-        """``recurrence`` with the rate and the rate key of the handler's messages for its occurrences."""
+        """``recurrence``, whose occurrences get this handler's rate and rate key."""
         if self.rate is None and self.rate_key is None:
             return recurrence
         return recurrence.rated_as(self.rated(recurrence.message(encode_payload(recurrence.payload))))
@@ -185,19 +183,19 @@ _TRAVELLING = {"expires", "created_by", *TRAVELLING} & _OPTIONS
 
 
 def refuse_unknown(options: SendOptions) -> None:
-    """Raise TypeError for options that no message has."""
+    """Raise TypeError if ``options`` has a name that is no field of `SendOptions`."""
     if unknown := options.keys() - _OPTIONS:
         raise unknown_options(unknown, _OPTIONS)
 
 
 def copied(options: SendOptions) -> SendOptions:
-    """A copy of ``options``. A later change of the original headers does not change it."""
+    """A copy of ``options``, with a copy of the headers, so that the caller may change the originals."""
     headers = options.get("headers")
     return {**options, "headers": dict(headers)} if isinstance(headers, Mapping) else {**options}
 
 
 def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
-    """A validated message. TypeError for a naive ``at`` or an unknown option. BadData (a ValueError) otherwise."""
+    """A validated message. TypeError for an ``at`` without a zone, or an unknown option; else BadData, a ValueError."""
     from pollconsumer.store.queues.producer import new_id  # reading settings, as for --help, needs no store
 
     refuse_unknown(options)
@@ -238,9 +236,9 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
 
 
 def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") -> dict[str, Any]:
-    """A callback as it is stored. ``owner``: the id of the message or batch to which it belongs. ``called_by``: the
-    queue of the batch; empty for a message. TypeError for what is no callback. UsageError if it has an id, a key or
-    callbacks of its own. BadData for an invalid ``owner``."""
+    """A callback as it is stored. ``owner``: the id of its message or batch, from which its own id follows. ``name``:
+    ``then`` or ``failed``. ``called_by``: the batch's queue; empty for a message's callback. TypeError if ``sendable``
+    is no message. UsageError if it has an id, a key or callbacks of its own. BadData for an invalid ``owner``."""
     message = message_of(sendable, name)
     refuse_own_identity(message, f"the callback {name}")
     if message.continuation:
@@ -252,22 +250,23 @@ def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") 
 
 
 def message_of(sendable: Sendable, what: str) -> NewMessage:
-    """A new message, made of ``sendable``. TypeError for what cannot be sent, such as the handler itself."""
+    """The message of ``sendable``. TypeError if it is something else, such as the handler, with ``what`` as its
+    name."""
     if not hasattr(sendable, "__message__"):
         raise TypeError(f"{what} must be arguments of a handler, as handler.args(…), not {type(sendable).__name__}")
     return sendable.__message__()
 
 
 def refuse_own_identity(message: NewMessage, what: str) -> None:
-    """Raise UsageError for a message with an id or a key of its own. Because of another message it may not be enqueued,
-    and whoever waits for it would wait for ever."""
+    """Raise UsageError if ``message`` has an id or a unique key. As a duplicate it would not be enqueued, and the batch
+    or chain that waits for it would wait for ever."""
     if message.digest or message.key:
         raise UsageError(what, "with an id or a key of its own", "leave it out: its id follows from its place")
 
 
 def _check_together(given: dict[str, Any]) -> None:
-    """Raise BadData for options that contradict or need each other, and for an empty key, which `checked` takes for
-    none."""
+    """Raise BadData for options that exclude or need each other, and for an empty key, which `checked` would take for
+    no key."""
     if "in_" in given and "at" in given:
         raise BadData("due time", None, "give in_ or at, not both")
     for name, needed in _NEEDED_BY.items():
@@ -282,7 +281,7 @@ def _check_together(given: dict[str, Any]) -> None:
 
 
 def _travelling(message: NewMessage, options: dict[str, Any]) -> NewMessage:
-    """``message`` with checked ``options``."""
+    """``message`` with ``options`` that are stored in its record, such as headers, after checking them."""
     if "expires" in options:
         message = message._replace(lifetime=lifetime_ms("expires", options.pop("expires")))
     if "created_by" in options:
@@ -294,12 +293,12 @@ def _travelling(message: NewMessage, options: dict[str, Any]) -> NewMessage:
 
 
 def due_ms(at: datetime) -> int:
-    """``at`` in epoch milliseconds, rounded up so that no message is early."""
+    """``at`` in epoch milliseconds, rounded up so that no message begins too early. TypeError without a time zone."""
     return math.ceil(_due(at))
 
 
 def _due(at: datetime) -> float:
-    """``at`` in epoch milliseconds, to the microsecond."""
+    """``at`` in epoch milliseconds, with microseconds as its fraction. TypeError without a time zone."""
     if not isinstance(at, datetime):
         raise TypeError(f"at must be a datetime with a zone, not {type(at).__name__}")
     if at.utcoffset() is None:
@@ -312,7 +311,7 @@ def _due(at: datetime) -> float:
 
 
 def milliseconds(name: str, span: Span) -> int:
-    """``span``, the option ``name``, in milliseconds, rounded up."""
+    """``span`` in whole milliseconds, rounded up. ``name``: the option, for errors. BadData beyond 1000 years."""
     seconds = seconds_in(name, span)
     if seconds > LONGEST_DELAY:
         raise BadData(name, span, "at most 1000 years")
@@ -320,7 +319,7 @@ def milliseconds(name: str, span: Span) -> int:
 
 
 def lifetime_ms(name: str, span: Span) -> int:
-    """`milliseconds` of a span that must be more than 0, since a stored 0 means no end."""
+    """Like `milliseconds`, but BadData for 0, which would be stored as no limit."""
     found = milliseconds(name, span)
     if not found and not seconds_in(name, span):
         raise BadData(name, span, "must be more than 0")
@@ -328,7 +327,8 @@ def lifetime_ms(name: str, span: Span) -> int:
 
 
 def stored_key(handler: str, given: object, scope: object) -> str:
-    """A unique key as it is stored. BadData if it or its scope is invalid."""
+    """The unique key as it is stored, with the handler if ``scope`` is ``handler``. BadData if key or scope is
+    invalid."""
     key = check_key(given)
     if scope not in ("handler", "queue"):
         raise BadData("key_scope", repr(scope), "handler or queue")
@@ -338,8 +338,8 @@ def stored_key(handler: str, given: object, scope: object) -> str:
 
 
 def key_rule(given: Mapping[str, Any], delay: int | None, longest: int | None) -> str:
-    """The key rule for the options ``given``; ``delay`` is their ``in_`` and ``longest`` their ``at_most``, in ms.
-    BadData for options that contradict each other."""
+    """The stored text of ``key_until``, ``replace`` and ``at_most``, which ``given`` has. ``delay`` and ``longest``:
+    ``in_`` and ``at_most`` in ms; None if not given. BadData for options that contradict each other."""
     until = given.get("key_until", "end")
     if until not in ("end", "start"):
         raise BadData("key_until", repr(until), "end or start")

@@ -1,14 +1,14 @@
-"""A directory of messages that could not reach the store.
+"""The spool: a directory of messages that could not reach the store.
 
-A file has the messages of one page, all for one queue, in the form of an outbox entry. It is written whole: under a
-temporary name, then fsync, then rename. Its name consists of the namespace, ``@``, the instant of spooling and a random
-number. A process that takes files in holds a lock. First it adds to each name the file's place among all files that
-were ever taken in from this directory: ``…+NUMBER.SENDER``. By that number the queue recognises the file, however late.
-A file that cannot be taken in ends with ``.refused``.
+A file has the messages of one page, all for one queue, in the form of an outbox entry. It appears whole: it is written
+under a temporary name, then fsync, then rename. Its name consists of the namespace, ``@``, the time of writing and a
+random number. A process that sends files to the store holds a lock. It first numbers each file, by a rename:
+``…+NUMBER.SENDER``. Numbers rise, so that a queue recognises a file that it has received. A file that cannot be sent
+gets a name that ends with ``.refused``.
 
-Each file is taken in once, whichever process dies when. It gets its number before it is first sent, files are sent in
-the order of their numbers, and each queue remembers the last number that it received. So a process that finds a file
-that another process had begun to take in sends it again. A file is removed once its messages are accepted.
+Each file is received once, even if processes die in between. It gets its number before it is first sent, files are sent
+in the order of their numbers, and each queue remembers the last number that it received from a sender. So a later
+process may send a numbered file again. A file is removed once the store has its messages.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ from pollconsumer.store.queues.producer import Origin, Producer, pages_of
 
 MOST_FILES, MOST_BYTES = 10_000, 1 << 30
 ABANDONED_AFTER = 3600.0
-"""Seconds after which a temporary file counts as that of a process that died."""
+"""Seconds after which an unfinished file counts as abandoned: the process that wrote it must have died."""
 REFUSED = ".refused"
 NOT_OURS = "it was not written by a producer"
 _FIX = f"make sure that it is yours alone; for several users, {SHARE}"
 _ENTRY = re.compile(r"(?P<spooled>\d{16})-[0-9a-f]{16}(?:\+(?P<number>\d{1,16})\.(?P<sender>[0-9a-f]{16}))?")
 _LEDGER = re.compile(rb"([0-9a-f]{16}) (\d{16})\n")
 _ITS_OWN = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EIO}
-"""Errors of opening and reading that concern the file, and not the process."""
+"""Errors that concern only the file which was opened or read."""
 LOOK_EVERY = 1.0
 OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors of the process, with which no file can be read."""
+"""Errors that concern the whole process, which can then read no file."""
 
 
 class SpooledFile(NamedTuple):
-    """A file of the spool. ``number``: its place among all files that ``sender`` has sent; 0 if nobody has begun to
-    take it in. ``spooled``: when it was written, in epoch µs of its producer's clock."""
+    """A file in the spool. ``number``: its place in the order in which ``sender``, an id in the spool's lock file,
+    sends files; 0 before it is numbered. ``spooled``: when it was written, in epoch µs of its producer's clock."""
 
     number: int
     spooled: int
@@ -68,7 +68,7 @@ class SpooledFile(NamedTuple):
 
 
 class SpoolState(NamedTuple):
-    """How many files wait, when the oldest was written in epoch ms, and how many files cannot be taken in."""
+    """How many files wait to be sent, when the oldest was written (epoch ms), and how many cannot be sent."""
 
     waiting: int
     oldest: int | None
@@ -76,26 +76,26 @@ class SpoolState(NamedTuple):
 
 
 class Unreadable(Exception):
-    """The file was not written by a producer. The text says why."""
+    """A file has no messages written by a producer of this version. The error's text says what is wrong."""
 
 
 class Spool:
     def __init__(self, directory: Path, namespace: str, *, shared: bool = False) -> None:
-        """``shared``: a group's users share the directory, as with the setgid bit. It is made at the first write."""
+        """``shared``: a group's users share the directory, as with the setgid bit. The first write creates it."""
         self.directory, self._prefix = directory, f"{namespace}@"
         with suppress(OSError):
             shared = shared or bool(directory.lstat().st_mode & stat.S_ISGID)
         self._access = (SHARED if shared else PRIVATE)._replace(what="spool", fix=SHARE if shared else _FIX)
 
     def check(self) -> None:
-        """Raise PermissionDenied if other users may write there, or this user may not. A missing directory is made when
-        it is needed."""
+        """Raise PermissionDenied if other users may write into the directory, or this user may not. A missing directory
+        is no error, since `put` creates it."""
         if check_directory(self.directory, self._access) and not os.access(self.directory, os.W_OK | os.X_OK):
             raise PermissionDenied("spool is not writable", self.directory, self._access.fix)
 
     def put(self, messages: Sequence[NewMessage]) -> None:
-        """Keep messages. Their delays count from now. StoreUnreachable if the spool is full, CannotCreate if it cannot
-        be written, both with the ids ``accepted`` before. PermissionDenied as `check` raises it."""
+        """Write messages to files. Their delays count from now. StoreUnreachable if the spool is full, CannotCreate if
+        it cannot be written; the error's ``accepted`` has the ids that were. PermissionDenied as in `check`."""
         create_directory(self.directory, self._access)
         self.check()
         accepted = list[str]()
@@ -135,7 +135,7 @@ class Spool:
             raise cannot_create(self.directory / name, error, "") from None
 
     def _sync(self) -> None:
-        """Make renames of files survive a crash of the machine."""
+        """Write the directory itself to disk, so that renames survive a crash of the machine."""
         descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -147,7 +147,7 @@ class Spool:
             yield from (entry.name for entry in entries if entry.name.startswith(beginning))
 
     def _entries(self) -> Iterator[SpooledFile]:
-        """The files that wait, in no order."""
+        """The files to send, unsorted."""
         for name in self._names(self._prefix):
             if found := _ENTRY.fullmatch(name, len(self._prefix)):
                 yield SpooledFile(int(found["number"] or 0), int(found["spooled"]), name, found["sender"] or "")
@@ -159,13 +159,13 @@ class Spool:
         return SpoolState(len(spooled), min(spooled) // 1000 if spooled else None, refused)
 
     def waits(self) -> bool:
-        """Whether any file waits."""
+        """Whether there is any file to send."""
         return any(self._entries())
 
     @contextmanager
     def taken(self) -> Iterator[list[SpooledFile]]:
-        """Hold the lock within the block. If this process dies, the lock is free. Yields the files to take in, in
-        order; none if another process holds the lock."""
+        """Hold the lock within the block; a dying process frees it. Yields the files to send, numbered and in order.
+        Yields an empty list if another process holds the lock."""
         self.check()
         descriptor = take_lock(self.directory, self._access, f"{self._prefix}lock")
         if descriptor is None:
@@ -178,7 +178,8 @@ class Spool:
             os.close(descriptor)
 
     def _numbered(self, ledger: int) -> list[SpooledFile]:
-        """Return the files that somebody began to take in, then all others, after numbering them."""
+        """Number the files that have no number. Returns all files to send, in order. ``ledger``: the lock file's
+        descriptor."""
         found = sorted(self._entries())
         begun, fresh = [each for each in found if each.number], [each for each in found if not each.number]
         if fresh:
@@ -191,7 +192,7 @@ class Spool:
         return begun
 
     def read(self, file: SpooledFile) -> list[NewMessage]:
-        """The messages of a file. Raises Unreadable if it has none, and OSError."""
+        """The messages of a file. Raises Unreadable if it has none, and OSError if this process cannot read files."""
         entry = read_entry(file.sender, self._content(file.name))
         if entry is None:
             raise Unreadable("a newer version wrote it")
@@ -214,7 +215,7 @@ class Spool:
             raise Unreadable(error.strerror or str(error)) from None
 
     def refused(self) -> Iterator[tuple[Path, bytes, str]]:
-        """The files that cannot be taken in. Each has its content, or the reason why it cannot be read."""
+        """The files that cannot be sent: path, content, and why the content cannot be read (empty if it can)."""
         self.check()
         for name in sorted(self._names(self._prefix)):
             if name.endswith(REFUSED):
@@ -229,13 +230,13 @@ class Spool:
         (self.directory / file.name).unlink(missing_ok=True)
 
     def refuse(self, file: SpooledFile) -> str:
-        """Keep a file for a person to look at, who may rename it. Returns its new name."""
+        """Rename a file so that it is not sent, and stays for a person to look at. Returns its new name."""
         name = f"{file.name.partition('+')[0]}{REFUSED}"
         (self.directory / file.name).rename(self.directory / name)
         return name
 
     def clear(self) -> None:
-        """Remove what producers left behind that died while they wrote. After all files it raises the first OSError."""
+        """Remove files of producers that died while writing. After all files, it raises the first OSError."""
         problems = list[OSError]()
         for name in self._names(f".{self._prefix}"):
             file = self.directory / name
@@ -249,8 +250,8 @@ class Spool:
 
 
 def _reserved(ledger: int, count: int) -> tuple[str, range]:
-    """The sender that the lock's file names, and ``count`` new numbers, above all earlier ones. They are not below the
-    clock either, since the directory may have been restored from an older copy."""
+    """The sender's id from the lock's file, and ``count`` new numbers, all greater than earlier ones. They are also at
+    least the clock's microseconds, in case the directory was restored from an older copy."""
     found = _LEDGER.fullmatch(os.pread(ledger, 64, 0))
     sender, last = (found[1].decode(), int(found[2])) if found else (os.urandom(8).hex(), 0)
     first = max(last + 1, time.time_ns() // 1000)
@@ -260,7 +261,7 @@ def _reserved(ledger: int, count: int) -> tuple[str, range]:
 
 
 def _aged(message: NewMessage, spooled: int) -> NewMessage:
-    """``message``, whose expiry counts from when it was ``spooled``, in epoch ms, or due, if that is later."""
+    """``message`` with its expiry shortened by the time in the spool. ``spooled``: when it was written, in epoch ms."""
     if not message.lifetime:
         return message
     age = time.time_ns() // 1_000_000 - max(spooled, int(message.due or 0))
@@ -274,7 +275,7 @@ class Intake:
         self._reported = set[str]()
 
     def begin(self) -> None:
-        """Take in the files that wait, and continue in a thread until `end`."""
+        """Send the files in the spool. After that, look for new files in a thread until `end`."""
         self.look()
         with suppress(RuntimeError):  # no thread can be started: the next launch takes in later files
             start_thread("spool", self._serve)
@@ -288,11 +289,11 @@ class Intake:
             self.look()
 
     def look(self) -> None:
-        """Take in the files that wait."""
+        """Send the files in the spool."""
         self._attempt(self._take_in)
 
     def _attempt(self, act: Callable[[], object]) -> None:
-        """Do ``act``. What cannot be done now is reported once, and left for the next look."""
+        """Call ``act``. Its error is logged once, unless the store was unreachable; the next look tries again."""
         try:
             act()
         except StoreUnreachable:
@@ -301,8 +302,8 @@ class Intake:
             self._report(error)
 
     def _take_in(self) -> None:
-        """Send all files, in order. If a queue refuses a file, later files for that queue wait. If they were sent
-        first, the queue would take the refused file for one that it has received."""
+        """Send all files, in order. If a queue refuses a file, later files for that queue must wait: the queue would
+        take a lower number than the last for a file that it has received."""
         if not self._spool.waits():
             return
         blocked = set[str]()
@@ -328,7 +329,7 @@ class Intake:
             blocked.add(queue)
 
     def _send(self, file: SpooledFile, messages: Sequence[NewMessage]) -> bool:
-        """Send the messages of a file. Returns whether they are accepted."""
+        """Send the messages of a file. Returns False if their queue did not accept them."""
         origin, conflicts = Origin(f"spool-{file.sender}", file.number, 0), list[str]()
         try:
             outbox.send_alone(self._producer, origin, messages, lambda message_id, _: conflicts.append(message_id))
@@ -350,7 +351,7 @@ class Intake:
         self._emit(SpoolFileRefused(str(self._spool.directory / self._spool.refuse(file)), reason))
 
     def _report(self, problem: PollConsumerError | OSError) -> None:
-        """Report a problem once, even if many files have it."""
+        """Report a problem, unless one with the same text was reported before."""
         kind = (problem.strerror if isinstance(problem, OSError) else None) or str(problem)
         if kind not in self._reported:
             self._reported.add(kind)

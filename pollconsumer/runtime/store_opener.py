@@ -1,4 +1,4 @@
-"""Opens the store of the settings: the embedded server, or the user's own."""
+"""Opens the store that the settings name: the embedded server, or a Redis of the user's."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ START_BUDGET = 10.0
 
 
 class StoreMemo:
-    """Keeps a store's id, and its watermarks, in files outside the store."""
+    """Keeps a store's id and its watermarks in files outside the store, to notice another store or an older copy."""
 
     def __init__(self, address: Callable[[], str], namespace: str, files: OwnFiles) -> None:
-        """``address`` returns a text that distinguishes the store from others. Called when first needed."""
+        """``address`` returns a text that identifies the store among others. It is called when first needed."""
         self._address, self._namespace, self._files = address, namespace, files
 
     @lazy
@@ -44,11 +44,11 @@ class StoreMemo:
             return None
 
     def write(self, store_id: str) -> None:
-        """Remember the id. If no file is writable, as in a container, every start counts as the first."""
+        """Write the id to its file. If no file is writable, as in a container, `read` finds none at the next start."""
         self._files.write(f"stores/{self._digest}", f"{store_id}\n".encode())
 
     def forget(self) -> None:
-        """Delete the files that hold the store's id and watermarks. CannotCreate if a file cannot be removed."""
+        """Remove the files with the store's id and watermarks. CannotCreate if one cannot be removed."""
         for name in (f"stores/{self._digest}", f"marks/{self._digest}"):
             self._files.remove(name)
             if self._files.read(name) is not None:
@@ -76,10 +76,10 @@ class StoreOpener:
         refuse_rollback: bool = False,
         credentials: Callable[[], CredentialProvider] | None = None,
     ) -> None:
-        """``store``: a URL; or the embedded server, which is started if it is not running; or a function that returns a
-        client of the user's, and is called once in each process that connects. ``files`` remember the store's id across
-        processes. ``strict``: what launches wait for. If the store went back, ``log`` is called instead of ``warn``;
-        with ``refuse_rollback`` the store is refused. ``credentials`` makes a provider of logins."""
+        """``store``: a URL; or the embedded server; or a function that returns the user's own client, called once in
+        each process that connects. ``files`` keep the store's id between processes. ``strict``: the replicas and files
+        for which a write waits. ``log`` is called instead of ``warn`` if the store was rolled back; with
+        ``refuse_rollback`` an error is raised then. ``credentials`` returns a provider of logins."""
         self._url, self._credentials = "", credentials
         self._client: Callable[[], SuppliedClient] | None = None
         self._revive: Callable[[float], None] | None = None
@@ -107,7 +107,7 @@ class StoreOpener:
 
     @lazy
     def _supplied(self) -> SuppliedClient:
-        """The client. A launch makes it after its watchdog is set, since code of the user's runs."""
+        """The user's client. A launch calls this only once its watchdog is set, since it runs the user's code."""
         assert self._client is not None
         return self._client()
 
@@ -116,21 +116,21 @@ class StoreOpener:
         return self._connection(patience, revive=self._revive, greet=self._greet)
 
     def persons_wire(self, patience: Callable[[], Patience]) -> Wire:
-        """A connection as `wire` makes it. If the settings ask for replicas, a script's change raises an error until
-        they have it."""
+        """Like `wire`, for commands that people give. If the settings require replicas, a change by a script raises an
+        error when too few replicas confirm it."""
         strict = self._strict and ByPeople(*self._strict)
         return self._connection(patience, revive=self._revive, greet=self._greet, strict=strict)
 
     def keeper_wire(self, patience: Callable[[], Patience]) -> Wire:
-        """A connection as `persons_wire` makes it. The store may be closed, or be another one than the known one.
-        Replicas may take as long as patience lasts, since much is written at once."""
+        """Like `persons_wire`, for moving a store: it accepts a closed store, and another one than before. It waits for
+        replicas as long as ``patience`` lasts, since much is written at a time."""
         strict = self._strict and ByKeepers(*self._strict)
         strict = strict and strict._replace(within=max(patience().left(), strict.within))
         return self._connection(patience, revive=self._revive, greet=self._greet.check_server, strict=strict)
 
     def launch_wire(self, patience: Callable[[], Patience]) -> Wire:
-        """A connection as `wire` makes it. If the settings ask for replicas, a script's change counts as unanswered
-        until they have it."""
+        """Like `wire`, for launches. If the settings require replicas, a change by a script is repeated, like one
+        without an answer, when too few replicas confirm it."""
         return self._connection(patience, revive=self._revive, greet=self._greet, strict=self._strict)
 
     def bare_wire(self, patience: Callable[[], Patience]) -> Wire:
@@ -164,8 +164,8 @@ class StoreOpener:
         return partial(Wire, self._url, credentials=credentials)
 
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
-        """What a heartbeat needs of the store. The last connection is for blocking commands. It starts the embedded
-        server, too, since the launch may be busy for long."""
+        """The heartbeat's connections to the store; the last is for blocking commands. They also start the embedded
+        server if it has died, since the launch may be busy in a handler for long."""
         greet = None if self._strict is None else count_replicas
         wire = self._connection(patience, revive=self._revive_silently, greet=greet, strict=self._strict)
         leases = Leases(wire, self.namespace, refuse_rollback=self._refuse_rollback)

@@ -1,16 +1,16 @@
-"""Runs a program as a handler: spawn, payload on standard input, captured output, timeout.
+"""Runs a program as a handler: its payload on standard input, its output captured, its timeout enforced.
 
-Standard input is a file, which the program need not read, and most of the output is discarded. So no program can block,
-or fill our memory, by what it does with them.
+Standard input is a file, since a program may not read it, and a pipe would block then. Most of the output is discarded,
+so that it cannot fill our memory.
 
-Running programs have notes, with which others find and kill the programs that a dead launch has left behind. Each
-program has a file that names its message. The file is locked by an ``flock`` on a descriptor that the program and its
+Each running program has a file that names its message, its note. Another launch reads the notes to find and kill the
+programs that a dead launch has left behind. A note is locked by an ``flock`` on a descriptor that the program and its
 children inherit. So it is locked exactly as long as any of them lives, even if the launch dies. The program of a dead
 launch is killed before its message is handled again: its outcome is lost, and a message must not run twice
 concurrently.
 
-A process is killed only if it is identified: by pid and start time, by the open note in the program's session, or by
-the inherited lock of the note. A pid alone may have been reused.
+A process is killed only if it is identified as the program or its child: by pid and start time; or as a process of the
+program's session that has the note open, or has inherited its lock. A pid alone may have been reused.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ from pollconsumer.runtime.system.system_limits import start_refused
 from pollconsumer.store.client.own_descriptors import above_standard
 
 KILLED_WITHIN = 5.0
-"""A killed process has so many seconds to exit."""
+"""Seconds within which a killed process must exit."""
 UNKNOWN_FOR = 0.2
-"""Unidentified holders of a note have so many seconds to release it."""
+"""Seconds to wait for processes that have a note open but are not identified, so that they are not killed."""
 LOOK_AGAIN_AFTER = 0.01
-"""Seconds between looks whether a killed process has ended."""
+"""Seconds between two checks whether a killed process has ended."""
 UNFINISHED, STALE_AFTER = ".", 3600.0
-"""Prefix of unfinished notes; and after how many seconds such a note counts as abandoned."""
+"""Notes being written have names with this prefix. One that is older, in seconds, was abandoned, and is removed."""
 
 
 class ProgramAlive(Exception):
-    """The program of an earlier attempt at the same message is alive, and cannot be killed by this process."""
+    """The program of an earlier attempt at the same message still runs, and this process cannot kill it."""
 
 
 class ProgramProcess(NamedTuple):
@@ -61,7 +61,7 @@ class ProgramProcess(NamedTuple):
     birth: str | None
 
     def is_alive(self) -> bool:
-        """Whether the process is alive. Without start times, any process with its pid counts as alive."""
+        """Whether the process is alive. If its birth is unknown, any process with its pid counts."""
         if self.birth is not None:
             return birth(self.pid) == self.birth
         try:
@@ -74,7 +74,7 @@ class ProgramProcess(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """The content of a note. ``program`` leads its own session. It is None until the program was started."""
+    """The content of a note. ``program``: the process, which leads its own session; None if it was not recorded yet."""
 
     path: Path
     message: str
@@ -96,7 +96,7 @@ class Noted(NamedTuple):
             return None
 
     def is_alive(self) -> bool:
-        """Whether the program is alive, or a child of it, which then holds the lock of the note."""
+        """Whether the program or a child of it is alive. A child holds the lock of the note."""
         if self.program is not None and self.program.birth is not None and self.program.is_alive():
             return True
         try:
@@ -112,7 +112,8 @@ class Noted(NamedTuple):
         return False
 
     def kill(self) -> bool:
-        """Kill the program's group, or those children that are identified. Returns whether any process was killed."""
+        """Kill the program's process group, or if it has ended its identified children. Returns whether any was
+        killed."""
         killed = False
         with suppress(ProcessLookupError, PermissionError):
             if self.program is None:
@@ -129,9 +130,9 @@ class Noted(NamedTuple):
         return killed
 
     def _holders(self, session: int | None) -> Iterator[int]:
-        """The processes of the program's ``session`` that have the note open. While one lives, the id of the session is
-        not reused. ``session`` is None if the launch died before it recorded its program. Then these are the leaders of
-        sessions that have inherited the note's lock, which a mere reader of the note has not."""
+        """The processes of ``session``, which the program leads, that have the note open. While one lives, the
+        session's id is not reused. ``session`` is None if the launch died before it recorded its program: then the
+        leaders of all sessions that have inherited the note's lock. A mere reader of the note has no lock."""
         with suppress(OSError):
             ours = self.path.stat()
             for process in [path for path in Path("/proc").iterdir() if path.name.isdecimal()]:
@@ -146,14 +147,14 @@ class Noted(NamedTuple):
 
 
 class ProgramNote:
-    """The note of one program, from before its start until its end."""
+    """Writes the note of one program. It exists from before the program's start until its end."""
 
     def __init__(self, path: Path | None = None, descriptor: int | None = None) -> None:
         self.path, self.descriptor = path, descriptor
-        """The path of the note, and the descriptor that the program will inherit. Both are None without a note."""
+        """The note's path, and the descriptor that the program will inherit; both None if there is no note."""
 
     def started(self, pid: int) -> None:
-        """Record the program. From now on the program holds the note."""
+        """Record the pid in the note. From now on only the program and its children hold the note's lock."""
         if self.descriptor is not None:
             with suppress(OSError):  # the disk is full: the lock remains
                 line = json.dumps(ProgramProcess(pid, birth(pid))) + "\n"
@@ -173,18 +174,18 @@ class ProgramNote:
 
 
 class Programs:
-    """The notes in ``directory``. If the directory is not writable, one warning is logged, and programs run without
-    notes. If ``directory`` is None, they run without notes and without a warning."""
+    """The notes in ``directory``. If it is not writable, ``warn`` is called once, and programs run without notes. If it
+    is None, they run without notes and without the warning."""
 
     def __init__(self, directory: Path | None, warn: Callable[[str], None]) -> None:
         self._directory, self._warn = directory or Path(os.devnull), warn
         self._usable: bool | None = None if directory else False
 
     def begin(self, delivery: Delivery) -> ProgramNote:
-        """A note for a program that is about to be started. A launch writes its note before it reads others, so of two
-        concurrent launches at least one sees the other's note.
+        """Write a note for a program that is about to be started, and end the program of an earlier attempt. The launch
+        writes before it reads, so of two concurrent launches at least one sees the note of the other.
 
-        Raises ProgramAlive if the program of an earlier attempt cannot be killed, or belongs to a newer launch.
+        Raises ProgramAlive if the earlier program cannot be killed, or belongs to a newer launch.
         """
         digest = sha256(f"{delivery.queue}\n{delivery.id}".encode(errors="surrogatepass"))[:32]
         note = self._make(f"{digest}-{os.urandom(8).hex()}", delivery)
@@ -201,15 +202,15 @@ class Programs:
         return note
 
     def clear(self, launch: int | None = None) -> None:
-        """Kill the programs that dead launches left, and those of the process ``launch``. ``launch`` is the id
-        of the calling process, or of one that has closed its files: a dying process does that before it counts as
-        dead."""
+        """Kill the programs of dead launches, and those that the process ``launch`` started. The latter is this
+        process, or one that is dying and has closed its files, but does not count as dead yet."""
         for noted in [noted for path in self._paths() if (noted := Noted.read(path))]:
             if noted.launch.pid == launch or not noted.launch.is_alive():
                 self._end(noted)
 
     def _end(self, noted: Noted) -> bool:
-        """Kill the program if it is alive, and remove its note. Returns False if it could not be killed."""
+        """Kill the program of ``noted`` if it lives, and remove the note. Returns False if the program could not be
+        killed."""
         survived = alive = noted.is_alive()
         until = time.monotonic() + KILLED_WITHIN
         while alive and time.monotonic() < until:
@@ -280,18 +281,18 @@ def _named(noted: Noted) -> str:
 
 PASSED_ON = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR")
 PASSED_ON_PREFIXES = ("LC_", "XDG_")
-"""Prefixes of environment variables that every program inherits besides the named ones. None of them holds secrets."""
+"""Programs inherit variables with these prefixes, besides those in `PASSED_ON`. None of them holds secrets."""
 KEPT_BYTES = 8192
-"""Number of bytes that are kept of the beginning of the output, and again of its end."""
+"""How many bytes of the output's beginning are kept, and how many of its end."""
 CHUNK, MOST_CHUNKS = 65536, 32
-"""Bytes per read; and most reads after the program's exit, since its children may go on printing."""
+"""Bytes per read; and the most reads after the program's exit, since its children may print on and on."""
 LAST_LINES, LAST_CHARACTERS, LAST_LINE_CHARACTERS = 20, 2000, 400
 LONGEST_WAIT = 0.5
-"""Seconds between two checks whether the message was asked to stop."""
+"""Seconds between two checks of whether the message was asked to stop."""
 
 
 class Output:
-    """The beginning and the end of a program's output."""
+    """A program's output, of which the beginning and the end are kept."""
 
     def __init__(self) -> None:
         self._first, self._last, self._size = bytearray(), b"", 0
@@ -312,7 +313,7 @@ class Output:
         return f"{self._first.decode('utf-8', 'replace')}\n[{self._size - len(self._first)} bytes left out]\n"
 
     def last_lines(self) -> str:
-        """The last lines that are not blank."""
+        """The last `LAST_LINES` lines that are not blank."""
         lines = [line for line in self.text().splitlines() if line.strip()]
         return "\n".join(lines[-LAST_LINES:])[-LAST_CHARACTERS:]
 
@@ -321,7 +322,7 @@ class Output:
 
 
 class RunningProgram(ChildProcess):
-    """A started program. Its output is read as it comes, from the pipe ``outlet``, into which the program writes."""
+    """A started program. Its output is read from the pipe ``outlet`` while it runs."""
 
     def __init__(self, argv: Sequence[str], passed: Collection[int], outlet: int, **how: Any) -> None:
         super().__init__(argv, passed, **how)
@@ -333,8 +334,8 @@ class RunningProgram(ChildProcess):
             self._poll.register(each, select.POLLIN)
 
     def wait(self, seconds: float | None, *, until_silent: bool = False, unless: Callable[[], bool] = bool) -> bool:
-        """Read the program's output. Returns whether the program has exited and, with ``until_silent``, no process has
-        its output open any more. Stops waiting after ``seconds``, or when ``unless`` returns True."""
+        """Read the output until the program has exited. With ``until_silent``, also wait until no process has the
+        output open. Returns False after ``seconds``, or as soon as ``unless`` returns True."""
         until = None if seconds is None else time.monotonic() + seconds
         while not self.has_ended() or (until_silent and not self._silent):
             left = LONGEST_WAIT if until is None else until - time.monotonic()
@@ -345,7 +346,7 @@ class RunningProgram(ChildProcess):
 
     def end(self, *, kill: bool) -> int | None:
         """Wait for the program's exit, read the rest of its output, and return its exit code as `ChildProcess.reap`
-        does. With ``kill``, kill the process group first."""
+        does. With ``kill``, first kill the process group."""
         if kill:
             self.signal(signal.SIGKILL)
         while not self.has_ended():
@@ -358,7 +359,7 @@ class RunningProgram(ChildProcess):
         return self.reap()
 
     def _attend(self, seconds: float) -> None:
-        """Wait until the program prints or exits, at most ``seconds``."""
+        """Wait until the program prints or exits, at most ``seconds``, and read what it printed."""
         if self.exit_handle is None:
             seconds = min(seconds, LOOK_EVERY)
         for descriptor, _ in self._poll.poll(ceil_ms(seconds)):
@@ -380,22 +381,21 @@ class RunningProgram(ChildProcess):
 
 
 class CommandFailed(Exception):
-    """The program could not be started, exited with a code other than 0, or exceeded its timeout. ``trace``: the last
-    lines that it printed, if there are several. They are stored in place of a traceback."""
+    """The program could not be started, exited with a code other than 0, or exceeded its timeout. ``trace``: its last
+    lines of output, stored instead of a traceback; empty unless there are several."""
 
     trace = ""
 
 
 class FatalExit(CommandFailed, Fatal):
-    """The program exited with a code in ``fatal``."""
+    """The program exited with a code for which no retry follows, as the setting ``fatal`` says."""
 
 
 class Command:
-    """The ``run`` of a handler that is a program. ``argv`` begins with the program's absolute path. Durations are in
+    """The function of a handler that is a program. ``argv`` begins with the program's absolute path. Durations are in
     seconds.
 
-    The ``timeout`` is enforced here: with SIGTERM, and ``kill_after`` later with SIGKILL, for the program's process
-    group.
+    After the ``timeout`` the program's process group gets SIGTERM, and ``kill_after`` seconds later SIGKILL.
     """
 
     def __init__(
@@ -419,7 +419,8 @@ class Command:
         return other
 
     def __call__(self, payload: dict[str, Any], context: LaunchContext | None) -> dict[str, Any]:
-        """Run the program to its end. Raises CommandFailed, ProgramAlive or NotBegun."""
+        """Run the program until it exits; return its exit code and output. CommandFailed, ProgramAlive, Stopped,
+        NotBegun."""
         assert context is not None
         note = self._programs.begin(context.delivery)
         try:
@@ -515,8 +516,8 @@ class Command:
 
 
 def _file_of(payload: dict[str, Any]) -> int:
-    """A descriptor from which ``payload`` can be read as one line of JSON. It is a file, since a pipe would block if
-    the program did not read it."""
+    """A descriptor from which the program reads ``payload`` as one line of JSON. It leads to a file: writing to a pipe
+    would block if the program did not read."""
     try:
         line = json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode()
     except UnicodeEncodeError:  # a lone surrogate, which must be escaped

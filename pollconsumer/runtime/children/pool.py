@@ -1,9 +1,9 @@
-"""The processes of isolated handlers, which can be killed.
+"""The processes in which isolated handlers run, so that they can be killed.
 
-Each slot in use has one process, which is started when it is first needed, and reused. Processes are started by exec,
-because a fork would copy locks held by threads of this process. Each leads a session, so that its children can be
-killed with it. Each holds one end of a pipe, its lifeline. This process has the other end: when it dies, in any way,
-the system kills them.
+Each slot that handles an isolated message has one process, which is started when it is first needed, and reused. It is
+a new interpreter, because a fork would copy locks that threads of this process hold. It leads a session, so that its
+children can be killed with it. It holds one end of a pipe, its lifeline, and this process holds the other: if this
+process dies, in any way, the handler's process notices, and is killed.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from pollconsumer.runtime.system.system_limits import limits, start_refused
 from pollconsumer.store.queues.batches import NewBatch
 
 LOOK_EVERY = 0.02
-"""Seconds between two checks whether the process has ended, if the system has no pidfds."""
+"""Seconds between two checks of whether a process has ended, on systems without pidfds."""
 READY_WITHIN = 60.0
-"""A process must have imported the handlers' modules within so many seconds."""
+"""Seconds within which a new process must have imported the handlers' modules."""
 REFUSED_FOR = 5.0
-"""Seconds after a failed start in which no other start is tried, unless a process ends meanwhile."""
+"""Seconds after a failed start in which no other start is tried, unless a process has ended since."""
 LONGEST_WAIT = 0.1
-"""Seconds between checks of the process and the launch."""
+"""Seconds between two checks for a stop, and for a process that has ended."""
 END_WITHIN = 1.0
-"""An idle process has so many seconds to exit by itself."""
+"""Seconds within which an idle process must exit by itself when the launch ends."""
 
 
 class ChildProcess:
-    """A process that leads a session, so that its children get the signals that it gets. It is reaped last, so that its
-    pid is not reused before. ``exit_handle``: a descriptor that is readable once the process has ended; None if the
-    system has none."""
+    """A process that leads a session, so that a signal reaches its children, too. ``exit_handle``: a descriptor that
+    becomes readable when the process ends; None if the system has none. The process is reaped last of all: until then
+    its pid is not reused."""
 
     def __init__(self, argv: Sequence[str], passed: Collection[int], **how: Any) -> None:
-        """``passed``: descriptors that the process inherits. ``how``: arguments of `Popen`, with its errors."""
+        """``passed``: descriptors that the process inherits. ``how``: arguments of `Popen`, whose errors are raised."""
         self._popen = Popen(argv, pass_fds=passed, start_new_session=True, **how)
         self.pid = self._popen.pid
         self.exit_handle: int | None = None
@@ -77,12 +77,13 @@ class ChildProcess:
             time.sleep(0.005)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the process and its children."""
+        """Send the signal ``number`` to the process and its children."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
     def reap(self) -> int | None:
-        """The exit code, negative for a signal. None if it has not ended, or other code here waited for it."""
+        """The exit code, negative for a signal. None if it has not ended, or if other code has waited for the
+        process."""
         if self.exit_handle is not None:
             self._look()
             self._ended = True
@@ -93,7 +94,7 @@ class ChildProcess:
         return self._code
 
     def _look(self) -> None:
-        """Take the exit code if the process has ended."""
+        """Reap the process if it has ended, and record its exit code."""
         try:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
         except ChildProcessError:
@@ -104,9 +105,9 @@ class ChildProcess:
 
 
 class Processes:
-    """The processes of a launch. ``program``: the file that a process runs. ``introduction``: its first message, which
-    goes over the connection since it may contain secrets. ``check_lease`` raises if the lease is lost, and returns if
-    it can be trusted."""
+    """The handler processes of a launch. ``program``: the Python file that they run. ``introduction``: the first frame
+    for each, which may contain secrets, so it is not on the command line. ``check_lease`` raises if the lease is
+    lost."""
 
     def __init__(self, program: Path, introduction: dict[str, Any], check_lease: Callable[[], bool]) -> None:
         self._program, self._introduction, self._directory = program, introduction, os.getcwd()  # noqa: PTH109  as text
@@ -114,20 +115,20 @@ class Processes:
         self._lock = threading.Lock()
         self._freed = threading.Condition(self._lock)
         self._refused: tuple[float, str] = (0.0, "")
-        """The time until which no process is started, on the monotonic clock; and why."""
+        """The instant until which no process is started, on the monotonic clock, and the error of the last start."""
         self._idle: list[_HandlerProcess] = []
         self._all: set[_HandlerProcess] = set()
         self._closed = False
         os.register_at_fork(after_in_child=self._close_in_fork)
 
     def around(self, handlers: Mapping[str, Handler]) -> dict[str, Handler]:
-        """``handlers``, in which the isolated ones run in these processes."""
+        """``handlers``, with the isolated ones replaced by handlers that run in these processes."""
         return {
             name: handler.wrapped(self._isolated) if handler.isolated else handler for name, handler in handlers.items()
         }
 
     def close(self) -> None:
-        """End all processes. An idle process has a second to exit by itself."""
+        """End all processes. An idle one has `END_WITHIN` to exit by itself; a busy one is killed."""
         with self._lock:
             self._closed = True
             idle, every = self._idle, self._all
@@ -141,7 +142,7 @@ class Processes:
             process.kill()
 
     def _close_in_fork(self) -> None:
-        """Close the lifelines in a process that a handler forks, so that it does not keep them open."""
+        """Called in a process that a handler forks: close its copies of the lifelines, which would keep them open."""
         for process in self._all:
             with suppress(OSError):
                 process.close_descriptors()
@@ -174,9 +175,9 @@ class Processes:
         return handler._replace(run=run, asynchronous=False, takes_context=True)
 
     def _take(self, context: LaunchContext) -> _HandlerProcess:
-        """An idle process, or else a new one. If the system refuses a new one, wait for the next that becomes idle.
+        """An idle process, else a new one. If none can be started, wait for one that becomes idle.
 
-        Raises NotBegun if the launch has no other process, or none becomes idle in time.
+        Raises NotBegun if there is no other process, or if none becomes idle within `READY_WITHIN`.
         """
         context.limit(READY_WITHIN)
         while True:
@@ -196,7 +197,7 @@ class Processes:
                 self._end(process)
 
     def _started(self, context: LaunchContext) -> _HandlerProcess:
-        """A new process that is ready. NotBegun if none can be started."""
+        """A new process that has imported the handlers' modules. NotBegun if none can be started."""
         until, why = self._refused
         if time.monotonic() < until:
             raise NotBegun(why)
@@ -239,7 +240,7 @@ class _HandlerProcess(ChildProcess):
         ours, theirs = socket.socketpair()
         lifeline, self._lifeline = os.pipe()
         self.began = self.used = False
-        """Whether the process has begun the message that it was sent last; and whether it has handled any message."""
+        """``began``: whether the process has begun the last message. ``used``: whether it has handled any message."""
         self._killing, self._killed = threading.Lock(), False
         try:
             numbers = (theirs.fileno(), lifeline)
@@ -256,7 +257,7 @@ class _HandlerProcess(ChildProcess):
         self._connection = FrameConnection(ours)
 
     def introduce(self, introduction: dict[str, Any], within: float) -> None:
-        """Send ``introduction``. ProcessDied unless the process becomes ready in ``within`` seconds."""
+        """Send ``introduction``. ProcessDied unless the process is ready ``within`` so many seconds."""
         until = time.monotonic() + within
         with suppress(TimeoutError):
             self._send(introduction, until)
@@ -269,8 +270,8 @@ class _HandlerProcess(ChildProcess):
         raise ProcessDied(f"not ready after {within:.3g}s")
 
     def handle(self, handler: Handler, payload: dict[str, Any], context: LaunchContext) -> Outcome:
-        """Handle a message, and return the outcome. The process is unusable after HandlerTimeout, Stopped,
-        ProcessDied."""
+        """Let the process handle a message. Returns the outcome. After HandlerTimeout, Stopped or ProcessDied the
+        process must not be used again."""
         message = IN_SLOT.get()
         assert message is not None
         until = None if handler.timeout is None else time.monotonic() + handler.timeout
@@ -297,7 +298,7 @@ class _HandlerProcess(ChildProcess):
         return decode_outcome(ended)
 
     def _await_outcome(self, message: InFlight, context: LaunchContext, until: float | None) -> dict[str, Any]:
-        """Answer the handler's requests until it has ended. Returns the last frame. Raises TimeoutError or Stopped."""
+        """Answer the handler's requests until it has ended. Returns the last frame. Raises TimeoutError, or Stopped."""
         end, stop_at, stop_sent = inf if until is None else until, inf, False
         while (now := time.monotonic()) < end:
             frame = self._receive(min(LONGEST_WAIT, end - now))
@@ -321,7 +322,7 @@ class _HandlerProcess(ChildProcess):
         raise TimeoutError
 
     def is_alive(self) -> bool:
-        """Whether the process is alive and waits for a message."""
+        """Whether the process is alive and idle."""
         try:
             return self._connection.receive(0) is None and not self.has_ended()
         except OSError:
@@ -377,7 +378,7 @@ class _HandlerProcess(ChildProcess):
 
 
 def answer_to(frame: dict[str, Any], message: InFlight, context: LaunchContext) -> dict[str, Any] | None:
-    """Carry out the request of ``message``'s handler in ``frame``. Returns the answer, if its process waits for one."""
+    """Do what ``message``'s handler asks for in ``frame``. Returns the answer; None if its process waits for none."""
     if "checkpoint" in frame:
         return _answered(context.checkpoint, frame["checkpoint"])
     if "step" in frame:
@@ -404,7 +405,7 @@ def answer_to(frame: dict[str, Any], message: InFlight, context: LaunchContext) 
 
 
 def _answered(ask: Callable[..., Any], *question: Any) -> dict[str, Any]:
-    """The answer for the handler's process, or the reason why it gets none."""
+    """The frame that answers a request: what ``ask`` returned for ``question``, or the error that it raised."""
     try:
         return {"answer": ask(*question)}
     except PollConsumerError as error:

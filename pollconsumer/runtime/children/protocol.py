@@ -1,4 +1,4 @@
-"""Messages between a launch and its handler processes: JSON, never pickle, so that nothing in them is run."""
+"""Frames between a launch and its handler processes: JSON and not pickle, so that reading one runs no code."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ KINDS: dict[str, type[BaseException]] = {
     "plain": Exception,
 }
 MOST_TEXT = 65_536
-"""Maximum length of an error's text, in characters."""
+"""Maximum characters of an error's text in a frame."""
 MOST_BYTES = 32 * 1024**2
-"""Maximum size of a frame, in bytes."""
+"""Maximum bytes of a frame."""
 
 
 def encode_outcome(
     outcome: Outcome, fatal: tuple[type[BaseException], ...], most: int = MOST_BYTES // 2
 ) -> dict[str, Any]:
-    """An outcome as fields of a frame. ``fatal``: exceptions that are treated like Fatal. ``most``: maximum length of
-    the result, in characters."""
+    """An outcome as the fields of a frame. ``fatal``: exceptions after which no retry follows, as after Fatal.
+    ``most``: maximum characters of the result."""
     if outcome.error is not None:
         return {"error": encode_error(outcome.error, fatal)}
     if isinstance(outcome.result, CallOutcomes):
@@ -75,7 +75,7 @@ def decode_outcome(fields: dict[str, Any]) -> Outcome:
 
 
 def decode_error(fields: dict[str, Any]) -> BaseException:
-    """An exception that is equivalent to the other process's, with its traceback."""
+    """The exception that ``fields`` describe: one of the handler's process, with its traceback as text."""
     base = KINDS[fields["kind"]]
     kind: Any = base if fields["class"] == base.__name__ else type(fields["class"], (base,), {"__module__": __name__})
     error: BaseException = kind.__new__(kind, fields["text"])
@@ -93,7 +93,7 @@ def encode_refusal(error: PollConsumerError) -> dict[str, str]:
 
 
 def decode_refusal(fields: dict[str, str]) -> PollConsumerError:
-    """The exception of the other process: of the same class if that is one of ours, else a PollConsumerError."""
+    """The launch's error at a handler's request: of the same class if it is ours, else a PollConsumerError."""
     kind = getattr(errors, fields["class"], PollConsumerError)
     error: PollConsumerError = kind.__new__(kind, fields["text"])
     return error
@@ -108,7 +108,7 @@ def decode_messages(frames: Iterable[dict[str, Any]]) -> list[NewMessage]:
 
 
 class FrameConnection:
-    """Frames over a socket. Each is a line of JSON. ConnectionError if the socket is closed."""
+    """Sends and receives frames over a socket. Each is a line of JSON. ConnectionError if the socket is closed."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection

@@ -1,1 +1,1 @@
-"""The embedded server: a Valkey per user, shared by all processes of the user."""
+"""The embedded server: one Valkey server for each user, shared by all of the user's processes."""

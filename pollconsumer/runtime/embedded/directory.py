@@ -1,13 +1,13 @@
-"""The embedded server's data directory, the address of its socket, and its lock.
+"""The embedded server's data directory, the path of its socket, and its lock.
 
-The lock is an ``flock`` on ``server.lock``. The server inherits its descriptor, so the lock is held exactly as long as
-the server lives, even with ``kill -9``. Only the holder of the lock may start a server, since two servers on one data
-directory overwrite each other's append-only file without an error. A socket that does not answer proves nothing, since
-a stalled server looks the same.
+The lock is an ``flock`` on ``server.lock``. The server inherits the locked descriptor, so the lock is held exactly as
+long as the server lives, even with ``kill -9``. Only a process that holds the lock may start a server, since two
+servers on one data directory would overwrite each other's append-only file without an error. A socket that does not
+answer does not prove that no server lives: it may be stalled.
 
-The users of a group may share a directory, so that a server goes on with the files of another user's server. A server
-makes its files with its own modes, at any time: the group can read its append-only file, but only its user can write
-it. So whoever starts the next server takes the files over while holding the lock.
+The users of a group may share a directory, so that one user's server goes on with the files of another's. A server
+creates files with modes of its own choice: the group can read its append-only file, but only its user can write it. So
+a process that starts a server first takes over the other user's files, while it holds the lock (`take_over`).
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SHARE = "install -d -o USER -g GROUP -m 2770 makes one that the users of a group
 ON_A_LOCAL_DISK = "the file system has no locks: name a directory on a local disk, with data or XDG_DATA_HOME"
 OWN_OR_SHARE = f"install -d -o USER -m 700 makes one of your own, {SHARE}"
 APPENDED = ".incr.aof"
-"""The end of the name of a file to which a server appends. Others it only reads, or replaces."""
+"""The suffix of files to which a server appends. It only reads, or replaces, all others."""
 
 
 class DirectoryModes(NamedTuple):
-    """The modes of a directory and of its files. If several users share it, each must be able to go on with the files
-    of another. ``what``: what errors call the directory."""
+    """Modes of a directory and its files: private, or such that each user of a group can go on with files of the
+    others. ``what``: the directory's name in errors."""
 
     directory: int
     file: int
@@ -57,8 +57,8 @@ SHARED = DirectoryModes(0o2770, 0o660, "770", 0o007, OWN_OR_SHARE, shared=True)
 
 
 def modes_of(directory: Path) -> DirectoryModes:
-    """The modes of a directory that the settings name. They are private if only this user may write there, else shared
-    by a group. For a missing directory they are shared if its parent has the setgid bit."""
+    """The modes for a directory that the settings name: private if only this user may write there, else shared by a
+    group. A missing directory is shared if its parent has the setgid bit."""
     try:
         found = directory.lstat()
     except OSError:
@@ -70,8 +70,8 @@ def modes_of(directory: Path) -> DirectoryModes:
 
 
 def check_directory(directory: Path, access: DirectoryModes = PRIVATE) -> bool:
-    """Whether the directory exists. PermissionDenied if others can write there: they could replace its files, and read
-    every payload."""
+    """Whether the directory exists. PermissionDenied if users other than ``access`` allows can write there: they could
+    replace its files, and read every payload."""
     try:
         found = directory.lstat()
     except FileNotFoundError:
@@ -87,8 +87,8 @@ def check_directory(directory: Path, access: DirectoryModes = PRIVATE) -> bool:
 
 
 def create_directory(directory: Path, access: DirectoryModes = PRIVATE) -> None:
-    """Create the directory and its missing parents, each with mode 0700, and check it. A shared directory needs an
-    existing parent, and the group that files get there. CannotCreate on failure."""
+    """Create the directory with the modes of ``access``, then check it. A private one may have missing parents, a
+    shared one may not. CannotCreate if this fails."""
     if check_directory(directory, access):
         return
     try:
@@ -112,7 +112,7 @@ def check_parent(directory: Path, access: DirectoryModes) -> None:
 
 
 def make_shared(directory: Path, mode: int) -> None:
-    """Create a shared directory that has its mode from the beginning, since another user may look at it at once."""
+    """Create a directory that has ``mode`` as soon as it appears, since another user may check it at once."""
     unfinished = directory.with_name(f".{directory.name}.{os.getpid()}-{os.urandom(4).hex()}")
     unfinished.mkdir(0o700)
     try:
@@ -125,8 +125,8 @@ def make_shared(directory: Path, mode: int) -> None:
 
 
 def take_lock(directory: Path, access: DirectoryModes = PRIVATE, name: str = LOCK) -> int | None:
-    """A descriptor that holds the lock, which the caller passes on and closes. None while another process holds the
-    lock. The lock file is never removed: a second file would be a second lock."""
+    """A descriptor that holds the lock; the caller must close it. None if another process holds the lock. The lock file
+    is never removed, since a new file would be a second lock."""
     path = directory / name
     try:
         if access.shared and not path.exists():
@@ -147,7 +147,7 @@ def take_lock(directory: Path, access: DirectoryModes = PRIVATE, name: str = LOC
 
 
 def _make_lock(path: Path, mode: int) -> None:
-    """Create the lock file with its mode from the beginning, since another user may open it at once."""
+    """Create the lock file with ``mode``. It appears with that mode, since another user may open it at once."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
@@ -160,8 +160,8 @@ def _make_lock(path: Path, mode: int) -> None:
 
 
 def process_without_socket(directory: Path, address: Path) -> int | None:
-    """The pid of a server that holds the lock, but cannot be reached because its socket was removed. A server that is
-    starting or ending looks the same for a moment. None without /proc."""
+    """The pid of a server that holds the lock, but cannot be reached because its socket was removed. None if there is
+    none, or no /proc. A server that is starting or ending is taken for one, for a moment."""
     if os.path.exists(address):  # noqa: PTH110  it does not raise in a directory of others
         return None
     try:
@@ -174,7 +174,7 @@ def process_without_socket(directory: Path, address: Path) -> int | None:
 
 
 def _is_same(entry: os.DirEntry[str], file: os.stat_result) -> bool:
-    """Whether a descriptor belongs to the file. False if it has been closed meanwhile, as clients' descriptors are."""
+    """Whether ``entry``, a descriptor in /proc, leads to ``file``. False if it has been closed meanwhile."""
     try:
         return os.path.samestat(entry.stat(), file)
     except FileNotFoundError:
@@ -182,11 +182,11 @@ def _is_same(entry: os.DirEntry[str], file: os.stat_result) -> bool:
 
 
 def socket_address(directory: Path) -> Path:
-    """Path to bind and connect to the server's socket. It has at most 107 bytes, the limit of the kernel.
+    """The path at which the server's socket is bound and connected. It has at most 107 bytes, the limit of Linux.
 
-    For a longer data directory it leads through a symbolic link in the user's runtime directory (see ``link_address``).
+    For a longer data directory it leads through a symbolic link in the user's runtime directory (see `link_address`).
     The socket itself is always in the data directory, since the runtime directory may differ between cron and a login,
-    and is removed with the last login. CannotCreate if a short path is needed and there is no runtime directory.
+    and is removed with the last login. CannotCreate if the link is needed and there is no runtime directory.
     """
     in_directory = directory / SOCKET
     if len(os.fsencode(in_directory)) <= LONGEST_ADDRESS:
@@ -201,7 +201,7 @@ def socket_address(directory: Path) -> Path:
 
 
 def link_address(directory: Path, address: Path) -> None:
-    """Make ``address`` lead to the data directory, unless it is a path in it."""
+    """Create the symbolic link of `socket_address`, unless ``address`` is in the data directory itself."""
     link = address.parent
     if link == directory:
         return
@@ -215,7 +215,7 @@ def link_address(directory: Path, address: Path) -> None:
 
 
 def cannot_create(path: Path, error: OSError, fix: str = ELSEWHERE) -> CannotCreate:
-    """An error with the operating system's reason. A path that is longer than any file's name is cut."""
+    """An error that says why ``path`` cannot be created, with the ``fix``. A very long path is cut."""
     name = path if len(str(path)) <= LONGEST_SHOWN else shown(path)
     return CannotCreate(f"cannot create {name}", error.strerror or error, fix)
 
@@ -229,8 +229,8 @@ def _is_private(directory: Path) -> bool:
 
 
 def as_whom(directory: Path) -> dict[str, Any]:
-    """Arguments for starting a process. If root starts it, it runs as the directory's owner. Otherwise members of the
-    directory's group could place links there that lead root's server to root's files."""
+    """Arguments of Popen: the server runs as the directory's owner if root starts it. As root, it would follow links
+    that members of the directory's group may have placed there."""
     found = directory.stat()
     if os.geteuid() != 0 or found.st_uid == 0:
         return {}
@@ -238,9 +238,9 @@ def as_whom(directory: Path) -> dict[str, Any]:
 
 
 def take_over(directory: Path, access: DirectoryModes) -> None:
-    """Let the group read and write our files, and replace files that it may only read by copies that are ours. Root
-    gives all files to the directory's owner. PermissionDenied for a link, which could lead anywhere. CannotCreate on
-    other failures."""
+    """Before a server starts in a shared directory: let the group read and write this user's files, and replace files
+    that this user may only read by copies. Root gives all files to the directory's owner instead. PermissionDenied if
+    there is a link, which could lead anywhere. CannotCreate on other failures."""
     appended = directory / AOF_DIRECTORY
     try:
         if not appended.exists():

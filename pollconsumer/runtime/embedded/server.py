@@ -1,8 +1,8 @@
-"""The embedded server: a Valkey per user, started by the first process that needs it, shared by all.
+"""The embedded server: one Valkey server for each user. The first process that needs it starts it; all share it.
 
 It listens on a unix socket in a directory that only the user can enter, and on no port. It outlives the process that
-started it. If it dies, the next process that needs it starts it again, with all acknowledged data: its append-only file
-is written through every second, or at every write with durability ``strict``.
+started it. If it dies, the next process that needs it starts it again with all acknowledged data, from its append-only
+file. That is written to disk every second, or with durability ``strict`` at every write.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ SHORTEST_WAIT = 0.01  # even past the deadline a healthy server can answer
 APPENDFSYNC = {"everysec": "everysec", "strict": "always"}
 STATUS_BUDGET = 2.0
 LONG = 2.0
-"""Seconds after which a person at a terminal is told about the delay."""
+"""Seconds after which the log tells a person at a terminal that the server takes long."""
 GONE = 0.5
-"""Seconds. A server whose socket is missing for so long is neither starting nor ending."""
+"""Seconds. A server that holds its lock without a socket for so long is neither starting nor ending: it was cut off."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05  # a cold start takes about 0.05 s, loading a large file many seconds
 
 
 def ask(address: Path, commands: list[str], deadline: float) -> list[Reply]:
-    """The replies, one for each command. Errors begin with ``-``, as in ``-LOADING …``.
+    """Send ``commands`` to the server at ``address``. Returns the replies, one for each; errors begin with ``-``, as in
+    ``-LOADING …``. An empty list if no server listens, or if it hung up before its last reply.
 
-    An empty list if no server listens, or if it hung up before the last reply. TimeoutError if it has not answered by
-    ``deadline`` (``time.monotonic``). OSError for other failures.
+    TimeoutError if not all are answered by ``deadline`` (``time.monotonic``). OSError for other failures.
     """
     while True:
         connection = SocketConnection(Address("", 0, str(address), "", "", 0, None))
@@ -95,25 +95,25 @@ class ServerStatus(NamedTuple):
 
 
 class EmbeddedServer:
-    """The server of one data directory. Making this object starts and checks nothing."""
+    """The server of one data directory. Constructing this object starts and checks nothing."""
 
     def __init__(
         self, directory: Path, *, named: bool = False, program: Path | None = None, durability: str = "everysec"
     ) -> None:
-        """``named``: the settings name the directory. Then its mode tells whether the users of its group share it and
-        may start the server. ``program``: the program to start; None to look for one. ``durability``: see
+        """``named``: the settings name the directory. Then the users of its group may share it, as its mode says.
+        ``program``: the server program; None to look for one. ``durability``: ``everysec`` or ``strict``, see
         `ensure_running`."""
         self.directory = Path(directory).absolute()
         self._access = modes_of(self.directory) if named else PRIVATE
         self._program, self._durability = program, durability
 
     def check_directory(self) -> bool:
-        """Whether the directory exists. PermissionDenied if others can write there."""
+        """Whether the data directory exists. PermissionDenied if users who may not share it can write there."""
         return check_directory(self.directory, self._access)
 
     def check_start(self) -> None:
-        """Raise the errors that `ensure_running` would raise for a missing or unfit program, and for a directory that
-        cannot be used or made. Starts and makes nothing."""
+        """Raise the errors that `ensure_running` would raise for the server program or the data directory. Starts and
+        creates nothing."""
         from pollconsumer.runtime.embedded.start import find_program  # few commands start a server
 
         find_program(self._program)
@@ -127,12 +127,12 @@ class EmbeddedServer:
 
     @property
     def log(self) -> Path:
-        """The server's log. A start rotates it to ``server.log.1`` if it is larger than 1 MiB."""
+        """The path of the server's log. A start renames a log of more than 1 MiB to ``server.log.1``."""
         return self.directory / LOG
 
     @property
     def url(self) -> str:
-        """``unix://`` URL of the socket, percent-quoted, database 0."""
+        """The server's URL: ``unix://``, the percent-quoted path of the socket, database 0."""
         return f"unix://{quote(os.fsencode(self.socket))}?db=0"
 
     def ensure_running(
@@ -142,16 +142,16 @@ class EmbeddedServer:
         patience: float = 0.0,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Return once the server answers. Start it if none is alive. ``budget`` is in seconds. ``patience``: further
-        seconds for a server that is loading its data. ``report`` is called once if it takes long.
+        """Start the server unless it runs, and return once it answers, within ``budget`` seconds. ``patience``: further
+        seconds while it is loading its data. ``report`` is called once if this takes long.
 
-        With the durability ``strict`` a running server is switched to it. ``everysec`` never switches one back, since
-        another process may rely on ``strict``.
+        With durability ``strict``, a running server with ``everysec`` is switched to ``strict``. It is never switched
+        back, since another process may rely on ``strict``.
 
-        StoreUnreachable (69) if the server does not answer within the budget. A stalled server keeps its lock, so no
-        second one is started on its files. CannotCreate (73) for a directory, socket or disk that is not writable.
+        StoreUnreachable (69) if the server does not answer in time. A stalled server keeps its lock, so no second one
+        is started on its files. CannotCreate (73) for a directory, socket or disk that is not writable.
         PermissionDenied (77) for a directory that others can write. StoreRefused (78) for corrupt data, or a missing or
-        too old server program. ConfigurationError (78) if the named program is no server.
+        too old server program. ConfigurationError (78) if the program that the settings name is no server.
         """
         appendfsync = APPENDFSYNC.get(self._durability)
         if appendfsync is None:
@@ -191,17 +191,16 @@ class EmbeddedServer:
             pause = min(pause * 1.5, LONGEST_PAUSE)
 
     def _raise_durability(self, address: Path, found: list[Reply], appendfsync: str, deadline: float) -> str:
-        """Have a running server write as ``appendfsync`` says, unless it already does. ``found``: its answer to CONFIG
-        GET; empty if any durability is fine. Returns an answer other than OK, else an empty string."""
+        """Set the running server's ``appendfsync`` unless it has that value. ``found``: its answer to CONFIG GET; empty
+        if any value is fine. Returns the server's answer if that is not OK, else an empty string."""
         if not found or found[0][-1] == appendfsync:
             return ""
         raised = self._ask(address, [f"CONFIG SET appendfsync {appendfsync}"], deadline)
         return "" if raised == ["OK"] else f"{raised} to appendfsync {appendfsync}"
 
     def stop(self, budget: float = 10.0) -> bool:
-        """Stop the server after it has written its append-only file. Waits until its lock is free, so that another can
-        be started at once. Returns whether one was running. StoreUnreachable if it is still running after ``budget``
-        seconds."""
+        """Stop the server, after it has written its append-only file, and wait until its lock is free. Returns whether
+        one was running. StoreUnreachable if it still runs after ``budget`` seconds."""
         if not self.check_directory():
             return False
         deadline = time.monotonic() + budget
@@ -224,8 +223,8 @@ class EmbeddedServer:
         return bool(signalled)
 
     def status(self) -> ServerStatus | None:
-        """The status of the running server, or None. Starts nothing. StoreUnreachable if a server is alive but does not
-        answer within 2 s, or its socket is gone."""
+        """The status of the running server; None if none runs. StoreUnreachable if a server is alive but does not
+        answer within 2 s, or if its socket was removed."""
         if not self.check_directory():
             return None
         address = self._linked_address()
@@ -255,7 +254,9 @@ class EmbeddedServer:
         return address
 
     def _start(self, address: Path, appendfsync: str, lock: int, deadline: float, log_began: int | None) -> int:
-        """Start a server with ``lock``. One that this call has started before has ended, since the lock was free."""
+        """Start a server that inherits ``lock``. Returns its log's size before the start. ``log_began``: that of an
+        earlier start, whose server has ended, since the lock was free. Raises the error that explains why it ended, if
+        any."""
         from pollconsumer.runtime.embedded.start import start, why_ended
 
         try:
@@ -275,8 +276,7 @@ class EmbeddedServer:
             os.close(lock)
 
     def _info(self, address: Path, commands: list[str], deadline: float) -> dict[str, str]:
-        """The fields of the answer to INFO, the first of ``commands``, and of CONFIG GET after it. Empty without a
-        server."""
+        """The server's fields of INFO and of CONFIG GET, the two ``commands``. Empty if no server listens."""
         replies = self._ask(address, commands, deadline)
         fields: dict[str, str] = {}
         for reply in replies:
@@ -314,7 +314,7 @@ class EmbeddedServer:
 
 
 class _CutOff:
-    """Ends a running server whose socket was removed. SIGTERM lets it keep all its data."""
+    """Ends a server whose socket was removed, so that nobody can reach it. SIGTERM lets it write all its data first."""
 
     def __init__(self, directory: Path, address: Path) -> None:
         self._directory, self._address = directory, address
@@ -322,8 +322,8 @@ class _CutOff:
         self._server_pid = ""
 
     def end(self) -> str:
-        """End the server if it was cut off for long enough. Called while no server listens and the lock is held.
-        Returns the pid of the process that was signalled, else ""."""
+        """Send SIGTERM to the server if its socket has been missing for `GONE` seconds. Called repeatedly, while no
+        server listens and the lock is held. Returns the server's pid once it was signalled, else ""."""
         pid = None if self._server_pid else process_without_socket(self._directory, self._address)
         if pid is None:
             self._since = None

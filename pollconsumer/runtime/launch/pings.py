@@ -1,8 +1,8 @@
-"""Reports launches and occurrences to monitors, in the background. A monitor that does not answer delays only the
-exit.
+"""Reports launches and occurrences to monitors (such as healthchecks.io), in background threads. A monitor that does
+not answer delays only the exit.
 
-A request is in the dialect of its monitor: the first reports that a run begins, the last how it ended. A run is a
-launch, or an occurrence.
+Each run, a launch or an occurrence, has two requests: `first` reports its beginning, `last` how it ended. A dialect is
+the form of requests that one kind of monitor understands.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Ping(NamedTuple):
 
 
 class RunEnd(NamedTuple):
-    """How a run ended. ``code``: 0 is success. ``line``: the result in words. ``counts``: what the run did, by name."""
+    """How a run ended. ``code``: 0 for success. ``line``: the result in words. ``counts``: numbers to report, by
+    name."""
 
     code: int
     line: str
@@ -46,7 +47,7 @@ class RunEnd(NamedTuple):
 
 
 def dialect_of(url: str, chosen: Dialect) -> Dialect:
-    """``chosen``; for `AUTO` the dialect of the monitor at ``url``."""
+    """``chosen``, unless it is `AUTO`: then the dialect of the monitor at ``url``, recognised by its host and path."""
     if chosen is not Dialect.AUTO:
         return chosen
     parts = urlsplit(url)
@@ -63,7 +64,8 @@ def dialect_of(url: str, chosen: Dialect) -> Dialect:
 
 
 def first(url: str, dialect: Dialect, run: str) -> Ping | None:
-    """The request that reports the beginning of a run; None if the dialect has none. ``run``: the UUID of the run."""
+    """The request that reports that a run begins; None if the dialect has none. ``run``: a UUID that identifies the
+    run."""
     match dialect:
         case Dialect.HEALTHCHECKS:
             return Ping(extended(url, {"rid": run}, "/start"))
@@ -96,7 +98,7 @@ def last(url: str, dialect: Dialect, run: str, end: RunEnd) -> Ping:
 
 
 def ending_of(end: LaunchEnded, code: int) -> RunEnd:
-    """The end of a launch as a run's end, with the counts that the ledger has."""
+    """The end of a launch as a run's end, with its numbers of handled and failed messages."""
     line = (
         f"{end.role} ran {end.running_seconds:.1f}s ({why_stopped(end.stop_reason)}): {end.counts()}; exit code {code}"
     )
@@ -111,16 +113,16 @@ def extended(url: str, query: Mapping[str, str] | Sequence[tuple[str, str]], pat
 
 
 ANSWER_WITHIN = 3.0
-"""A monitor must answer within so many seconds."""
+"""Seconds within which a monitor must answer."""
 USER_AGENT = "pollconsumer"
 NO_ANSWER = "no answer in time"
 AT_A_TIME = 4
-"""Number of requests about occurrences in flight. Requests to one monitor are sent one after the other."""
+"""Maximum number of requests about occurrences in flight. Those for one URL are sent one after the other."""
 MOST_WAITING = 100
-"""Number of requests that may wait behind each request in flight."""
+"""Maximum number of requests that wait behind each request in flight."""
 TOO_MANY = f"more than {MOST_WAITING} requests wait for an answer"
 BROKEN_FROM = 500
-"""The first status code at which the monitor is at fault, not the request."""
+"""The least status code after which a request is repeated, since the monitor is at fault."""
 
 
 class Failed(NamedTuple):
@@ -131,7 +133,7 @@ class Failed(NamedTuple):
 
 
 class Sender:
-    """Sends requests one after the other, in the background. ``deliver`` sends a request, and returns None if the
+    """Sends requests one after the other, in a background thread. ``deliver`` sends one request. It returns None if the
     monitor accepted it."""
 
     def __init__(self, deliver: Callable[[Ping], Failed | None]) -> None:
@@ -154,15 +156,16 @@ class Sender:
         self._waiting.put(ping)
 
     def refuse(self, ping: Ping, reason: str) -> None:
-        """Record that ``ping`` is not sent, for ``reason``."""
+        """Record that ``ping`` was not delivered, for ``reason``."""
         self._problems[host_of(ping.url)] = reason
 
     def close(self) -> None:
-        """Accept no further requests. Those that wait are still sent."""
+        """Accept no further requests. Waiting ones are still sent."""
         self._waiting.put(None)
 
     def wait(self, seconds: float) -> dict[str, str]:
-        """Wait at most ``seconds`` for the answers, after `close`. Returns why requests were not delivered, by host."""
+        """Wait at most ``seconds`` for the answers, after `close`. Returns the reason of each undelivered request, by
+        host."""
         if self._thread is None:
             while not self._waiting.empty():
                 if (unsent := self._waiting.get()) is not None:
@@ -182,7 +185,7 @@ class Sender:
 
 
 class Pinger:
-    """Reports to the monitor of a launch. It is made before there are threads."""
+    """Reports one launch to its monitor. A constructed Pinger has no thread yet; `begin` starts it."""
 
     def __init__(self, url: str, dialect: Dialect, deliver: Callable[[Ping], Failed | None] | None = None) -> None:
         self.host = host_of(url)
@@ -201,12 +204,12 @@ class Pinger:
         self._sender.close()
 
     def wait(self, seconds: float) -> str | None:
-        """Wait at most ``seconds`` for the answers. Returns why a request was not delivered; None if all were."""
+        """Wait for the answers, at most ``seconds``. Returns why a request was not delivered; None if all were."""
         return self._sender.wait(seconds).get(self.host)
 
 
 class Monitors:
-    """Reports to the monitors of occurrences. ``deliver`` sends a request; None if the monitor accepted it."""
+    """Reports occurrences to their monitors. ``deliver`` sends a request; it returns None if it was accepted."""
 
     def __init__(
         self, dialect: Dialect, clock: Callable[[], float], deliver: Callable[[Ping], Failed | None] | None = None
@@ -214,17 +217,18 @@ class Monitors:
         self._dialect, self._clock, self._deliver = dialect, clock, deliver or delivered
         self._senders: dict[int, Sender] = {}
         self._begun: dict[bytes, tuple[str, float]] = {}
-        """Occurrences by id: their monitor, and when this launch's attempt began."""
+        """For each occurrence in flight, by its id: its monitor's URL, and when this launch's attempt began."""
 
     def begin(self, reservation: Reservation, url: str) -> None:
-        """Report to the monitor at ``url`` that an occurrence begins, in its first attempt. Its end will be, too."""
+        """Report to the monitor at ``url`` that an occurrence begins, in its first attempt. `end` reports there,
+        too."""
         self._begun[reservation.id] = url, self._clock()
         ping = first(url, dialect_of(url, self._dialect), _run_of(reservation))
         if ping is not None and reservation.attempt == 1 and not reservation.has_checkpoint:
             self._send(url, ping)
 
     def end(self, reservation: Reservation, code: int, what: str) -> None:
-        """Report the end of an occurrence after which no attempt follows, if this launch has begun it."""
+        """Report that an occurrence has ended for good, if `begin` was called for it. ``what``: the result in words."""
         if (begun := self._begun.pop(reservation.id, None)) is not None:
             url, since = begun
             line = f"{reservation.name}: {what}, attempt {reservation.attempt}"
@@ -232,7 +236,7 @@ class Monitors:
             self._send(url, last(url, dialect_of(url, self._dialect), _run_of(reservation), end))
 
     def wait(self, left: Callable[[], float], emit: Callable[[Event], None]) -> None:
-        """Wait for answers, at most ``left()`` seconds. Reports undelivered requests, once for each host."""
+        """Wait at most ``left()`` seconds for answers. Emits a PingFailed for each host with undelivered requests."""
         problems: dict[str, str] = {}
         for sender in self._senders.values():
             sender.close()
@@ -260,8 +264,8 @@ def host_of(url: str) -> str:
 
 
 def delivered(ping: Ping, within: float = ANSWER_WITHIN) -> Failed | None:
-    """Send ``ping``. Returns None if the monitor accepted it ``within`` seconds, including the look-up of its name, TLS
-    and headers. The reason of a failure shows nothing of the URL, which is a secret."""
+    """Send ``ping``. Returns None if the monitor accepted it ``within`` seconds, DNS, TLS and headers included.
+    Otherwise returns why not. The reason never shows the URL, which is a secret."""
     outcome: list[Failed | None] = []
     connections: list[HTTPConnection] = []
 
@@ -306,7 +310,7 @@ def _answered(ping: Ping, within: float, connections: list[HTTPConnection]) -> F
 
     class RedirectFollower(HTTPRedirectHandler):
         def redirect_request(self, *_: Any) -> None:
-            """Follow no redirection. The address is a secret, and a POST would become a GET without content."""
+            """Follow no redirection: the URL is a secret, and a POST would become a GET without its body."""
 
     headers = {"User-Agent": USER_AGENT, "Content-Type": ping.content}
     if ping.token:
@@ -333,5 +337,5 @@ def _reason(error: BaseException | str) -> str:
 
 
 def uuid_of(digits: str) -> str:
-    """A UUID of version 4, made of 32 hexadecimal digits, two of which it leaves out."""
+    """A UUID of version 4, made of 32 hexadecimal digits. Its version and variant replace two of them."""
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-a{digits[17:20]}-{digits[20:32]}"

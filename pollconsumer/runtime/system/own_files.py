@@ -1,7 +1,7 @@
 """The user's XDG directories (XDG Base Directory Specification), and small files in them that only the user can write.
 
-If the file system refuses a read or a write of such a file, that is no error. A setting decides which directories hold
-these files: ``Settings.state_files()``; none with ``state = "none"``.
+If the file system refuses a read or a write of such a file, no error is raised. ``Settings.state_files()`` says which
+directories hold these files. With ``state = "none"`` there are no such files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pollconsumer.core.errors import CannotCreate
 
 NAME = "pollconsumer"
 EMBEDDED = "embedded"
-"""The name, in a configuration, of the server that pollconsumer starts, whose data is in such a directory."""
+"""The value of ``store`` with which pollconsumer starts a server of its own, with its data in `data_directory`."""
 ELSEWHERE = "set data to a directory that you may write (documentation: embedded-server.md)"
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 OTHERS_IN_IT = stat.S_IWOTH | stat.S_ISVTX
@@ -43,14 +43,15 @@ def data_directory() -> Path:
 
 
 def state_directories() -> list[Path]:
-    """``$XDG_STATE_HOME/pollconsumer``, else ``~/.local/state/pollconsumer``. After it the directories for data and
-    cache, in case it is not writable."""
+    """The directories for state files, the preferred one first: ``$XDG_STATE_HOME/pollconsumer``, else
+    ``~/.local/state/pollconsumer``. The directories for data and cache follow, in case the first is not writable."""
     paths = [("XDG_STATE_HOME", ".local/state"), ("XDG_DATA_HOME", ".local/share"), ("XDG_CACHE_HOME", ".cache")]
     return [directory for variable, below in paths if (directory := _directory(variable, below))]
 
 
 def spare_directory() -> Path | None:
-    """A directory in ``/tmp``, for files that may be lost. It is not created. None if another user has its name."""
+    """This user's directory in ``/tmp``, for files that may be lost. Not created here. None if others can write at its
+    path."""
     directory = TEMPORARY / f"{NAME}-{os.geteuid()}"
     try:
         found = directory.lstat()
@@ -62,8 +63,8 @@ def spare_directory() -> Path | None:
 
 
 def _directory(variable: str, below_home: str) -> Path | None:
-    """The directory that ``variable`` names, or else the one in the user's home. An empty or relative value counts as
-    unset, as the specification says."""
+    """``pollconsumer`` below the directory that the environment variable names, else below ``below_home`` in the user's
+    home. An empty or relative value counts as unset. None if the user has no home."""
     base = Path(os.environ.get(variable, ""))
     if not base.is_absolute():
         home = _home()
@@ -85,7 +86,8 @@ def _home() -> Path | None:
 
 
 def why_not_ours(found: os.stat_result) -> str | None:
-    """Why other users may change files in the directory that ``found`` describes. None if only its own user can."""
+    """Why users other than this process's may change files in the directory described by ``found``. None if they
+    cannot."""
     if stat.S_ISLNK(found.st_mode):
         return "is a symbolic link"
     if not stat.S_ISDIR(found.st_mode):
@@ -98,8 +100,8 @@ def why_not_ours(found: os.stat_result) -> str | None:
 
 
 def why_not_shared(found: os.stat_result) -> str | None:
-    """Why the directory that ``found`` describes is not shared by the users of its group. None if it is: then each of
-    them can change its files, whoever made them, and nobody else can."""
+    """Why the directory that ``found`` describes is not shared by exactly the users of its group. None if it is: each
+    of them can change all files in it, and nobody else can."""
     if stat.S_ISLNK(found.st_mode) or not stat.S_ISDIR(found.st_mode):
         return why_not_ours(found)
     if found.st_uid != os.geteuid() and not found.st_mode & (stat.S_IWGRP | stat.S_ISGID):
@@ -122,7 +124,7 @@ def _is_member(user: int, group: int) -> bool:
 
 
 def make_directory(directory: Path) -> None:
-    """Create ``directory`` and its missing parents, each with mode 0700. The OSError names the one that failed."""
+    """Create ``directory`` and its missing parents with mode 0700. An OSError names the directory that it concerns."""
     missing = [directory]
     while not missing[-1].parent.exists():
         missing.append(missing[-1].parent)
@@ -132,13 +134,14 @@ def make_directory(directory: Path) -> None:
 
 
 class OwnFiles:
-    """Files by name. Written to the first of ``directories`` that is writable, read from the first that has them."""
+    """Files by name: written to the first of ``directories`` that is writable, read from the first that has the
+    file."""
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self.directories = directories
 
     def read(self, name: str) -> bytes | None:
-        """The content; None if the file is missing, or another user may have written it."""
+        """The file's content. None if the file is missing, or if another user may have written it."""
         for directory in self.directories:
             path = directory / name
             with suppress(OSError):
@@ -182,7 +185,7 @@ def _can_be_written(directory: Path) -> bool:
 
 
 def is_ours(directory: Path) -> bool:
-    """Whether only the directory's user can change files there, if the file system has users."""
+    """Whether only this process's user can change files in ``directory``. True if the file system has no users."""
     return why_not_ours(directory.stat()) is None or modes_mean_nothing(directory)
 
 

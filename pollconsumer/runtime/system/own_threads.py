@@ -1,4 +1,4 @@
-"""Starts all our threads, so that no start hangs, and no thread ends silently."""
+"""Starts the threads of pollconsumer itself. Starting one never blocks, and a thread that fails logs the error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pollconsumer.core.users_code import OUR_THREAD, described, whose
 START_WITHIN = 10.0
 """A new thread must have begun within so many seconds."""
 NO_THREAD = "can't start new thread"
-"""Python's text if the system refuses another thread, for lack of memory, or beyond the user's processes."""
+"""Python's error text if the system refuses another thread, because memory or the user's process limit is used up."""
 
 
 def _log(line: str) -> None:
@@ -23,11 +23,11 @@ def _log(line: str) -> None:
 
 
 report: list[Callable[[str], None]] = [_log]
-"""Functions that write a line about a thread that has failed. The last one counts."""
+"""A stack of functions that log a line about a failed thread. Only the last one is called."""
 
 
 class Started:
-    """A thread of ours. It does not keep a process from ending."""
+    """A running thread. It is a daemon: the process can exit while the thread runs."""
 
     def __init__(self, name: str) -> None:
         self._name, self._running = name, Lock()
@@ -59,8 +59,8 @@ def start_thread(name: str, target: Callable[..., object], *arguments: Any) -> S
 
 
 def start_for_others(name: str, target: Callable[[], object]) -> Thread:
-    """`start_thread` for a thread that runs code of the user's. That code finds the kind of thread that it expects,
-    with its name and its tracing."""
+    """Like `start_thread`, for a ``target`` that runs users' code. It returns a regular ``threading.Thread``, because
+    users' code may ask for the current thread's name, or set a trace function."""
     refused: list[RuntimeError] = []
     thread = Thread(target=_run, args=(name, target, ()), name=name, daemon=True)
 

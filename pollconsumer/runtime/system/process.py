@@ -1,5 +1,5 @@
-"""Information about processes, from /proc, and about programs. If there is no /proc, or if it hides something, callers
-do without."""
+"""Information about processes, read from /proc, and about programs. A system without /proc, or with parts of it hidden,
+is no error: each function says what it returns then."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pollconsumer.core.launcher import Ancestor
 from pollconsumer.store.client.patience import SYSTEM_CLOCKS
 
 MOST_ANCESTORS = 6
-"""Enough for the shell of a launcher, a wrapper or two, and the launcher."""
+"""A launch usually has fewer ancestors up to its launcher: the launcher's shell, and a wrapper script or two."""
 BIRTH = 19
-"""The index of the start time among the fields of a process."""
+"""The index of the start time in the list that `_stat` returns."""
 SYSTEM_PATH = ("/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/bin")
 
 
@@ -32,8 +32,8 @@ def started_at() -> float:
 
 
 def birth(pid: int) -> str | None:
-    """A text that identifies a process even if its pid is reused. None if the process has exited (even as a zombie), or
-    is unknown."""
+    """A text that identifies the process even after its pid is reused. None if the process has exited, or is a zombie,
+    or cannot be read."""
     fields = _stat(pid)
     if fields is None or fields[0] in (b"Z", b"X"):
         return None
@@ -49,8 +49,8 @@ def namespace() -> str:
 
 
 def all_gone(seen_in: str, births: Mapping[str, str]) -> bool:
-    """Whether all these processes have ended, given by pid and birth (see `birth`), in the pid namespace ``seen_in``.
-    False if that cannot be known, since they run elsewhere, or are hidden."""
+    """Whether all processes in ``births``, by pid and birth (see `birth`), have ended. Both are those of the pid
+    namespace ``seen_in``. False if this process cannot know, since it is in another namespace or another boot."""
     boot = _boot()
     if not births or not boot or not seen_in or seen_in != namespace():
         return False
@@ -70,8 +70,8 @@ def _is_gone(pid: int, born: str) -> bool:
 
 
 def ancestors() -> Iterator[Ancestor]:
-    """The ancestors of this process, from its parent on, up to one that another pid namespace hides. macOS has no
-    /proc: there only process 1 is known."""
+    """The ancestors of this process, its parent first. The list ends where another pid namespace hides the next
+    ancestor. On macOS, which has no /proc, only launchd (pid 1) is recognised."""
     pid = os.getppid()
     if pid == 1 and sys.platform == "darwin":
         yield Ancestor("launchd", ("/sbin/launchd",))
@@ -93,7 +93,8 @@ def _command(pid: int) -> tuple[str, ...]:
 
 
 def _executable(pid: int, command: tuple[str, ...]) -> str:
-    """The file name of the process's program. Another user's process hides it, but not the name of its call."""
+    """The file name of the process's program. If /proc hides it, as for another user's process, it is read from
+    ``command``."""
     try:
         path = Path(f"/proc/{pid}/exe").readlink()
     except OSError:
@@ -127,8 +128,8 @@ def resident_bytes() -> int:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """The fields of /proc/PID/stat from the third on, since the name before them may contain any bytes. None if it is
-    hidden, or has too few fields, as where a sandbox imitates /proc."""
+    """The fields of /proc/PID/stat from the third on; the second, the name, may contain any bytes. None if the file
+    cannot be read, or has too few fields, as in sandboxes that imitate /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:

@@ -1,10 +1,9 @@
 """Signals: the first asks the launch to finish what is in flight, the second ends it immediately.
 
-A process that the user's code forks ends at signals like any Python program.
-
-A forked process exits when it returns from the user's code. Otherwise it would continue as a second launch: it would
-settle the message, handle others under the same lease, outlive the window, since the watchdog's thread is not forked,
-and keep the output open for whose end cron waits.
+A process that a handler or another function of the user's forks has Python's default handling of signals. It exits when
+it returns from that function. Otherwise it would continue as a second launch: it would settle the message, handle
+others under the same lease, and run beyond the window, since the fork has no watchdog thread. It would also keep
+standard output open, and cron waits for the end of that.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from typing import NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 CALL = signal.SIGURG
-"""The heartbeat sends this signal when a message in flight is to stop. A process that does not expect it ignores it,
-such as a program that has replaced the launch."""
+"""The heartbeat sends this signal to the launch when a message in flight must stop. Its default action is to be
+ignored, so it does no harm to a program that has replaced the launch (exec)."""
 STDERR = 2
 STOPS = b"\npollconsumer: stops as soon as what is in flight has ended; Ctrl-C again stops at once\n"
 LOOK_EVERY = 0.1
-"""Seconds between two looks for the file, since the loop asks before every message."""
+"""Seconds between two checks for the stop file. The loop asks before every message, which would be too often."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -37,7 +36,7 @@ class Terminated(KeyboardInterrupt):
 @contextmanager
 def raising_terminations() -> Iterator[None]:
     """Within the block SIGTERM and SIGHUP raise `Terminated`, so that a command can clean up, or report. A signal that
-    is ignored, or has a handler, stays as it is."""
+    was ignored, or already had a handler, is left unchanged."""
     in_main = threading.current_thread() is threading.main_thread()
     by_default = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
 
@@ -54,11 +53,12 @@ def raising_terminations() -> Iterator[None]:
 
 
 class StopRequest:
-    """Whether the launch was asked to stop. The signal handler only sets a flag: it runs between any two instructions,
-    where it must not take a lock, or leave a reply unread."""
+    """Whether the launch was asked to stop, by a signal or a file. The signal handler only sets a flag: it may run in
+    the middle of any other code, so it must not take a lock or interrupt a reply of the store."""
 
     def __init__(self, file: str | None = None) -> None:
-        """``file``: a file whose existence asks for a stop, too, like Azure's WEBJOBS_SHUTDOWN_FILE."""
+        """``file``: a path; a file there also asks for a stop, like Azure's WEBJOBS_SHUTDOWN_FILE. None: signals alone
+        do."""
         self.signal: int | None = None
         self._file, self._look_at = file, 0.0
 
@@ -84,8 +84,8 @@ class StopRequest:
 
 
 def handle_signals_plainly_in_forks(numbers: Iterable[int]) -> None:
-    """Processes that are forked from now on end at these signals, like any Python program, where this process has
-    handlers of ours. Handlers that the user's code has set meanwhile stay."""
+    """Let processes that are forked from now on have Python's default handlers for the signals ``numbers``, instead of
+    this process's current ones. If users' code replaces a handler later, forks keep that replacement."""
     ours = {number: signal.getsignal(number) for number in numbers}
 
     masks = threading.local()
@@ -109,8 +109,8 @@ def handle_signals_plainly_in_forks(numbers: Iterable[int]) -> None:
 
 
 def end_stray(pid: int, error: BaseException | None) -> None:
-    """Exit this process unless it is ``pid``, the one that called the handler, hook or module. ``error``: its
-    exception."""
+    """Exit if this process is a fork that returned from users' code, which the process ``pid`` had called. ``error``:
+    the exception that users' code raised, or None."""
     if os.getpid() == pid:
         return
     flush_streams()
@@ -118,7 +118,7 @@ def end_stray(pid: int, error: BaseException | None) -> None:
 
 
 def flush_streams() -> None:
-    """Flush standard output and error, whatever objects handlers have put in their places."""
+    """Flush ``sys.stdout`` and ``sys.stderr``, even if handlers have replaced them."""
     for name in ("stdout", "stderr"):
         with suppress(Exception):  # deleted or closed by a handler, full, or an object of a user's
             getattr(sys, name).flush()

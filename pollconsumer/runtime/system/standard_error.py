@@ -1,9 +1,9 @@
-"""Standard error, and the standard streams that a launch's handlers have.
+"""Standard error for our own lines, and the standard streams for what handlers print.
 
-Our own lines go to where descriptor 2 led when the command began, since handlers may close descriptor 2 or redirect it.
-That may be a pipe whose reader has stopped reading. No message fails because nobody reads what its handler prints. Once
-the reader is known to be gone, descriptors 1 and 2 lead to /dev/null for subprocesses of handlers, and for direct
-writes. It is found out when the launch begins, or when its process prints.
+Our own lines go to where descriptor 2 led when the command began, since handlers may close or redirect descriptor 2.
+Standard error may be a pipe whose reader has stopped reading. A failed write to it never fails a message. Once the
+reader is known to be gone, descriptors 1 and 2 are redirected to /dev/null, for subprocesses and direct writes of
+handlers. The launch checks that when it begins; later, a failed write shows it.
 """
 
 from __future__ import annotations
@@ -22,27 +22,28 @@ from typing import Any, TextIO
 from pollconsumer.store.client.own_descriptors import Opened, high_copy
 
 PATIENCE = 1.0
-"""One line waits for a reader for so many seconds. The next lines do not wait until a reader is back."""
+"""Seconds that a line waits for a slow reader. Once a line was lost, the next ones do not wait until one is read
+again."""
 STACKS_WITHIN = 0.2
-"""Stacks wait for a reader for so many seconds, which is less than faulthandler's thread waits for their writer."""
+"""Seconds that stacks wait for a slow reader. Faulthandler's thread would end the process a little later."""
 _MOST = 1 << 20
 _unread = False
 _at_first: list[Opened] = []
 _kept: list[int] = []
-"""Both ends of a pipe of this process, to which stacks are written without waiting."""
+"""The two ends of a non-blocking pipe, into which faulthandler writes stacks; empty until the pipe is first needed."""
 GONE = (errno.EPIPE, errno.ECONNRESET, errno.EIO)
 """Errors after which no write can succeed: the reader of a pipe or a socket has closed it, or a terminal is hung up."""
 STREAMS = {"standard output": "stdout", "standard error": "stderr"}
 
 
 def remember() -> None:
-    """Let our lines go to where descriptor 2 leads now, whatever replaces it later."""
+    """Let our lines go to where descriptor 2 leads now, even if descriptor 2 is redirected later."""
     if (copy := high_copy(2)) is not None:
         _at_first[:] = [copy]
 
 
 def descriptor() -> int:
-    """The descriptor to write to. It is 2 if its copy was closed, or if the process is not the command's."""
+    """The descriptor for our lines: the copy that `remember` made; 2 without a copy, or if a handler has closed it."""
     return _at_first[0].number if _at_first and _at_first[0].is_open() else 2
 
 
@@ -64,7 +65,7 @@ def write(content: bytes, output: int | None = None, within: float = PATIENCE) -
 
 
 def write_stacks(line: str) -> None:
-    """Write ``line`` and the stacks of all threads to standard error. If its reader is slow, the rest is discarded.
+    """Write ``line`` and the stacks of all threads to standard error. If its reader is slow, what is left is discarded.
     Raises OSError if a write fails."""
     stacks = b""
     with suppress(OSError):  # no descriptor is left
@@ -74,9 +75,9 @@ def write_stacks(line: str) -> None:
 
 
 def unblocked() -> int:
-    """A descriptor for a writer that must not block and does not poll first, such as faulthandler's thread. It leads to
-    standard error. If this user may not open that again, such as another user's pipe, it leads to a pipe of this
-    process. The heartbeat, which is forked later, passes on the pipe's content. Raises OSError."""
+    """A non-blocking descriptor of standard error, for a writer that does not poll first, such as faulthandler's
+    thread. If standard error cannot be opened again, as another user's pipe cannot, it leads to a pipe of this process.
+    The heartbeat, which is forked later, copies that pipe to standard error (`pass_on`). Raises OSError."""
     number = descriptor()
     if stat.S_ISREG(os.fstat(number).st_mode):
         return os.dup(number)
@@ -87,14 +88,15 @@ def unblocked() -> int:
 
 
 def pass_on(within: float) -> None:
-    """Write what the parent process, from which this one was forked, has left in its pipe. Raises OSError."""
+    """In the heartbeat: copy the parent's pipe of `unblocked` to standard error, for ``within`` seconds at most. May
+    raise OSError."""
     if _kept:
         write(_kept_content(), within=within)
 
 
 def leave() -> None:
-    """Close, in this process, every descriptor of standard output and error, and let 0, 1 and 2 lead to /dev/null. So a
-    reader that waits for the output's end does not wait for this process."""
+    """Redirect every descriptor of this process that leads to standard output or error to /dev/null, and also 0, 1 and
+    2. So a reader that waits for the end of the output does not wait for this process."""
     with suppress(OSError):
         null = os.open(os.devnull, os.O_RDWR)
         outputs = {_file_of(number) for number in (1, 2, descriptor())}
@@ -104,7 +106,7 @@ def leave() -> None:
 
 
 def _file_of(number: int) -> tuple[int, int]:
-    """A pair that identifies the file of a descriptor; zeros if it is closed."""
+    """Device and inode of the descriptor's file. Zeros if the descriptor is closed."""
     try:
         status = os.fstat(number)
     except OSError:
@@ -127,7 +129,8 @@ def _kept_content() -> bytes:
 
 
 class HandlersOutput(io.FileIO):
-    """A stream that never raises. It discards output that cannot be written; ``problem`` is the first cause."""
+    """A binary stream whose writes never raise: it discards what cannot be written. ``problem``: the first cause, or
+    None."""
 
     problem: str | None = None
 
@@ -139,7 +142,8 @@ class HandlersOutput(io.FileIO):
             return memoryview(content).nbytes
 
     def lose(self, error: OSError) -> None:
-        """Record the cause. If nobody can read the descriptor any more, let it lead to /dev/null."""
+        """Record ``error`` as the cause of lost output. If no reader can come back, redirect the descriptor to
+        /dev/null."""
         self.problem = self.problem or os.strerror(error.errno or errno.EIO)
         if error.errno in GONE:
             with suppress(OSError):  # no descriptor is left
@@ -149,8 +153,8 @@ class HandlersOutput(io.FileIO):
 
 
 class HandlersStream(io.TextIOWrapper):
-    """A text stream that stays open: if a handler could close it, later handlers would fail. ``printed``, if given, is
-    called with what is written."""
+    """A text stream that ``close`` only flushes: if a handler could close it, later handlers could not print.
+    ``printed``, if set, is called with each text that is written."""
 
     printed: Callable[[str], object] | None = None
 
@@ -165,8 +169,8 @@ class HandlersStream(io.TextIOWrapper):
 
 
 def outlast_readers() -> Callable[[], list[tuple[str, str]]]:
-    """Replace standard output and error, if they are the process's own, by streams that never raise. Returns a function
-    that lists the streams that have lost output, each with its first cause."""
+    """Replace ``sys.stdout`` and ``sys.stderr`` by streams whose writes never raise, unless they were replaced already.
+    Returns a function that lists the streams that have lost output: for each, its name and the first cause."""
     replaced = {}
     for name, attribute in STREAMS.items():
         stream = getattr(sys, attribute)

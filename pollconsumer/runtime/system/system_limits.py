@@ -1,5 +1,5 @@
-"""Limits that the system sets for a process or its user, which errors name; and spare descriptors for the end of a
-launch."""
+"""Limits of memory, processes and open files that the system sets, for error messages that name them. Also descriptors
+that are held back, so that a launch can still end cleanly after its handlers have used up all others."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from pollconsumer.runtime.system.own_threads import NO_THREAD
 from pollconsumer.store.client.own_descriptors import LOWEST, Opened, above_standard
 
 _NO_THREADS = (NO_THREAD, "unable to start watchdog thread")
-"""The texts of Python, and of faulthandler, if no thread can be started."""
+"""The error texts of Python and of faulthandler if the system refuses another thread."""
 USED_UP = (errno.EMFILE, errno.ENFILE)
-"""The process, or the system, may open no more files."""
+"""The error numbers if this process, or the whole system, may open no more files."""
 RESERVED = 8
 """Number of descriptors that the end of a launch needs."""
 
 
 def met_by(error: BaseException) -> ConfigurationError | None:
-    """The error that names the limit which ``error`` has met. None if ``error`` is of another kind."""
+    """An error for the user that names the exceeded limit and the fix. None if no limit of the system caused
+    ``error``."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return _met("out of memory", "lower consumer.concurrency, or have handlers need less")
     if isinstance(error, RuntimeError) and str(error) in _NO_THREADS:
@@ -42,14 +43,14 @@ def exit_code_of(error: BaseException) -> int:
 
 
 def start_refused(error: BaseException) -> str:
-    """Why a process or a thread could not be started, read from ``error``."""
+    """The reason, for the log, why a process or a thread could not be started; ``error`` is what the system raised."""
     if isinstance(error, OSError) and error.errno in USED_UP:
         return f"{error.strerror} (ulimit -n)"
     return str(met_by(error) or error)
 
 
 def limits() -> str:
-    """The limits of memory and processes for this process."""
+    """The memory and process limits (ulimit) of this process, as a text for errors."""
     of = {"-v": (resource.RLIMIT_AS, 1024), "-u": (resource.RLIMIT_NPROC, 1)}
     soft = {option: (resource.getrlimit(which)[0], unit) for option, (which, unit) in of.items()}
     held = [f"ulimit {name} {limit // unit}" for name, (limit, unit) in soft.items() if limit != resource.RLIM_INFINITY]
@@ -57,8 +58,8 @@ def limits() -> str:
 
 
 class SpareDescriptors:
-    """Spare descriptors for the launch's end, which reads modules and scripts, in case handlers leak all others. They
-    are reserved within a ``with`` block."""
+    """Within a ``with`` block, holds descriptors back for the launch's end, which opens modules and scripts. Handlers
+    may have leaked all others by then."""
 
     def __init__(self) -> None:
         self._held: list[Opened] = []
@@ -71,8 +72,8 @@ class SpareDescriptors:
 
     @staticmethod
     def _open() -> list[Opened]:
-        """Duplicates of one end of a pipe. Nothing else in the process has that file open, so before one is closed it
-        can be checked that it is still ours."""
+        """Duplicates of one end of a new pipe. Only these descriptors lead to that pipe, so before one is closed, it
+        can be verified that no handler has closed it and reused its number."""
         held: list[Opened] = []
         if 0 <= os.sysconf("SC_OPEN_MAX") <= LOWEST:
             return held
@@ -85,7 +86,7 @@ class SpareDescriptors:
         return held
 
     def freed(self) -> bool:
-        """Free the reserved descriptors if no other one is left. Returns whether this call freed them."""
+        """Free the reserved descriptors if the process has no other descriptor left. Returns whether it did."""
         try:
             if self._held:
                 os.close(os.dup(self._held[-1].number))

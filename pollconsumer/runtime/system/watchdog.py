@@ -1,15 +1,16 @@
-"""The watchdog of this process. When the time is over, it ends the process with exit code 124, and writes every stack
-to the log.
+"""The watchdog of this process. At the time limit it ends the process with exit code 124, and logs the stacks of all
+threads.
 
-It is set when the process starts, and again for what follows: a short command, a launch, the exit. Before the heartbeat
-is forked, SIGALRM triggers it, since no second thread may run. Afterwards a thread does, since handlers use SIGALRM for
-their timeouts. Python may be unable to act: a handler holds the GIL, a mount does not answer, or the system refuses the
-thread. Then faulthandler's C thread ends the process a little later, with exit code 1, since it cannot set another.
+Its limit is set when the process starts, and is replaced for what follows: a short command, a launch, the exit. Before
+the heartbeat is forked, SIGALRM triggers it, since a fork is safe only in a process without a second thread. Afterwards
+a thread triggers it, since handlers use SIGALRM for their timeouts. If Python cannot act, because a handler holds the
+GIL, a mount does not answer, or no thread can be started, faulthandler's C thread ends the process a little later. The
+exit code is then 1, since faulthandler has no other.
 
-A process that has done its work exits immediately, with its own code. The interpreter's normal exit joins every thread
-that a handler left behind, and its teardown costs more than the work of many a launch. What must not be skipped is done
-here, in one bounded time: what a launch does after it has released its lease, functions registered with ``atexit``
-(Sentry and OpenTelemetry send their data there), and flushing the standard streams.
+A process that has done its work exits by ``os._exit``, with its own code. Python's normal exit would join every thread
+that a handler has left running, and takes longer than many launches work. `leave` does what must not be skipped, within
+one time limit: what a launch does after it has released its lease, functions registered with ``atexit`` (Sentry and
+OpenTelemetry send their data there), and flushing the standard streams.
 """
 
 from __future__ import annotations
@@ -31,29 +32,29 @@ from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.runtime.system.signals import SIGNALS, flush_streams
 
 START_WITHIN = 30.0
-"""A process must have read its settings within so many seconds. After that its window bounds a launch."""
+"""Seconds within which a process must have read its settings. Then the limit of its launch replaces this one."""
 WITHOUT_INTERPRETER_AFTER = 0.5
-"""Seconds. If the watchdog could not end the process at the limit of a start, a command or a launch, faulthandler's
-thread ends it so many seconds later."""
+"""Seconds after the limit of a start, a command or a launch. If the watchdog has not ended the process by then,
+faulthandler's thread does."""
 EXIT_CODE = 124
 NOT_READ = "settings not read"
 _ours = False
-"""Whether the process belongs to the command, and is no program that imports it."""
+"""Whether this process runs our command. False in a program that only imports pollconsumer: it has no watchdog."""
 EXIT_WITHIN = 5.0
-"""Maximum seconds of an exit."""
+"""The time limit of an exit, in seconds."""
 FOR_THE_REST = 0.5
-"""So many seconds of an exit are kept for functions registered with ``atexit``."""
+"""Seconds within `EXIT_WITHIN` that are kept for functions registered with ``atexit``."""
 AT_LEAST = 0.2
 NOTED_WITHIN = 0.2
-"""Seconds for the last acts of a process that is ended by force."""
+"""Seconds for the functions of `at_the_end` if the exit exceeds its time limit."""
 HELD_EXIT_ENDS_AFTER = 2.0
-"""So many seconds after the exit's limit, faulthandler's thread ends the process with exit code 1, since a function may
-hold the GIL. Even a busy machine delays the watchdog's thread by less."""
+"""Seconds after the exit's time limit. If a function holds the GIL, so that the watchdog could not end the process by
+then, faulthandler's thread ends it, with exit code 1. A busy machine delays the watchdog by less."""
 CUT_OFF = (
     b"pollconsumer: warning: hooks on_launch_end or functions registered with atexit took too long; they were cut off\n"
 )
 LateAct = Callable[[Callable[[], float]], None]
-"""Something to do before the exit. It is called with a function that returns how many seconds it has left."""
+"""Called before the exit, with a function that returns how many seconds are left for it."""
 _gone_by: list[float] = []
 _cut_off_at: list[float] = []
 _late_acts: list[LateAct] = []
@@ -63,7 +64,7 @@ _last_acts: list[Callable[[], None]] = []
 class Watchdog:
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        """Held while the watchdog ends the process. Whoever sets or lifts the limit then waits for that."""
+        """A lock, too: held while the watchdog ends the process, so that no other thread changes the limit then."""
         self._at: Callable[[], float] | None = None
         self._strike: Callable[[], object] = lambda: None
         self._watches = False
@@ -77,8 +78,8 @@ class Watchdog:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
     def watch(self, at: Callable[[], float], strike: Callable[[], object]) -> None:
-        """Let a thread call ``strike`` at the instant ``at()`` of the monotonic clock, instead of at an earlier limit.
-        The instant may move meanwhile."""
+        """Let a thread call ``strike`` at the instant ``at()`` of the monotonic clock. ``at`` is called again and
+        again, so the instant may change. Replaces an earlier limit."""
         with self._changed:
             self._at, self._strike = at, strike
             self._changed.notify()
@@ -89,15 +90,15 @@ class Watchdog:
         _clear_alarm()
 
     def bound(self, seconds: float, late: float = WITHOUT_INTERPRETER_AFTER) -> int:
-        """Let faulthandler's thread end the process with exit code 1, ``late`` seconds after ``seconds``, instead of at
-        an earlier bound. Returns the descriptor for its stacks. OSError if no descriptor is left, RuntimeError if no
-        thread can be started."""
+        """Let faulthandler's thread end the process with exit code 1, after ``seconds`` and ``late``. Replaces an
+        earlier bound. Returns the descriptor to which it writes stacks. OSError if no descriptor is left, RuntimeError
+        if no thread can be started."""
         output = standard_error.unblocked()
         faulthandler.dump_traceback_later(max(0.0, seconds) + late, exit=True, file=output)
         return output
 
     def lift(self, instead: Callable[[], object] = faulthandler.cancel_dump_traceback_later) -> None:
-        """Lift the limit. ``instead`` bounds the process in its place."""
+        """Lift the limit. ``instead`` is called then; by default it cancels faulthandler's bound, too."""
         with self._changed:
             self._at = None
             self._changed.notify()
@@ -117,15 +118,15 @@ WATCHDOG = Watchdog()
 
 
 def limit_start() -> None:
-    """Bound the command's process from its first line on."""
+    """Limit the start of the command: `START_WITHIN`. Without this call, `limit` and `lift` do nothing."""
     global _ours
     _ours = True
     limit()
 
 
 def limit(seconds: float | None = None, what: str = NOT_READ) -> None:
-    """End the command's process after ``seconds``, by default `START_WITHIN`, and print ``what``, unless the limit is
-    lifted before. Replaces an earlier limit."""
+    """End the command's process after ``seconds``, by default `START_WITHIN`, with the error ``what`` and all stacks.
+    Replaces an earlier limit, and is undone by `lift`."""
     if _ours:
         seconds = seconds or START_WITHIN
         WATCHDOG.limit(seconds, partial(end_with_stacks, f"{what}: {seconds:g}s"))
@@ -138,22 +139,22 @@ def lift() -> None:
 
 
 def raise_interrupts() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt in the command's process. While modules are imported, Ctrl-C ends the process
-    at once: an exception would leave a module half imported, and some modules swallow it."""
+    """Let Ctrl-C raise KeyboardInterrupt in the command's process from now on. Until then it ends the process at once,
+    since an exception during an import would leave a module half imported, and some modules swallow it."""
     if _ours and signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, signal.SIG_DFL):
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.unraisablehook = _end_if_interrupted
 
 
 def watch(at: Callable[[], float], last_act: Callable[[], str]) -> None:
-    """End the process at the instant ``at()``, see `Watchdog.watch`, unless the limit is lifted. Then ``last_act`` is
-    called, and returns the line above the stacks. RuntimeError if the system refuses every thread."""
+    """At the instant ``at()`` of the monotonic clock (see `Watchdog.watch`), call ``last_act``, print the line that it
+    returns, print all stacks, and end the process. `lift` undoes this. RuntimeError if no thread can be started."""
     faulthandler.enable(file=WATCHDOG.bound(at() - time.monotonic()))  # a handler may crash in C
     WATCHDOG.watch(at, lambda: end_with_stacks(last_act()))
 
 
 def end_with_stacks(what: str) -> None:
-    """End the process at its limit. Print ``what`` happened, and every stack."""
+    """End the process with the watchdog's exit code, after printing ``what`` as an error, and all stacks."""
     try:
         standard_error.write_stacks(f"pollconsumer: error: {what}; its stacks follow\n")
     finally:
@@ -166,19 +167,19 @@ def _clear_alarm() -> None:
 
 
 def _end_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
-    """End the process if a finaliser or an import was interrupted: Python would print the exception, and continue."""
+    """End the process if Ctrl-C interrupted a finaliser or an import: Python would print the exception and continue."""
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         os._exit(130)
     sys.__unraisablehook__(unraisable)
 
 
 def leave_by(instant: float) -> None:
-    """Let a later exit end before ``instant`` on the monotonic clock."""
+    """Let `leave` and `finish` end the process before ``instant``, on the monotonic clock."""
     _gone_by[:] = [instant]
 
 
 def before_exit(act: LateAct) -> None:
-    """Let `finish` call ``act``, after acts that were given before."""
+    """Let `finish` call ``act``, after those that were added before."""
     _late_acts.append(act)
 
 
@@ -188,8 +189,8 @@ def at_the_end(act: Callable[[], None]) -> None:
 
 
 def finish(code: int) -> None:
-    """Call the functions that were given to `before_exit`, once each, within the time limit of an exit. If they exceed
-    it, the watchdog ends the process with ``code``."""
+    """Call each function given to `before_exit` once, within the time limit of an exit. If they take longer, the
+    watchdog ends the process with ``code``."""
     if _late_acts:
         _limit_exit(code)
     while _late_acts:
@@ -197,7 +198,7 @@ def finish(code: int) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """Exit this process with ``code``."""
+    """Exit this process with ``code``, after the functions of `before_exit`, ``atexit`` and `at_the_end`."""
     _limit_exit(code)
     finish(code)
     flush_streams()
@@ -208,7 +209,8 @@ def leave(code: int) -> NoReturn:
 
 
 def _limit_exit(code: int) -> None:
-    """Limit the time that is left, at the first call. From then on a signal ends the process at once, with ``code``."""
+    """Start the time limit of the exit, at the first call. From now on a signal ends the process at once, with
+    ``code``."""
     if _cut_off_at:
         return
     for number in SIGNALS:
@@ -221,7 +223,7 @@ def _limit_exit(code: int) -> None:
 
 
 def expect_exit() -> None:
-    """The launch is over: limit the time until the exit begins."""
+    """The launch is over: replace its limit by `EXIT_WITHIN`, within which the exit must begin."""
     WATCHDOG.lift(lambda: _bound(EXIT_WITHIN))
 
 
