@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable
 from enum import StrEnum
 from functools import cache
+from inspect import unwrap
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -101,7 +103,10 @@ def _limit(name: str, metadata: Iterable[Any]) -> float | None:
 
 
 def _name(function: Any) -> str:
-    return f"{function.__module__}:{function.__name__}"
+    """The module of a function, and its name there."""
+    function = unwrap(function)
+    names = (name for name, each in vars(sys.modules[function.__module__]).items() if each is function)
+    return f"{function.__module__}:{next(names)}"
 
 
 def written_table() -> str:

@@ -63,8 +63,8 @@ class Once(click.Option):
 
 
 class Value(_ParamType):
-    """A value that ``read`` makes of text. If the text breaks a rule, ``read`` raises a ValueError with the rule. A
-    default of another type stays as it is."""
+    """A value that ``read`` makes of text; the text itself if ``read`` only checks it, and returns None. If the text
+    breaks a rule, ``read`` raises a ValueError with the rule. A default of another type stays as it is."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name, self.read = name, read
@@ -73,9 +73,10 @@ class Value(_ParamType):
         if not isinstance(value, str):
             return value
         try:
-            return self.read(value)
+            read = self.read(value)
         except ValueError as error:
             self.fail(f"{shown(value) or 'empty'}; {error}", param, ctx)
+        return value if read is None else read
 
 
 class PlainText(click.types.StringParamType):
@@ -215,11 +216,6 @@ def _past(text: str) -> Callable[[int], int]:
     return lambda now: now - round(seconds * 1000)
 
 
-def _cron(text: str) -> str:
-    check_cron(text)
-    return text
-
-
 def _name(text: str) -> str:
     if not NAME.fullmatch(text):
         raise ValueError(NAME_RULE if text else f"empty name, {NAME_RULE}")
@@ -231,7 +227,7 @@ PAST = Value("time", _past)
 NAMED_PATH = Value("path", named_path)
 NAMED_FILE = Value("path", lambda text: text if named_path(text) else "")
 """A path as written: ``./-`` is a file, ``-`` is standard input or output."""
-CRON, MEMORY_SIZE, QUEUE_NAME = Value("cron", _cron), Value("size", parse_memory), Value("name", _name)
+CRON, MEMORY_SIZE, QUEUE_NAME = Value("cron", check_cron), Value("size", parse_memory), Value("name", _name)
 _OF_MESSAGES = (
     option("--concurrency-key", "Handle messages with this key one at a time."),
     option(

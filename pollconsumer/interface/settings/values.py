@@ -30,7 +30,6 @@ W = TypeVar("W", bound="StrEnum")
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 NAME_RULE = "use 1 to 64 of the characters A-Z a-z 0-9 _ . -"
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
-LEAST_TOKEN = 16
 KIBIBYTE, MEBIBYTE = 1024, 1024**2
 STORE_RULE = "use embedded, redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://"
 CRON_FIELDS = (
@@ -136,9 +135,26 @@ def read_exit_codes(value: object) -> object:
     return value
 
 
-def check_name(name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise ValueError(NAME_RULE)
+def _matching(pattern: str | re.Pattern[str], rule: str) -> Callable[[str], None]:
+    """A check that raises ValueError with ``rule`` for text that does not match ``pattern``."""
+
+    def check(text: str) -> None:
+        if not re.fullmatch(pattern, text):
+            raise ValueError(rule)
+
+    return check
+
+
+check_name = _matching(NAME, NAME_RULE)
+check_argument = _matching(r"[^\0]*", "no argument can hold a NUL character")
+check_log_target = _matching(r"[^\0]+", "write stderr, syslog, or a file's path")
+check_mail = _matching(r"[A-Za-z0-9][A-Za-z0-9._+@-]*", "write one address, as in ops@example.org")
+"""One address, as it can stand in a header of a mail. An address without a host belongs to a local user."""
+check_member = _matching(r"(?s).+", "name a member of the payload")
+check_named = _matching(rf"{VARIABLE}(\.{VARIABLE})*:{VARIABLE}", "write module:function, as in myapp.redis:client")
+check_token = _matching(r"[!-~]{16,}", "must be 16 or more printable ASCII characters without spaces")
+"""A token that an HTTP header can carry, and that is not short."""
+check_variable = _matching(VARIABLE, "name variables to pass on, without values")
 
 
 def check_shared_directory(data: str) -> None:
@@ -170,12 +186,6 @@ def check_state(state: str) -> None:
         raise ValueError(f"{error}, or none to keep nothing") from None
 
 
-def check_token(token: str) -> None:
-    """Raise ValueError for a token that is short, or that no HTTP header can carry."""
-    if len(token) < LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
-        raise ValueError(f"must be {LEAST_TOKEN} or more printable ASCII characters without spaces")
-
-
 def check_on_demand(launch_by: str) -> None:
     if launch_by != PROCESS:
         with retelling(ValueError, ValueError, f"{PROCESS}, or the URL of an endpoint: "):
@@ -188,18 +198,6 @@ def check_linger(linger: str) -> None:
             parse_duration(linger)
         except ValueError:
             raise ValueError(f"write a duration, as in 2s, or {BUDGET}") from None
-
-
-def check_log_target(target: str) -> None:
-    if not target or "\0" in target:
-        raise ValueError("write stderr, syslog, or a file's path")
-
-
-def check_mail(address: str) -> None:
-    """Raise ValueError unless ``address`` can stand in a header of a mail as one address. An address without a host
-    belongs to a local user."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+@-]*", address):
-        raise ValueError("write one address, as in ops@example.org")
 
 
 def duration_alarms(handlers: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -218,26 +216,6 @@ def duration_alarms(handlers: Mapping[str, Any]) -> dict[str, dict[str, float]]:
             except (TypeError, ValueError):
                 raise ValueError(f"{name}.{key}: {shown(repr(value))}; write a duration, as in 500ms or 10m") from None
     return found
-
-
-def check_argument(word: str) -> None:
-    if "\0" in word:
-        raise ValueError("no argument can hold a NUL character")
-
-
-def check_member(name: str) -> None:
-    if not name:
-        raise ValueError("name a member of the payload")
-
-
-def check_named(name: str) -> None:
-    if not re.fullmatch(rf"{VARIABLE}(\.{VARIABLE})*:{VARIABLE}", name):
-        raise ValueError("write module:function, as in myapp.redis:client")
-
-
-def check_variable(name: str) -> None:
-    if not re.fullmatch(VARIABLE, name):
-        raise ValueError("name variables to pass on, without values")
 
 
 def check_store(url: str) -> None:

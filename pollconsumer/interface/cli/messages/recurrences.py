@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, time, timedelta
-from functools import wraps
+from functools import partial, wraps
 from itertools import islice
 from typing import Any
 
@@ -59,11 +59,6 @@ LEAST = ("missed", "overlap", "skipped", "enqueued", LAST_RESULT, "queue", "time
 """Columns to leave out on a narrow terminal, in this order."""
 RESULT_CHARACTERS = 40
 """Maximum length of a result in a table."""
-
-
-def _cron(text: str) -> str:
-    check_cron(text, recurs=True)
-    return text
 
 
 def _day(text: str) -> date | int:
@@ -335,7 +330,9 @@ def _ahead(moment: datetime, now: int) -> str:
 @click.argument("payload", required=False)
 @option("--every", "Time between occurrences, as 5m.", Duration(positive=True))
 @option(
-    "--cron", "Cron expression, instead of --every. H in a field: a value chosen by the name.", Value("cron", _cron)
+    "--cron",
+    "Cron expression, instead of --every. H in a field: a value chosen by the name.",
+    Value("cron", partial(check_cron, recurs=True)),
 )
 @option("--jitter", "Enqueue each message later by a part of this, chosen by the name.", Duration(most=MOST_JITTER))
 @option("--timezone", "Time zone of the cron expression. Default: UTC.")
