@@ -18,7 +18,7 @@ from pollconsumer.core.errors import (
     StoreUnreachable,
 )
 from pollconsumer.core.messages.message import NewMessage
-from pollconsumer.interface.logs.logs import log_of_store, warn_of_store
+from pollconsumer.interface.logs.logs import UNDAMPED, log, warn_of_store
 from pollconsumer.interface.named_files import open_regular
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.owners import refuse_writable_program
@@ -142,7 +142,7 @@ def opener_of(
         warn,
         files,
         strict_of(settings),
-        log=log_of_store,
+        log=partial(log.warning, "%s", extra=UNDAMPED),
         refuse_rollback=settings.strict.on_rollback == "refuse",
         credentials=credentials,
     )

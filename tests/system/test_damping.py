@@ -52,13 +52,19 @@ def files(tmp_path: Path) -> OwnFiles:
 def _logging(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:  # noqa: ARG001  our lines go to it
     logs.configure()
     yield
-    logs.damp(None)
+    logs.log.streaks = None
 
 
 def launched(files: OwnFiles, clock: Clock) -> None:
     """A launch begins, a minute after the one before."""
     clock.now += 60
-    logs.damp(LaunchStreaks("x", files, clock))
+    logs.log.streaks = LaunchStreaks("x", files, clock)
+
+
+def stopped(reason: str) -> None:
+    """The launch ends."""
+    assert logs.log.streaks is not None
+    logs.log.streaks.stopped = reason
 
 
 def test_a_warning_is_damped_by_its_text_without_numbers_unless_told_otherwise(
@@ -149,7 +155,7 @@ def test_a_launch_ends_only_what_it_can_know_to_be_over(
     capsys.readouterr()
     launched(files, clock)
     if reason is not None:
-        logs.launch_stopped(reason)
+        stopped(reason)
     logs.close_streaks(code)
     lines = capsys.readouterr().err.splitlines()
     ended = [re.sub(r" \((failed|seen) in 1 launch\)$", "", line) for line in lines]
@@ -178,14 +184,14 @@ def test_where_nothing_can_be_kept_everything_is_printed(
         for _ in range(4):
             launched(files, clock)
             logs.log.warning("same")
-            logs.launch_stopped(StopReason.EMPTY)
+            stopped(StopReason.EMPTY)
             logs.close_streaks(0)
     assert capsys.readouterr().err.splitlines() == ["pollconsumer: warning: same"] * 8
 
 
 def test_a_launch_without_trouble_leaves_no_file_and_the_end_of_one_is_forgotten(files: OwnFiles, clock: Clock) -> None:
     launched(files, clock)
-    logs.launch_stopped(StopReason.EMPTY)
+    stopped(StopReason.EMPTY)
     logs.close_streaks(0)
     assert not files.directories[0].exists()
     launched(files, clock)
@@ -195,7 +201,7 @@ def test_a_launch_without_trouble_leaves_no_file_and_the_end_of_one_is_forgotten
     for _ in range(2):
         clock.now += 4000
         launched(files, clock)
-        logs.launch_stopped(StopReason.EMPTY)
+        stopped(StopReason.EMPTY)
         logs.close_streaks(0)
     assert not kept.exists()
 

@@ -20,7 +20,7 @@ from pollconsumer.core.users_code import OURS, whose
 from pollconsumer.interface.assembly.handlers import load_handlers
 from pollconsumer.interface.assembly.log_outputs import direct_log
 from pollconsumer.interface.logs import logs
-from pollconsumer.interface.logs.logs import LaunchStreaks, identify
+from pollconsumer.interface.logs.logs import LaunchStreaks, identify, log
 from pollconsumer.interface.settings.model import settings_of
 from pollconsumer.runtime.children.protocol import FrameConnection, decode_refusal, encode_messages, encode_outcome
 from pollconsumer.runtime.handling.context import LaunchContext
@@ -54,7 +54,7 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
     logs.keep_lines(settings.logs.keep)
     identify(*introduction["identity"])
     if (damping := introduction["streaks"]) is not None:
-        logs.damp(LaunchStreaks(damping["name"], settings.state_files(), launch=damping["launch"]))
+        log.streaks = LaunchStreaks(damping["name"], settings.state_files(), launch=damping["launch"])
     try:
         handlers = load_handlers(settings)
         server = _ChildServer(connection, handlers, introduction["defaults"], introduction["identity"][0])

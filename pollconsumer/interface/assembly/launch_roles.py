@@ -27,7 +27,7 @@ from pollconsumer.interface.assembly.handlers import (
 )
 from pollconsumer.interface.configured_store import opener_of, producer_of, spool_of
 from pollconsumer.interface.logs.event_log import listener
-from pollconsumer.interface.logs.logs import PERSISTENT, about, damped_by, identify, identity, log
+from pollconsumer.interface.logs.logs import PERSISTENT, about, identify, log
 from pollconsumer.interface.settings.load import NO_HANDLERS, other_config, refuse_nowhere
 from pollconsumer.interface.settings.model import ConsumerSettings, MoverSettings, QueueSettings, Settings, as_values
 from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
@@ -347,7 +347,7 @@ def isolating(
     """Yield ``handlers``, in which isolated ones run in processes that end with the block."""
     from pollconsumer.runtime.children.pool import Processes  # few handlers are isolated
 
-    streaks = damped_by()
+    streaks = log.streaks
     introduction = {
         "shadowed": shadowed(settings),
         "path": sys.path,
@@ -357,7 +357,7 @@ def isolating(
         "verbosity": {INFO: 1, DEBUG: 2}.get(log.level, 0),
         "quiet": log.level == ERROR,
         "streaks": streaks and {"name": streaks.name, "launch": streaks.launch},
-        "identity": identity(),
+        "identity": log.identity,
         "defaults": {name: handler.defaults for name, handler in handlers.items()},
     }
     program = Path(__file__).with_name("child_main.py")

@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command that ``arguments`` name, and return its exit code. A user's error is printed as one line. Any
     other exception is a bug, and is raised."""
     logs.configure()
-    logs.damp(_streaks(arguments))
+    logs.log.streaks = _streaks(arguments)
     streams = sys.stdout, sys.stderr  # handlers' modules may replace them
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -191,7 +191,7 @@ def _set_verbosity(verbosity: int, *, quiet: bool) -> None:
         raise UsageError("-q", "-v", "give one of them")
     logs.configure(verbosity, quiet=quiet)
     if verbosity:
-        logs.damp(None)
+        log.streaks = None
 
 
 def _take_common_option(context: click.Context, option: click.Parameter, value: str | None) -> None:
@@ -248,8 +248,8 @@ def current_settings() -> Settings:
         config = None if given["config"] is None else Path(given["config"])
         known = load_settings(config, store=given["store"], namespace=given["namespace"])
         root.meta["pollconsumer.settings"] = known
-        if (streaks := logs.damped_by()) is not None:
-            streaks.files = known.state_files()
+        if log.streaks is not None:
+            log.streaks.files = known.state_files()
         if not launches:
             name_configuration(known)
             limit_command()

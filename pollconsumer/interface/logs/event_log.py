@@ -11,7 +11,7 @@ from pollconsumer.core.errors import suggestion
 from pollconsumer.core.events import Event
 from pollconsumer.core.spans import YEAR, format_duration
 from pollconsumer.core.window import why_stopped
-from pollconsumer.interface.logs.logs import LASTING, MET, PERSISTENT, UNDAMPED, about, launch_stopped, log
+from pollconsumer.interface.logs.logs import LASTING, MET, PERSISTENT, UNDAMPED, about, log
 
 WARNINGS: dict[type, tuple[str, str]] = {
     events.MessageParked: (
@@ -146,7 +146,8 @@ def listener(handlers: Callable[[], Collection[str]] = tuple) -> Callable[[Event
             fields["meant"] = asked and f"; {asked}"
         match event:
             case events.LaunchEnded():
-                launch_stopped(event.stop_reason)
+                if log.streaks is not None:
+                    log.streaks.stopped = event.stop_reason  # it got as far as the lease, so some may be over
                 counts = event.counts() + (f"; run {event.run_id}" if event.run_id else "")
                 text, reason = "%s ended after %s (%s): %s", why_stopped(event.stop_reason)
                 summary = {"fields": {"event": "launch_ended", **event.fields()}}

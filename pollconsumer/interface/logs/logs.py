@@ -1,7 +1,7 @@
 """Writes the log to standard error, a line ``pollconsumer: LEVEL: TEXT`` for each record. By default it writes only
 warnings and errors, since cron mails all output.
 
-After a call of ``damp``, repeated warnings are damped: see ``core/repeats.py``. Two warnings are the same if
+With ``log.streaks``, repeated warnings are damped: see ``core/repeats.py``. Two warnings are the same if
 their texts are, apart from numbers. ``extra=about(...)`` names a warning independently of its text. A warning with
 ``extra=UNDAMPED`` is printed each time.
 """
@@ -41,7 +41,6 @@ PREFIX = "pollconsumer_"
 """Prefix of the attributes that records get. Without it an attribute might have the same name as one in a record's own
 ``extra``, and logging refuses to replace an attribute."""
 ABOUT = ("launch_id", "run_id", "message_id", "handler", "attempt")
-_identity: tuple[str | None, str | None] = (None, None)
 DIRECTORY = "streaks"
 WITHOUT_WORK = (
     StopReason.LEASE_HELD,
@@ -61,25 +60,15 @@ OUR_LOGGERS = ("django.tasks", "django_tasks")
 """Loggers of Django's tasks framework. Their records are left out, since the launch reports dead letters itself."""
 _NUMBER = r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])"
 """A count, a duration, or an address; but no number in a name, such as ``mail2``."""
-_streaks: LaunchStreaks | None = None
 Line = Callable[[str, str, Mapping[str, Any]], str]
 """Makes a line out of a level, a text, and fields about the record."""
 Copy = Callable[[str, str, Mapping[str, Any]], None]
-_output: Callable[[str], object] | None = None
-"""Called with each line for standard error, including its line feed. None until `configure` is called."""
-_line: Line | None = None
-"""Makes the lines on standard error. None: plain text."""
-_line_has_traceback = False
-"""Whether ``_line`` shows the field ``traceback``."""
-_copy: Copy | None = None
-"""Called with everything that is logged, if the settings name a target for it."""
 
 
 def identify(launch_id: str, run_id: str | None, the_one: Callable[[], InFlight | None] = lambda: None) -> None:
     """Give each record from now on the attributes ``pollconsumer_launch_id``, …; None for what does not apply.
     ``the_one`` returns the message in flight, if it is the only one."""
-    global _identity  # one for the process
-    _identity = launch_id, run_id
+    log.identity = launch_id, run_id
     make = logging.getLogRecordFactory()
 
     def made(*args: Any, **named: Any) -> logging.LogRecord:
@@ -91,11 +80,6 @@ def identify(launch_id: str, run_id: str | None, the_one: Callable[[], InFlight 
         return record
 
     logging.setLogRecordFactory(made)
-
-
-def identity() -> tuple[str | None, str | None]:
-    """The id of this process's launch, and the platform's id of the run."""
-    return _identity
 
 
 class LaunchStreaks:
@@ -166,6 +150,13 @@ def about(*subject: str, kind: str = MET) -> dict[str, Any]:
     return {"streak": (kind, ": ".join(subject))}
 
 
+def text_line(level: str, text: str, fields: Mapping[str, Any]) -> str:
+    """A line of plain text, which names the message that was being handled."""
+    if "message_id" in fields:
+        text += " (message {message_id}, {handler}, attempt {attempt})".format_map(fields)
+    return f"pollconsumer: {level}: {printable(text)}"
+
+
 class _Lines(logging.Handler):
     """Writes records from ``threshold`` up to standard error, one a line. Never raises."""
 
@@ -186,10 +177,10 @@ class _Lines(logging.Handler):
         fields = {name: value for name, value in identified if value is not None}
         fields.update(getattr(record, "fields", {}))
         origin = _origin(record)
-        if _copy is not None:
-            _copy(level, text, fields | origin)
+        if log.copy is not None:
+            log.copy(level, text, fields | origin)
         ours = record.name == log.name and record.levelno >= logging.WARNING
-        if record.levelno < self.threshold or (_copy is not None and not ours):
+        if record.levelno < self.threshold or (log.copy is not None and not ours):
             return
         streak = getattr(record, "streak", (MET, _without_numbers(text))) if ours else None
         if (damped := _damped(streak, text)) is not None:
@@ -225,6 +216,18 @@ class _OwnLogger(logging.Logger):
         self.lines: _Lines | None = None
         """Our handler of records. None until `configure` is called: in a producer only the program's handlers print."""
         self.others = logging.getLogger(self.name)
+        self.identity: tuple[str | None, str | None] = (None, None)
+        """The id of this process's launch, and the platform's id of the run."""
+        self.streaks: LaunchStreaks | None = None
+        """Those by which warnings are damped. None: nothing is damped."""
+        self.output: Callable[[str], object] | None = None
+        """Called with each line for standard error, including its line feed. None until `configure` is called."""
+        self.line: Line = text_line
+        """Makes the lines on standard error."""
+        self.line_has_traceback = False
+        """Whether ``line`` shows the field ``traceback``."""
+        self.copy: Copy | None = None
+        """Called with everything that is logged, if the settings name a target for it."""
         self._raised = False
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802  of its base
@@ -264,8 +267,7 @@ def shows_completed() -> bool:
 def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
     """Print warnings and errors; with a ``verbosity`` of 1 also INFO, from 2 on also DEBUG; with ``quiet`` only errors.
     Handlers' modules log in the same form, from warnings up. A second call replaces the first."""
-    global _output  # one for the process, like the level
-    _output = _output_of(sys.stderr)
+    log.output = _output_of(sys.stderr)
     level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)]
     root = logging.getLogger()
     for handler in [handler for handler in root.handlers if isinstance(handler, _Lines | _Keeper)]:
@@ -293,7 +295,7 @@ def keep_lines(most: int) -> None:
 
 def speak() -> None:
     """Print our INFO records, too, and every warning, because a person watches. Other modules log as configured."""
-    damp(None)
+    log.streaks = None
     log.setLevel(min(log.level, logging.INFO))
     if log.lines is not None:
         log.lines.threshold = min(log.lines.threshold, logging.INFO)
@@ -302,8 +304,7 @@ def speak() -> None:
 def direct(line: Line | None, copy: Copy | None, *, has_traceback: bool = False) -> None:
     """Print the lines that ``line`` makes of records; with ``has_traceback`` they include the traceback. If
     ``copy`` is given, it is called with all records from INFO up, and only our warnings and errors are printed."""
-    global _line, _line_has_traceback, _copy  # one for the process, like the level
-    _line, _line_has_traceback, _copy = line, has_traceback, copy
+    log.line, log.line_has_traceback, log.copy = line or text_line, has_traceback, copy
     if copy is None:
         return
     root = logging.getLogger()
@@ -350,11 +351,6 @@ def warn_of_users_code(text: str, traced: str) -> None:
     log.warning("%s", text, extra={"fields": {"traceback": traced} if traced else {}})
 
 
-def log_of_store(text: str) -> None:
-    """Log a warning about what has happened to the store, each time."""
-    log.warning("%s", text, extra=UNDAMPED)
-
-
 def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
     """Log a warning for each stream that lost output of handlers. Each is given with the first reason.
 
@@ -365,28 +361,12 @@ def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
         log.warning(text, stream, problem, extra=about(stream, kind=PERSISTENT))
 
 
-def damp(streaks: LaunchStreaks | None) -> None:
-    """Damp warnings by ``streaks`` from now on; with None, stop damping."""
-    global _streaks  # one for the process, like the level
-    _streaks = streaks
-
-
-def damped_by() -> LaunchStreaks | None:
-    return _streaks
-
-
-def launch_stopped(reason: str) -> None:
-    """The launch got as far as the lease, so some streaks may be over."""
-    if _streaks is not None:
-        _streaks.stopped = reason
-
-
 def close_streaks(code: int) -> None:
     """Report the streaks that are over, at the end of a launch with this exit code."""
-    lines = [] if _streaks is None else _streaks.close(code)
+    lines = [] if log.streaks is None else log.streaks.close(code)
     for line in lines if log.level <= logging.WARNING else ():
         write_line("info", line)
-    damp(None)
+    log.streaks = None
 
 
 def write_error(error: PollConsumerError) -> None:
@@ -394,11 +374,11 @@ def write_error(error: PollConsumerError) -> None:
     traced = error.traced if error.shows_trace or log.isEnabledFor(logging.INFO) else ""
     fields = {"traceback": traced} if traced else {}
     if (text := _damped(_streak_of(error), str(error))) is not None:
-        if traced and not _line_has_traceback:
+        if traced and not log.line_has_traceback:
             _write("\n".join(printable_lines(traced)))
         write_line("error", text, fields)
-    if _copy is not None:
-        _copy("error", str(error), fields)
+    if log.copy is not None:
+        log.copy("error", str(error), fields)
 
 
 def prints_traceback_of(error: Exception) -> bool:
@@ -410,26 +390,19 @@ def write_traceback(error: BaseException) -> None:
     """Print the traceback of our bug, escaped and indented."""
     text = f"unexpected {type(error).__name__}; please report it, with what follows"
     traced = "".join(format_exception(error))
-    if _copy is not None:
-        _copy("error", text, {"traceback": traced})
+    if log.copy is not None:
+        log.copy("error", text, {"traceback": traced})
     write_line("error", text, {"traceback": traced}, traced)
 
 
 def write_line(level: str, text: str, fields: Mapping[str, Any] = MappingProxyType({}), traced: str = "") -> None:
     """Print a record's line. The lines of the traceback ``traced`` follow, escaped and indented."""
-    following = printable_lines(traced) if traced and not _line_has_traceback else []
-    _write("\n".join([(_line or text_line)(level, text, fields), *following]))
-
-
-def text_line(level: str, text: str, fields: Mapping[str, Any]) -> str:
-    """A line of plain text, which names the message that was being handled."""
-    if "message_id" in fields:
-        text += " (message {message_id}, {handler}, attempt {attempt})".format_map(fields)
-    return f"pollconsumer: {level}: {printable(text)}"
+    following = printable_lines(traced) if traced and not log.line_has_traceback else []
+    _write("\n".join([log.line(level, text, fields), *following]))
 
 
 def _damped(streak: tuple[str, str] | None, text: str) -> str | None:
-    return text if streak is None or _streaks is None else _streaks.meet(*streak, text)
+    return text if streak is None or log.streaks is None else log.streaks.meet(*streak, text)
 
 
 def _streak_of(error: Exception) -> tuple[str, str] | None:
@@ -454,7 +427,7 @@ def _write(text: str) -> None:
     """Write to standard error. Nothing is written if it is closed or full, or if nobody reads it."""
     with suppress(Exception):  # raised by the system, or by an object of the user's in place of standard error
         try:
-            (_output or _output_of(sys.stderr))(f"{text}\n")
+            (log.output or _output_of(sys.stderr))(f"{text}\n")
         except ValueError:  # it was closed, as by the end of a test
             _output_of(sys.stderr)(f"{text}\n")
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pollconsumer.core.errors import ConfigurationError, shown
 from pollconsumer.core.notation.digests import sha256
-from pollconsumer.interface.logs.logs import PERSISTENT, UNDAMPED, LaunchStreaks, about, damped_by, log
+from pollconsumer.interface.logs.logs import PERSISTENT, UNDAMPED, LaunchStreaks, about, log
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.runtime.system.own_files import OwnFiles, modes_mean_nothing
 
@@ -229,7 +229,7 @@ def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> 
     if found is None:
         return
     text = str(found)
-    if damped_by() is not None:
+    if log.streaks is not None:
         log.warning("%s", text, extra=about("another's configuration", kind=PERSISTENT))
         return
     name = sha256(f"producer\n{settings.config}\n{settings.namespace}".encode())[:32]
