@@ -6,8 +6,8 @@ import hmac
 import json
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from http import HTTPStatus
 from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -15,8 +15,8 @@ from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.interface.api.store_calls import in_thread
 from pollconsumer.interface.logs.logs import log
-from pollconsumer.runtime.system.own_threads import start_thread
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Semaphore, Task
@@ -164,27 +164,15 @@ class AsgiApplication:
         """The result of ``call``, or its exception, from a thread, once one is free. ``size``: bytes of the body."""
         import asyncio  # neither WSGI nor a launch needs it
 
-        loop, context = asyncio.get_running_loop(), copy_context()  # a site's `visitor` may use context variables
-        free = self._free.setdefault(loop, asyncio.Semaphore(THREADS))
-        ended: asyncio.Future[None] = loop.create_future()
-        found, raised = list[T](), list[BaseException]()
+        answering = partial(copy_context().run, call, request)  # a site's `visitor` may use context variables
+        free = self._free.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(THREADS))
 
         def leave() -> None:
             self._waiting, self._bytes = self._waiting - 1, self._bytes - size
 
-        def end() -> None:
+        def end(_: object = None) -> None:
             leave()
             free.release()
-            if not ended.done():  # otherwise the server has given up the request
-                ended.set_result(None)
-
-        def run() -> None:
-            try:
-                found.append(context.run(call, request))
-            except BaseException as error:  # it is raised where the request is awaited
-                raised.append(error)
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(end)
 
         if self._waiting >= MOST_WAITING or self._bytes + size > MOST_BYTES:
             raise _TooManyError("too many requests at one time")
@@ -195,14 +183,12 @@ class AsgiApplication:
             leave()
             raise
         try:
-            start_thread("web request", run)
+            answered = in_thread("web request", answering)
         except RuntimeError as error:
             end()
             raise _TooManyError(str(error)) from None
-        await ended
-        if raised:
-            raise raised[0]
-        return found[0]
+        answered.add_done_callback(end)
+        return await asyncio.shield(answered)  # the thread goes on if the server gives up the request
 
     async def _read_ahead(self, receive: Receive, most: int) -> bytes:
         """The first ``most`` bytes of the body. OSError if they do not arrive in time."""

@@ -152,7 +152,7 @@ def test_where_no_thread_can_be_started_the_client_is_to_come_again(
             return await client.post("/messages", headers=GIVEN, content=MESSAGE)
 
     with monkeypatch.context() as refusing:
-        refusing.setattr(web_exchange, "start_thread", refuse)
+        refusing.setattr(web_exchange, "in_thread", refuse)
         answered = asyncio.run(ask())
     assert (answered.status_code, json.loads(answered.content)) == (503, {"error": "can't start new thread"})
     assert asyncio.run(ask()).status_code == 202

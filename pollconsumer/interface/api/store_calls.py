@@ -213,6 +213,14 @@ def _future() -> tuple[AbstractEventLoop, Future[Any]]:
     return loop, loop.create_future()
 
 
+def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
+    """What ``call`` returns or raises in a thread of its own, for the caller's event loop. RuntimeError if the system
+    refuses another thread."""
+    loop, future = _future()
+    start_thread(name, _answer_loop, loop, future, call)
+    return future
+
+
 def _answer_loop(loop: AbstractEventLoop, future: Future[Any], call: Callable[[], Any]) -> None:
     """Make the call, and end the future with its result, or with its exception."""
 
@@ -340,10 +348,7 @@ class StoreCalls:
         self, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate, before: int = 0
     ) -> list[Handle[Any]]:
         """`_spooled` in a thread of its own, without blocking the event loop."""
-        loop, future = _future()
-        start_thread("spooling", partial(_answer_loop, loop, future, partial(self._spooled, messages, error, before)))
-        handles: list[Handle[Any]] = await future
-        return handles
+        return await in_thread("spooling", partial(self._spooled, messages, error, before))
 
     def _prepared(self, message: NewMessage) -> NewMessage:
         """``message`` after the hooks have changed it, encoded."""
