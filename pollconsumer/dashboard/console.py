@@ -19,11 +19,11 @@ from pollconsumer.core.notation.text import printable
 from pollconsumer.core.users_code import refusing
 from pollconsumer.dashboard.page_reader import Page
 from pollconsumer.interface.api.app import PATIENCE
-from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.recurrences import given_put
 from pollconsumer.interface.api.registry import RegisteredHandler, registry
 from pollconsumer.interface.api.slips import check_arguments, refuse_handler
+from pollconsumer.interface.api.store_calls import AppCalls
 from pollconsumer.interface.assembly.handlers import import_handlers
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import Settings
@@ -156,7 +156,7 @@ def command_console(settings: Settings, *, imports: bool) -> Console:
             import_handlers(settings)
     except ConfigurationError as error:
         log.warning("%s", f"forms know no handlers, and check no arguments: {error}")
-    fallback = AppCalls(None, None, None, PATIENCE, None)
+    fallback = AppCalls(None, None, None, PATIENCE)
     apps = [each for each in registry.apps if isinstance(each, AppCalls) and each.location == fallback.location]
     return Console(lambda handler: next((each for each in apps if handler in each.handlers), fallback))
 

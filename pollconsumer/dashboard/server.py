@@ -27,7 +27,7 @@ from pollconsumer.dashboard.excerpts import Wanted
 from pollconsumer.dashboard.page_actions import LEADS_TO, Made, PageActions
 from pollconsumer.dashboard.page_reader import Page, PageReader, PastSpan, reading_of
 from pollconsumer.dashboard.pages import ADDRESSES, ICON, LONGEST_NAME, SCRIPT, STYLE, Pages, Served, static_file
-from pollconsumer.interface.api.app_calls import AppCalls
+from pollconsumer.interface.api.store_calls import AppCalls
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.store import Store

@@ -8,11 +8,11 @@ from typing import Any
 from pollconsumer.core import json_values
 from pollconsumer.core.errors import BadData, PayloadTooLarge, retelling, suggestion
 from pollconsumer.core.users_code import refusing
-from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.recurrences import PutOptions, given_put, instant_given
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.api.slips import check_arguments, refuse_handler
+from pollconsumer.interface.api.store_calls import AppCalls
 from pollconsumer.runtime.new_messages import SendOptions, new_message
 from pollconsumer.store.recurrence_actions import Put
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pollconsumer.core.messages.message import NewMessage
-    from pollconsumer.interface.api.store_calls import StoreCalls
+    from pollconsumer.interface.api.store_calls import AppCalls
     from tests.simulation.installation import Installation
 
 MOST_MEMBERS, MOST_INNER, MOST_LINKS, VISITS = 6, 3, 3, 3
@@ -52,10 +52,10 @@ class SimulatedCalls:
     def ask(self, question: Callable[[Store], Any]) -> Any:
         return question(Store(self.wire, NAMESPACE))
 
-    def enqueue_messages(self, messages: Sequence[NewMessage], *, spools: bool = False) -> list[Handle[Any]]:  # noqa: ARG002  as `StoreCalls`
+    def enqueue_messages(self, messages: Sequence[NewMessage], *, spools: bool = False) -> list[Handle[Any]]:  # noqa: ARG002  as `AppCalls`
         enqueued = self._store.enqueue(messages)
         return [
-            Handle(message.id, message.queue, cast("StoreCalls", self), duplicate=duplicate)
+            Handle(message.id, message.queue, cast("AppCalls", self), duplicate=duplicate)
             for message, (_, duplicate) in zip(messages, enqueued, strict=True)
         ]
 
@@ -139,7 +139,7 @@ class BatchProducer:
         )
         first = first._replace(options={**first.options, **of_first})
         # It asks nothing of its application before it is enqueued.
-        return Chain(cast("StoreCalls", None), [first, *others], failed)
+        return Chain(cast("AppCalls", None), [first, *others], failed)
 
     def _note(self, message: NewMessage) -> int:
         """What is to be enqueued, by the place of its operation."""

@@ -12,7 +12,6 @@ from pollconsumer.core.lifecycle import State, StateName
 from pollconsumer.core.messages.message import Codec, check_headers, check_policy_name, created_header
 from pollconsumer.core.spans import Span
 from pollconsumer.interface.api import slips
-from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.handler_function import BulkRegister, HandlerFunction, Register
 from pollconsumer.interface.api.registry import (
@@ -25,6 +24,7 @@ from pollconsumer.interface.api.registry import (
     recurrence_of,
     registry,
 )
+from pollconsumer.interface.api.store_calls import AppCalls
 from pollconsumer.interface.settings.values import parse_timeout, parse_word, read_period
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.handling.handler import Hooks

@@ -18,7 +18,7 @@ from pollconsumer.core.messages.continuation import Continuation, decoded, encod
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.spans import Span
 from pollconsumer.interface.api.handle import Handle, Looks
-from pollconsumer.interface.api.store_calls import StoreCalls
+from pollconsumer.interface.api.store_calls import AppCalls
 from pollconsumer.interface.settings.values import parse_word
 from pollconsumer.runtime.handling.handler_batches import (
     MOST_MEMBERS,
@@ -59,7 +59,7 @@ AT_ONCE = 100
 class AppBatch(Batch):
     """A `Batch` of a program, which opens it or looks it up."""
 
-    def __init__(self, app: StoreCalls, batch_queue: str, batch_id: str, listed: BatchStatus | None = None) -> None:
+    def __init__(self, app: AppCalls, batch_queue: str, batch_id: str, listed: BatchStatus | None = None) -> None:
         super().__init__(batch_queue, batch_id, lambda *question: app.ask(self._question(*question)))
         self._app, self._seen = app, listed
 
@@ -120,7 +120,7 @@ class AppBatch(Batch):
 class AppBatches:
     """An application's batches, iterable. ``get`` raises NotFound. All methods raise StoreUnreachable."""
 
-    def __init__(self, app: StoreCalls) -> None:
+    def __init__(self, app: AppCalls) -> None:
         self._app = app
 
     def get(self, id: str) -> AppBatch:  # noqa: A002  as in PollConsumer.batch
@@ -150,7 +150,7 @@ class OpenBatch(AppBatch):
 
     def __init__(
         self,
-        app: StoreCalls,
+        app: AppCalls,
         batch: NewBatch,
         before_open: Callable[[Store], None] = lambda _: None,
         *,
@@ -367,7 +367,7 @@ class LinkState(StrEnum):
 class Chain:
     """Links, made by ``PollConsumer.chain``. A chain can be a member of a batch, and counts as one."""
 
-    def __init__(self, app: StoreCalls, links: Sequence[Sendable], failed: Sendable | None) -> None:
+    def __init__(self, app: AppCalls, links: Sequence[Sendable], failed: Sendable | None) -> None:
         """Raise UsageError for no links, too many links, a link with a key or callbacks, or a later link with an id."""
         if not 0 < len(links) <= MOST_LINKS:
             raise UsageError("chain", f"{len(links)} links", f"give 1 to {MOST_LINKS}")
@@ -414,7 +414,7 @@ class LinkHandle(Handle[Any]):
 
     __slots__ = ("_links",)
 
-    def __init__(self, app: StoreCalls, links: Sequence[tuple[str, str]], *, duplicate: bool | None) -> None:
+    def __init__(self, app: AppCalls, links: Sequence[tuple[str, str]], *, duplicate: bool | None) -> None:
         queue, message_id = links[-1]
         super().__init__(message_id, queue, app, duplicate=duplicate)
         self._links = links
@@ -478,7 +478,7 @@ class Messages:
     unknown queue, and StoreUnreachable.
     """
 
-    def __init__(self, app: StoreCalls, selection: Selection) -> None:
+    def __init__(self, app: AppCalls, selection: Selection) -> None:
         self._app, self._selection = app, selection
 
     def __iter__(self) -> Iterator[Handle[Any]]:

@@ -12,7 +12,7 @@ from pollconsumer.core.messages.payloads import digest_of
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
-from pollconsumer.interface.api.store_calls import StoreCalls
+from pollconsumer.interface.api.store_calls import AppCalls
 from pollconsumer.runtime.handling.context import Context
 from pollconsumer.runtime.new_messages import SendOptions, copied, new_message
 from pollconsumer.store.queues.producer import new_id
@@ -29,7 +29,7 @@ MADE_AT_ONCE = 100
 class MessageMaker:
     """Makes the messages of a handler with these options. None: without options."""
 
-    def __init__(self, calls: StoreCalls, registered: RegisteredHandler, options: SendOptions | None = None) -> None:
+    def __init__(self, calls: AppCalls, registered: RegisteredHandler, options: SendOptions | None = None) -> None:
         self.calls, self.registered, self._arguments = calls, registered, registered.arguments
         self._options: SendOptions = {} if options is None else copied(options)
         definition = registered.definition
@@ -112,7 +112,7 @@ class HandlerFunction(Generic[P, Q, C, R]):
     """A function that is a handler. It can still be called, with parameters Q, and returns C. Its messages have
     parameters P and the result R."""
 
-    def __init__(self, calls: StoreCalls, registered: RegisteredHandler) -> None:
+    def __init__(self, calls: AppCalls, registered: RegisteredHandler) -> None:
         self._calls, self._registered = calls, registered
         function: Callable[Q, C] = registered.function
         self.__name__ = getattr(function, "__name__", registered.definition.name)

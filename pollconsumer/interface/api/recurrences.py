@@ -18,10 +18,10 @@ from pollconsumer.core.notation.instants import datetime_of, given_instant
 from pollconsumer.core.recurrence import LONGEST_NAME, MOST_TIMES
 from pollconsumer.core.spans import Span, parse_duration
 from pollconsumer.core.users_code import refusing
-from pollconsumer.interface.api.app_calls import AppCalls
 from pollconsumer.interface.api.handle import Handle
 from pollconsumer.interface.api.registry import RegisteredHandler
 from pollconsumer.interface.api.slips import check_arguments
+from pollconsumer.interface.api.store_calls import AppCalls
 from pollconsumer.interface.settings.model import RecurrenceSettings
 from pollconsumer.interface.settings.reading import check_rule, recurrence_by
 from pollconsumer.interface.settings.values import parse_word, read_period

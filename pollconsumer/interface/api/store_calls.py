@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
@@ -20,10 +20,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import current_thread
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from pollconsumer.core.errors import (
     CannotCreate,
+    ConfigurationError,
     Conflict,
     NotFound,
     NotReplicated,
@@ -33,8 +34,9 @@ from pollconsumer.core.errors import (
 )
 from pollconsumer.core.messages.codec import coded, readable_value
 from pollconsumer.core.messages.message import Codec, NewMessage
+from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.handle import Handle
-from pollconsumer.interface.api.registry import registry
+from pollconsumer.interface.api.registry import Application, RegisteredHandler, registry
 from pollconsumer.interface.configured_store import opener_of, producer_of, spool_instead, strict_of
 from pollconsumer.interface.logs.logs import log, logged_once, warn_of_store, warn_of_users_code
 from pollconsumer.interface.settings.load import Beside, beside_module, find_config, load_settings
@@ -43,7 +45,7 @@ from pollconsumer.interface.settings.names import PREFIX
 from pollconsumer.interface.settings.owners import user_named, warn_of_another_store
 from pollconsumer.runtime.handling.handler import Hooks
 from pollconsumer.runtime.handling.shield import Shield
-from pollconsumer.runtime.new_messages import drafted
+from pollconsumer.runtime.new_messages import Defaults, SendOptions, drafted, new_message, refuse_unknown
 from pollconsumer.runtime.store_opener import StoreOpener
 from pollconsumer.runtime.system.own_files import EMBEDDED
 from pollconsumer.runtime.system.own_threads import start_thread
@@ -245,9 +247,10 @@ def _end(future: Future[Any], result: object, error: BaseException | None) -> No
         future.set_exception(error)
 
 
-class StoreCalls:
-    """The calls of an application. Each has a connection that no other call uses meanwhile, opened when it is needed.
-    Each ``…_async`` is made without blocking an event loop. A child process opens its own connections."""
+class AppCalls(Application):
+    """The inner side of a `PollConsumer`, which our own modules call: `calls_of` returns it. Each call has a connection
+    that no other call uses meanwhile, opened when it is needed. Each ``…_async`` is made without blocking an event
+    loop. A child process opens its own connections."""
 
     def __init__(
         self,
@@ -257,7 +260,11 @@ class StoreCalls:
         patience: float,
         codec: Codec | None = None,
     ) -> None:
-        """``patience`` in seconds. ConfigurationError for a ``store`` that is neither an address nor a client."""
+        """``patience`` in seconds. ConfigurationError for a ``store`` that is neither an address nor a client, and for
+        a ``codec`` that is none."""
+        if codec is not None and not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
+            raise ConfigurationError("codec", repr(codec), "an object with encode(bytes) and decode(bytes)")
+        super().__init__()
         self.hooks, self.codec = Hooks(warn_of_users_code), codec
         self.location: tuple[object, str | None] = store, namespace
         self._client: SuppliedClient | None = None
@@ -275,6 +282,7 @@ class StoreCalls:
         self._threads: list[CallThread] = []
         """The first thread makes the calls of asyncio programs. If calls begin together, a second one may be made,
         which is never used."""
+        self._warned_of: set[str] = set()
         os.register_at_fork(after_in_child=self._begin_anew)  # connections and the thread belong to the parent
 
     def _begin_anew(self) -> None:
@@ -363,6 +371,68 @@ class StoreCalls:
             Handle(message_id, message.queue, self, duplicate=duplicate)
             for (message_id, duplicate), message in zip(store.enqueue(part), part, strict=True)
         ]
+
+    def new_message(self, handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
+        """The message that `PollConsumer.enqueue` sends, before hooks and codec. Raises its errors."""
+        return self.placed(self.checked_message(handler, payload, options), options)
+
+    async def enqueue_by_name_async(
+        self, handler: str, payload: Mapping[str, Any], options: SendOptions
+    ) -> Handle[Any]:
+        """`PollConsumer.enqueue_async`."""
+        message = self.checked_message(handler, payload, options)
+        if self.hooks.before_enqueue:
+            message = drafted(message, self.hooks.before_enqueue)  # in the caller's task, for a hook's trace
+
+        def call(store: Producer) -> Handle[Any]:
+            given = self._coded(self.placed(message, options))
+            entry = store.enqueue_one(given)
+            return Handle(entry.id, given.queue, self, duplicate=entry.duplicate)
+
+        try:
+            return await self._make_async(call)
+        except (StoreUnreachable, CannotCreate) as error:
+            return (await self._spooled_async([self._coded(self.placed(message, options))], error))[0]
+
+    def placed(self, message: NewMessage, options: SendOptions) -> NewMessage:
+        """``message`` with the queue and the rate of its handler, unless ``options`` give them."""
+        defaults = self.defaults_of(message.handler)
+        if options.get("queue") is None:
+            message = message._replace(queue=defaults.queue)
+        return defaults.rated(message)
+
+    def checked_message(self, handler: str, payload: Mapping[str, Any], options: SendOptions) -> NewMessage:
+        """A message, checked against its handler, as far as this process knows that."""
+        if not isinstance(handler, str):
+            slips.refuse_handler_object(handler)
+        known = self.known(handler, anywhere=options.get("queue") is not None)
+        if known is None or not isinstance(payload, dict):
+            return new_message(handler, payload, **options)
+        refuse_unknown(options)
+        slips.check_retry(known, options.get("retry"))
+        return new_message(handler, known.arguments.json_of(payload), **options)
+
+    def defaults_of(self, handler: str) -> Defaults:
+        """The defaults of a handler. It is registered in this process for the same store, or is a program."""
+        known = self.known(handler)
+        return self.settings().defaults_of(handler) if known is None else known.definition.defaults
+
+    def known(self, handler: str, anywhere: bool = True) -> RegisteredHandler | None:
+        """The handler of that name that this process has registered for the same store.
+
+        BadData if the whole configuration was imported and has no such handler, unless it may be ``anywhere``.
+        """
+        known = self.handlers.get(handler) or registry.known(handler, self.location)
+        if known is not None:
+            return known
+        imported = registry.imported
+        if not anywhere and imported is not None and not any(self.location) and handler not in imported:
+            slips.refuse_handler(handler, imported)
+        if not anywhere and self.handlers and handler not in self._warned_of:
+            self._warned_of.add(handler)
+            if registry.imported is None and handler not in self.settings().commands:
+                slips.warn_of_handler(handler, self.handlers)
+        return None
 
     def look(self, queue: str | None, message_id: str) -> Message:
         """The present state of a message, from ``queue`` or from whichever queue has it. Raises the errors of

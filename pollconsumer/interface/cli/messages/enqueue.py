@@ -33,7 +33,7 @@ from pollconsumer.core.notation.instants import datetime_of, given_instant
 from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.batches import OpenBatch
 from pollconsumer.interface.api.slips import BY_CONFIGURATION
-from pollconsumer.interface.api.store_calls import StoreCalls
+from pollconsumer.interface.api.store_calls import AppCalls
 from pollconsumer.interface.assembly.handlers import OwnDefaults
 from pollconsumer.interface.cli import discard
 from pollconsumer.interface.cli.group import current_settings
@@ -466,7 +466,7 @@ def enqueue_batch(source: str, batch_id: str, callbacks: Mapping[str, str | None
         for name, text in callbacks.items()
     }
     asked = click.get_current_context().find_root().params
-    calls = StoreCalls(asked["config"], asked["store"], asked["namespace"], COMMAND_BUDGET)
+    calls = AppCalls(asked["config"], asked["store"], asked["namespace"], COMMAND_BUDGET)
     calls.beside = lambda: None  # use the configuration of the current directory; hooks are called for each line
     batch = OpenBatch(calls, new_batch(batch_id, given["then"], given["failed"], given["ended"], None))
     lift()
