@@ -62,6 +62,7 @@ class Draft:
 
     @property
     def id(self) -> str:
+        """The message's id."""
         return self._message.id
 
     @property

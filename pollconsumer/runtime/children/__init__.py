@@ -1,1 +1,1 @@
-"""Handlers in processes of their own: isolated functions, and programs."""
+"""Handlers that run in processes of their own: isolated functions, and programs."""

@@ -1,7 +1,8 @@
-"""Binds a payload to the parameters of a handler's function. ``upgrade`` is called for a payload of an earlier form.
+"""Binds a payload, a JSON object, to the parameters of a handler's function. The function ``upgrade`` first converts a
+payload of an earlier version's form.
 
-Annotations tell the types, and errors what is wrong with arguments. Each annotation is resolved separately: a name
-under TYPE_CHECKING disables the checks of its own parameter only.
+Annotations tell types; errors say which argument does not fit. If an annotation cannot be resolved, such as a name
+under TYPE_CHECKING, only its own parameter is not checked.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ _MOST_WRAPPERS = 100
 
 
 class BadArguments(Fatal):
-    """The payload does not fit the handler's parameters. No retry can help."""
+    """The payload does not fit the handler's parameters. There is no retry, since it would fail again."""
 
 
 class Mismatch(ValueError):
-    """A value does not fit. ``problems``: pairs of a path within the argument, and the error there, which does not show
-    values."""
+    """A value does not fit. ``problems``: pairs of a path within the value, and the error at that path. Errors do not
+    show values, which may be secret."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
@@ -52,8 +53,8 @@ class NoJsonForm(Exception):
 
 
 def refuse_thrown(error: Exception, call: Callable[..., object], *args: Any) -> None:
-    """Raise ``error``, unless ``call`` raises its like again. Otherwise a signal handler, or another thread, had thrown
-    it into the call."""
+    """Raise ``error``, which ``call(*args)`` raised, unless a second call does not raise its like. Then a signal
+    handler, or another thread, had raised it within the first call."""
     try:
         call(*args)
     except Exception as again:
@@ -96,7 +97,7 @@ class Annotations:
         self._locals = {kind.__name__: kind for kind in getattr(wrapped, "__type_params__", ())}
 
     def resolve(self, annotation: Any) -> Any:
-        """The type that ``annotation`` names. Raises the errors of its evaluation."""
+        """The type that ``annotation`` names. Raises what evaluating its text raises."""
         if annotation is Parameter.empty:
             return Any
 
@@ -106,8 +107,8 @@ class Annotations:
         return get_type_hints(bearer, self._globals, self._locals, include_extras=True)["it"]
 
     def denotes(self, annotation: Any, wanted: type, *, by_text: bool = True) -> bool:
-        """Whether ``annotation`` is ``wanted``, or a union of it and None. If it cannot be resolved, its text decides,
-        but only if ``by_text``."""
+        """Whether ``annotation`` is the type ``wanted``, or its union with None. If it cannot be resolved: with
+        ``by_text``, whether its text ends with the type's name, else False."""
         if isinstance(annotation, str) and wanted.__name__ not in annotation:
             return False
         try:
@@ -122,12 +123,12 @@ def _names(annotation: str, kind: str) -> bool:
 
 
 def members(hint: Any) -> tuple[Any, ...]:
-    """The members of a union. For another hint, the hint itself."""
+    """The types of which ``hint`` is a union; if it is none, ``hint`` alone."""
     return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
 
 
 def accepted_types(hint: Any) -> tuple[type, ...] | None:
-    """The types whose values fit ``hint``. () if a comparison of types is not enough, None if anything fits."""
+    """The types whose values fit ``hint``. An empty tuple if types alone do not decide; None if anything fits."""
     kinds: list[type] = []
     for member in members(hint):
         if member is Any or member is object:
@@ -147,7 +148,7 @@ def _synonym(hint: Any) -> type | None:
 
 
 def _wrapped_function(function: Any) -> Any:
-    """The unwrapped function that defines the parameters of ``function``."""
+    """The function behind decorators and partials, whose globals the annotations of ``function`` use."""
     for _ in range(_MOST_WRAPPERS):
         if hasattr(function, "__wrapped__"):
             function = function.__wrapped__
@@ -170,18 +171,18 @@ SENT_WITH = {
     *("queue", "in_", "at", "priority", "key", "id", "expires", "headers", "timeout", "max_attempts", "retry", "then"),
     *("failed", "countdown", "eta", "delay"),
 }
-"""Names of options, ours and those of other queues, that are given as arguments by mistake."""
+"""Option names of ours and of other queues. If an unknown argument has one, the error says where the option goes."""
 Convert = Callable[[Any], Any]
 """Converts a JSON value to a parameter's type. Raises Mismatch if the value does not fit."""
 Kinds = tuple[type, ...] | None
 """Types whose values are accepted. None: any type."""
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
-"""Converts a payload that does not fit into one of today's form."""
+"""Converts a payload of an earlier version's form to the current form."""
 
 
 class FormField(NamedTuple):
-    """A parameter, as a web form asks for its argument. ``annotation``: its text; empty for none. ``kinds``: types of
-    JSON. ``default``: None if the argument is required."""
+    """A parameter, for a web form that asks for its argument. ``annotation``: its text; empty without one. ``kinds``:
+    the JSON types that fit. ``default``: None if the argument is required."""
 
     name: str
     annotation: str
@@ -191,18 +192,18 @@ class FormField(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """The types of each parameter, and of ``**kwargs`` (``others``)."""
+    """The types of each parameter; ``others``: those of ``**kwargs``."""
 
     kinds: dict[str, Kinds]
     others: Kinds
     hints: dict[str, Any]
     """Annotations that require a conversion."""
     unchecked: dict[str, str]
-    """Unusable annotations, each with the reason."""
+    """Parameters with annotations that cannot be checked, each with the reason."""
 
 
 class _Ready(NamedTuple):
-    """The state of `bind`. A payload is complete if it has as many known arguments as ``every`` says."""
+    """What `bind` needs, prepared once. ``every``: a payload with so many known arguments is complete."""
 
     kinds: dict[str, Kinds]
     others: Kinds
@@ -213,10 +214,10 @@ class _Ready(NamedTuple):
 class Arguments:
     """The parameters of a handler's function.
 
-    JSON types are compared here. For other annotations ``converter`` makes a conversion when the first message comes,
-    since its import is slow. It raises NoJsonForm, or any other exception for an unsupported annotation, whose
-    parameter is then unchecked. ``dumper`` makes a function that writes a value of an annotation as JSON.
-    ConfigurationError for a function that no payload can call."""
+    JSON types are compared here. For any other annotation ``converter`` makes a conversion at the first message, since
+    its import is slow. It raises NoJsonForm; after any other exception the parameter is not checked. ``dumper`` makes a
+    function that writes such a value as JSON. ConfigurationError for a function that no payload can call.
+    """
 
     def __init__(
         self,
@@ -244,11 +245,11 @@ class Arguments:
         self._named = {p.name: p for p in payable if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
         self._positional = [p.name for p in takewhile(lambda p: p.kind is p.POSITIONAL_OR_KEYWORD, payable)]
         self.required = frozenset(p.name for p in self._named.values() if p.default is p.empty)
-        """The names that a complete payload must have."""
+        """The names of the required parameters."""
         self._rest = next((p for p in payable if p.kind is p.VAR_KEYWORD), None)
 
     def bind(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by name, without the context. BadArguments if ``payload`` does not fit."""
+        """The arguments by name, apart from ``context``. BadArguments if ``payload`` does not fit."""
         kinds_of, others, converts, every = self._ready
         for name, value in payload.items():
             kinds = kinds_of.get(name, others)
@@ -259,7 +260,7 @@ class Arguments:
         return _converted(payload, kinds_of, converts) if converts else payload
 
     def hint(self, given: Iterable[object]) -> str:
-        """The question ``did you mean …?`` for the first unknown name of ``given``; empty if none is like it."""
+        """``did you mean …?`` for the first name in ``given`` that is no parameter; empty if none resembles it."""
         unknown = next((name for name in given if not self.takes(name)), None)
         takes = f"it takes {', '.join(self._named) or 'no arguments'}"
         return "" if unknown is None else suggestion(str(unknown), self._named, takes)
@@ -272,11 +273,11 @@ class Arguments:
 
     @property
     def takes_others(self) -> bool:
-        """Whether a message may have arguments of any other names."""
+        """Whether a message may have arguments of any names, for ``**kwargs``."""
         return self._rest is not None
 
     def form_fields(self) -> list[FormField]:
-        """The parameters for which a message has arguments by name."""
+        """The parameters that a message can set, for a web form."""
         return [
             FormField(
                 name,
@@ -289,7 +290,7 @@ class Arguments:
         ]
 
     def for_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The payload for these arguments, which may be ``kwargs`` itself. TypeError if they do not fit."""
+        """The payload for a call with these arguments. It may be ``kwargs`` itself. TypeError if they do not fit."""
         kinds_of = self._plan.kinds
         payload = kwargs if type(kwargs) is dict and not args else dict(kwargs or zip(self._positional, args))  # noqa: B905
         complete = len(payload) == len(self._named) or payload.keys() >= self.required
@@ -303,7 +304,7 @@ class Arguments:
         return self._compared(args, dict(kwargs))
 
     def _compared(self, args: tuple[Any, ...], payload: dict[str, Any]) -> dict[str, Any]:
-        """`for_call` if a value does not have its parameter's own type, or if comparing names is not enough."""
+        """What `for_call` returns if the quick comparison of names and exact types does not suffice."""
         kinds_of, others, _, _ = self._plan
         names = payload.keys()
         if args or not names <= self._named.keys() or not names >= self.required:
@@ -315,8 +316,8 @@ class Arguments:
         return payload
 
     def encoded(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-        """The JSON that is stored for the payload of these arguments. Its values may lack a JSON form. TypeError if the
-        arguments do not fit; and the errors of ``encode_payload``."""
+        """The payload of these arguments as JSON, with values that have no JSON form of their own, such as a datetime,
+        written by the `dumper`. TypeError if they do not fit, or an error of ``encode_payload``."""
         payload = self.for_call(args, kwargs)
         try:
             return encode_named(payload)
@@ -324,12 +325,12 @@ class Arguments:
             return encode_named(self.dumped(payload))
 
     def json_of(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments in ``payload``, as ``encode_payload`` takes them. TypeError if they do not fit."""
+        """``payload`` with JSON values only, as ``encode_payload`` takes them. TypeError if it does not fit."""
         return self.dumped(self.for_call((), payload))
 
     def dumped(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """``payload``, in which each value without a JSON form is written as its parameter's annotation says. TypeError
-        if the value is not of that type."""
+        """``payload`` with each value that has no JSON form written according to its parameter's annotation. TypeError
+        if the value is not of the annotated type."""
         return {name: self._written(name, value, self._plan.hints) for name, value in payload.items()}
 
     def _written(self, name: str, value: Any, hints: dict[str, Any]) -> Any:
@@ -347,7 +348,7 @@ class Arguments:
             raise TypeError(f"{name} of {self._function}(){mismatch}") from None
 
     def problems(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Required parameters without a JSON form, and unchecked parameters. Each has the reason."""
+        """Required parameters without a JSON form, and parameters that are not checked, each with the reason."""
         plan = self._plan
         impossible, unchecked = {}, dict(plan.unchecked)
         for name, hint in plan.hints.items():
@@ -397,7 +398,7 @@ class Arguments:
 
     @lazy
     def _plan(self) -> _Plan:
-        """Made when it is first used, since annotations may name later definitions."""
+        """Computed at the first use, since annotations may name types that are defined later."""
         plan = _Plan({}, (), {}, {})
         for name, parameter in self._named.items():
             plan.kinds[name] = self._kinds_of(name, parameter.annotation, plan)
@@ -447,7 +448,7 @@ class Arguments:
         return bad_arguments([*self._misnamed(payload), *wrong])
 
     def _misnamed(self, payload: Mapping[str, Any]) -> list[str]:
-        """The names that are missing, and the names of no parameter."""
+        """The required names that ``payload`` lacks, and its names that are no parameters."""
         found = {"missing": sorted(self.required - payload.keys()), "unexpected": [*filterfalse(self.takes, payload)]}
         return [f"{what} {listed(names)}" for what, names in found.items() if names]
 
@@ -474,7 +475,7 @@ def _text_of(annotation: Any) -> str:
 
 
 def _instant(value: Any) -> datetime | None:
-    """The nominal instant of an occurrence, as the mover wrote it. Parsed without importing pydantic."""
+    """The occurrence's instant, parsed from the mover's text without importing pydantic, which is slow."""
     if value is None:
         return None
     try:
@@ -491,7 +492,7 @@ def _refusing(reason: str) -> Convert:
 
 
 def _kind(value: Any) -> type | None:
-    """The JSON type of ``value``. None if it has none: encoding then raises."""
+    """The JSON type of ``value``; None if it has none, so that encoding it fails."""
     for _ in range(2):
         if isinstance(value, bool):
             return bool
@@ -518,7 +519,7 @@ def _is_json(value: Any) -> bool:
 
 
 class UpgradedArguments(Arguments):
-    """The parameters of a function with ``upgrade``, which is given each payload that does not fit."""
+    """The parameters of a function with an ``upgrade``, which gets each payload that does not fit."""
 
     def __init__(
         self,
@@ -531,16 +532,16 @@ class UpgradedArguments(Arguments):
         self._upgrade = upgrade
 
     def bind(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Arguments by name. BadArguments if ``payload`` fits neither as it is nor upgraded. Raises what the upgrade
-        raises."""
+        """The arguments by name, of ``payload`` or, if it does not fit, of its upgrade. BadArguments if neither fits.
+        Raises what the upgrade raises."""
         try:
             return super().bind(payload)
         except BadArguments:
             return super().bind(upgraded(payload, self._upgrade))
 
     def json_of(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """The arguments in ``payload``, as ``encode_payload`` takes them. Those of an earlier form stay as they are.
-        TypeError if ``payload`` fits neither as it is nor upgraded."""
+        """``payload`` with only JSON values, ready for ``encode_payload``. One of an earlier form is returned
+        unchanged. TypeError if neither it nor its upgrade fits."""
         try:
             return super().json_of(payload)
         except TypeError:
@@ -551,7 +552,7 @@ class UpgradedArguments(Arguments):
 
 
 def upgraded(payload: Mapping[str, Any], upgrade: Upgrade) -> dict[str, Any]:
-    """The result of ``upgrade`` for a copy of ``payload``. BadArguments if it is no dict."""
+    """What ``upgrade`` returns for a copy of ``payload``. BadArguments if that is no dict."""
     given = called(upgrade, deepcopy(dict(payload)))
     if type(given) is not dict:
         raise bad_arguments([f"upgrade returned {type(given).__name__}, not a dict"])

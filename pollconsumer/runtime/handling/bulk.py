@@ -1,4 +1,4 @@
-"""Bulk handlers: their parameters, what they are called with, and one call with several messages."""
+"""Bulk handlers, which are called with several messages: their parameters, their arguments, and a call's outcomes."""
 
 import inspect
 import re
@@ -42,14 +42,14 @@ else:
 
 FORMS = "annotate it: list[Item], list[dict], list[Item[Model]] or list[Model]"
 MESSAGES = "messages"
-"""The name of the messages in a call's payload. Each is a pair of a `Delivery`, or its fields, and a payload."""
+"""The key of the messages in a call's payload. Each is a pair: a `Delivery`, or its fields, and the payload."""
 
 
 class Item(NamedTuple, Generic[T]):
-    """One of the messages of a bulk handler's call.
+    """A message in a call of a bulk handler.
 
-    ``payload``: a dict, or what the annotation ``list[Item[Model]]`` converts that to. ``headers``: what the producer
-    sent with the message, apart from its payload. ``attempt``: the number of the attempt, from 1.
+    ``payload``: a dict, or an object of the model if the annotation is ``list[Item[Model]]``. ``headers``: names and
+    texts that the producer sent beside the payload. ``attempt``: the number of the attempt, from 1.
     """
 
     payload: T
@@ -59,25 +59,25 @@ class Item(NamedTuple, Generic[T]):
 
 
 class BulkContext:
-    """A call of a bulk handler, from the handler's point of view."""
+    """The ``context`` that a bulk handler may take: facts about its call."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     def time_left(self) -> float:
-        """Seconds until the window or the handler's timeout ends, at least 0."""
+        """Seconds until the window or the handler's timeout ends, whichever is first; at least 0."""
         return self._context.time_left()
 
     @property
     def cancelled(self) -> bool:
-        """Whether to stop: the launch was signalled, its lease is lost, the time is over, or all its messages were
-        asked to stop."""
+        """Whether to stop: the launch got a signal, its lease is lost, the time is over, or somebody asked to stop
+        every message of the call."""
         return self._context.cancelled
 
 
 class _Form(NamedTuple):
-    """The form in which the function gets a message: an `Item` or, unless ``takes_items``, the payload alone.
-    ``convert`` converts a payload to the annotated type ``hint``; None if every payload fits."""
+    """How the function gets each message: as an `Item` or, unless ``takes_items``, as its payload alone. ``convert``
+    converts the payload to the annotated type ``hint``; None if any payload fits."""
 
     takes_items: bool
     hint: Any
@@ -87,8 +87,8 @@ class _Form(NamedTuple):
 class BulkArguments(Arguments):
     """The parameters of a bulk handler's function. A message's payload may have arguments of any names.
 
-    ``converter`` and ``dumper``: as in `Arguments`. ``upgrade``: as in `UpgradedArguments`. ``codec``: that of the
-    application. ConfigurationError for a function that cannot be called with a list of messages.
+    ``converter``, ``dumper``: as in `Arguments`. ``upgrade``: as in `UpgradedArguments`. ``codec``: the application's.
+    ConfigurationError for a function that cannot be called with a list of messages.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class BulkArguments(Arguments):
         self._hint()
 
     def given(self, delivery: Delivery, payload: dict[str, Any]) -> Any:
-        """The argument that the function gets for a message. BadArguments if ``payload`` does not fit."""
+        """The element of the list for this message. BadArguments if ``payload`` does not fit."""
         converted = self._converted(decoded_object(payload, self._codec))
         if not self._form.takes_items:
             return converted
@@ -132,7 +132,7 @@ class BulkArguments(Arguments):
         return Item(converted, delivery.id, headers, delivery.attempt)
 
     def for_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The payload for these arguments. TypeError if it does not fit the annotation of the messages."""
+        """The payload of one message with these arguments. TypeError if it does not fit the list's annotation."""
         payload = super().for_call(args, kwargs)
         try:
             self._converted(payload)
@@ -144,7 +144,7 @@ class BulkArguments(Arguments):
         return payload
 
     def dumped(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """``payload``, in which values without a JSON form are written as the annotation of the messages says."""
+        """``payload`` with values that have no JSON form written as the list's annotation says."""
         given = dict(payload)
         form = self._form
         try:
@@ -157,7 +157,7 @@ class BulkArguments(Arguments):
         return given
 
     def bind(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``payload``. BadArguments if it does not fit."""
+        """``payload`` itself. BadArguments if it does not fit the annotation of the list's elements."""
         self._converted(payload)
         return payload
 
@@ -190,7 +190,7 @@ class BulkArguments(Arguments):
         return f"parameter {parameter.name} of {self._bulk_function}"
 
     def _hint(self) -> Any:
-        """The annotation of the messages; Any if it cannot be resolved yet."""
+        """The annotation of the list's elements; Any if it cannot be resolved yet."""
         annotation = self._messages.annotation
         try:
             hint = self._annotated.resolve(annotation)
@@ -224,7 +224,7 @@ class BulkArguments(Arguments):
 
 
 class _BulkCall:
-    """A call with ``items`` for all messages that fit the function's parameters."""
+    """A call of a bulk handler. ``items``: its messages that fit the parameters, as the function gets them."""
 
     def __init__(self, arguments: BulkArguments, payload: dict[str, Any], context: LaunchContext | None) -> None:
         self.items: list[Any] = []
@@ -245,7 +245,7 @@ class _BulkCall:
             self.named["context"] = BulkContext(context)
 
     def returned(self, result: Any) -> CallOutcomes:
-        """The outcomes if the function returned ``result``: None, or one result for each message."""
+        """The outcomes of all messages after the function returned ``result``: None, or one result for each item."""
         try:
             results = done_result(result)
             if results is not None:
@@ -256,7 +256,7 @@ class _BulkCall:
         return CallOutcomes(self._outcomes)
 
     def raised(self, error: Exception) -> CallOutcomes:
-        """The outcomes if the function raised ``error``."""
+        """The outcomes of all messages after the function raised ``error``."""
         if isinstance(error, Partial):
             beyond = [position for position in error.errors if position >= len(self.items)]
             if not beyond:  # GUARD errors of the messages that there are
@@ -280,7 +280,7 @@ class _BulkCall:
 
 
 def calling_bulk(function: Callable[..., Any], arguments: BulkArguments, *, asynchronous: bool) -> Run:
-    """The ``run`` of a bulk handler. It returns `CallOutcomes`."""
+    """The ``run`` of a bulk handler: calls ``function`` with a list, and returns `CallOutcomes`."""
 
     def run(payload: dict[str, Any], context: LaunchContext | None) -> CallOutcomes:
         call = _BulkCall(arguments, payload, context)
@@ -302,7 +302,7 @@ def calling_bulk(function: Callable[..., Any], arguments: BulkArguments, *, asyn
 def around_bulk(
     hooks: Hooks, timeout: float | None, payload: dict[str, Any], context: LaunchContext
 ) -> tuple[dict[str, Any], Callable[[CallOutcomes], CallOutcomes]]:
-    """`Around` for a bulk handler: hooks ``before`` for all messages, and ``after`` for those that it completes."""
+    """`Around` for a bulk handler: hooks ``before`` for each message, and ``after`` for each completed one."""
     contexts = context.messages(Delivery(*each) for each, _ in payload[MESSAGES])
     skipped = [hooks.call("before", each) for each in contexts]
     if timeout is not None:
@@ -311,7 +311,7 @@ def around_bulk(
 
 
 def _without(skipped: Sequence[bool], payload: dict[str, Any]) -> dict[str, Any]:
-    """The payload of a call without the messages that are skipped."""
+    """A call's payload without the messages whose ``skipped`` is True, since a hook skips them."""
     if not any(skipped):
         return payload
     # GUARD what is skipped is not in the call
@@ -322,7 +322,7 @@ def _without(skipped: Sequence[bool], payload: dict[str, Any]) -> dict[str, Any]
 def _after(
     hooks: Hooks, contexts: Sequence[LaunchContext], skipped: Sequence[bool], called: CallOutcomes
 ) -> CallOutcomes:
-    """The outcomes of all messages, given those of the messages with which the function was called."""
+    """Call the hooks ``after``. Returns the outcomes of all messages, including skipped ones, from those ``called``."""
     rest = iter(called)
     outcomes = CallOutcomes(DONE if skips else next(rest) for skips in skipped)
     for context, outcome in zip(contexts, outcomes, strict=True):

@@ -1,4 +1,4 @@
-"""The ``context: Context`` that a handler may take: facts about its message, and actions on it."""
+"""The ``context: Context`` parameter of a handler: facts about its message, and actions on it."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_ENQUEUED, MOST_BYTES = 1000, 16 * 1024**2
-"""Limits for one completion, so that its script does not block the server for long."""
+"""Limits of what one handler may enqueue with its completion: its script must not block the server for long."""
 
 
 class Context:
-    """The message in flight, from its handler's point of view."""
+    """The ``context`` that a handler may take: facts about the message in flight, and actions on it."""
 
     def __init__(
         self, delivery: Delivery, situation: Situation, message: object = None, *, settled: bool = False
     ) -> None:
-        """``message``: see `Situation`."""
+        """``message``: what ``situation``'s functions are called with. ``settled``: the attempt is settled already."""
         self._delivery, self._message = delivery, message
         self._deadline: float = situation.ends_by(situation.clock())
         self._enqueued: list[NewMessage] = []
@@ -73,18 +73,19 @@ class Context:
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt, from 1, including this one."""
+        """The number of the current attempt, from 1."""
         return self._delivery.attempt
 
     @property
     def generation(self) -> int:
-        """The number of redrives."""
+        """How often the message was redriven."""
         return self._delivery.generation
 
     @property
     def fence(self) -> int:
-        """A number that rises with every launch of the same queues, in the same instance. A database that remembers the
-        highest one can refuse stale writes. Fences of other groups are not comparable."""
+        """A number that rises with every launch of the same queues in the same slot of their lease. A database that
+        stores the highest one can refuse writes with a lower one. Fences of other queues or slots are not
+        comparable."""
         return self._delivery.fence
 
     @property
@@ -94,13 +95,13 @@ class Context:
 
     @property
     def state(self) -> dict[str, Any] | None:
-        """The last checkpoint of any attempt, or None."""
+        """What `checkpoint` stored last, in this attempt or an earlier one; None if it was never called."""
         state = self._delivery.state
         return None if state is None else decoded_object(state, self._codec)
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """What the producer sent with the message, apart from its payload."""
+        """Names and texts that the producer sent beside the payload."""
         return MappingProxyType(self._delivery.headers or {})
 
     @property
@@ -111,9 +112,9 @@ class Context:
 
     @property
     def previous(self) -> Previous | None:
-        """What came before this message. For an occurrence: the last occurrence of the same recurrence that was
-        completed before this attempt began. For a link of a chain: the link before. For a callback: its message. None
-        if there is none. Its ``instant`` and ``completed`` may be None in a later version."""
+        """The message before this one, or None. For an occurrence: the last occurrence of the same recurrence that was
+        completed before this attempt began. For a link of a chain: the link before. For a callback of a message: that
+        message. Its ``instant`` and ``completed`` may be None in a later version."""
         if self._delivery.previous is None:
             return None
         instant, completed, result, *named = self._delivery.previous
@@ -140,18 +141,18 @@ class Context:
         return decoded_value(value, self._codec)
 
     def time_left(self) -> float:
-        """Seconds until the window or the handler's timeout ends, at least 0."""
+        """Seconds until the window or the handler's timeout ends, whichever is first; at least 0."""
         return max(0.0, self._deadline - self._situation.clock())
 
     @property
     def cancelled(self) -> bool:
-        """Whether to stop: the launch was signalled, its lease is lost, the time is over, or the message was asked to
-        stop."""
+        """Whether to stop: the launch got a signal, its lease is lost, the time is over, or somebody asked to stop the
+        message."""
         return self._situation.cancelled() or self.time_left() == 0 or self.stop_asked
 
     @property
     def stop_asked(self) -> bool:
-        """Whether a person asked to stop this message, by ``cancel --running`` or ``message.stop()``."""
+        """Whether somebody asked to stop this message, by ``cancel --running`` or ``message.stop()``."""
         return self._situation.stop_asked(self._message)
 
     def enqueue(
@@ -164,10 +165,9 @@ class Context:
     ) -> str:
         """Enqueue a message atomically with the completion of this one. Returns its id.
 
-        Nothing is enqueued if the handler raises. With ``copy_headers`` the new message has this message's headers,
-        besides ``headers``. Options and errors are those of ``PollConsumer.enqueue``. A duplicate, by id or by key, is
-        dropped. BadData for more than 1000 messages, or 16 MiB of payloads. UsageError in a thread that outlives the
-        attempt.
+        Nothing is enqueued if the handler raises. With ``copy_headers`` the new message also has this message's
+        headers. Options and errors are those of ``PollConsumer.enqueue``. A duplicate, by id or by key, is dropped.
+        BadData beyond 1000 messages, or 16 MiB of payloads. UsageError in a thread that outlives the attempt.
 
         In ``on_failure`` and ``on_dead``, after the settlement, it is enqueued immediately.
         """
@@ -194,15 +194,14 @@ class Context:
         expires: Span | None = None,
         cancelled_as: Literal["completed"] | None = None,
     ) -> Batch:
-        """Start a batch, which is accepted with the completion of this message, or not at all. Its ``add`` adds
-        members: a completion takes as many as it takes messages by `enqueue`. See ``PollConsumer.batch`` for the
-        rest."""
+        """Start a batch. It is stored when this message is completed; if the handler raises, it is not. Its ``add``
+        adds members, which count towards the limits of `enqueue`. For the options see ``PollConsumer.batch``."""
         given: BatchOptions = {"then": then, "failed": failed, "ended": ended, "expires": expires}
         return self._start(id, {**given, "cancelled_as": cancelled_as})
 
     def _start(self, id: str, options: BatchOptions, within: str = "", added: int = 0) -> StartedBatch:  # noqa: A002
-        """Start a batch. An inner batch has the queue ``within`` which the outer batch is counted, and the outer batch
-        grows by ``added`` members."""
+        """Start a batch. ``within``: for an inner batch, the outer batch's queue. ``added``: by how many members the
+        outer batch grows."""
         from pollconsumer.runtime.handling.handler_batches import StartedBatch, new_batch
 
         with Shield(), self._adding:
@@ -239,21 +238,21 @@ class Context:
         self._enqueued.append(message)
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Say how far the message has come: ``done`` of ``total``, and a note of at most 200 characters.
+        """Report how far the message has come: ``done`` of ``total``, if that is known, and a note of at most 200
+        characters.
 
-        ``status`` shows it within about a second; of several reports in that time it shows the last. The handler does
-        not wait for the store, and gets no error if the store is away. BadData for a number that is not finite, or a
-        long note.
+        ``status`` shows the last report within about a second. The handler does not wait for the store, and gets no
+        error if the store does not answer. BadData for a number that is not finite, or a long note.
         """
         reported = checked(done, total, note)
         if not self._ended and not self._settled:
             self._situation.report(self._message, reported)
 
     def checkpoint(self, state: Mapping[str, Any]) -> None:
-        """Store ``state``, a JSON object of at most 1 MiB, for the next attempt.
+        """Store ``state``, a JSON object of at most 1 MiB, as `Context.state` of this attempt and later ones.
 
-        It survives the death of the process. ``raise Yield`` then releases the message, uncharged, and the next launch
-        continues with it. LeaseLost if the message is no longer this launch's. UsageError in ``on_failure`` and
+        It survives the death of the process. ``raise Yield`` then releases the message, and no attempt is charged: the
+        next launch continues. LeaseLost if another launch has taken the message over. UsageError in ``on_failure`` and
         ``on_dead``.
         """
         if self._settled:
@@ -268,36 +267,36 @@ class Context:
         self._delivery = self._delivery._replace(state=given)
 
     def step(self, name: str, function: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        """The result of ``function(*args, **kwargs)``, recorded under ``name``. Later attempts get the result without a
-        call.
+        """Call ``function(*args, **kwargs)``, record its result under ``name``, and return the result. Later attempts
+        get the recorded result without a call.
 
-        A result is the JSON of what the function returned, at most 64 KiB. So a tuple becomes a list, in this attempt,
-        too. The second step of a name is ``name#2``. The function is called at least once, and a result is recorded at
-        most once. BadData for a result without JSON form, or if a message has more than 1000 steps or 1 MiB. LeaseLost
-        if the message is no longer this launch's. UsageError if the message is handled at most once, for a coroutine
-        function, and after the attempt.
+        The result must be JSON, at most 64 KiB; a tuple becomes a list. A second step with the same name is recorded as
+        ``name#2``. The function is called at least once, and its result is recorded at most once. BadData for a result
+        without JSON form, or beyond 1000 steps or 1 MiB in a message. LeaseLost if another launch has taken the message
+        over. UsageError if the message is delivered at most once, for a coroutine function, and after the attempt.
         """
         return cast("T", self._journal("context.step").step(name, function, *args, **kwargs))
 
     async def step_async(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """`step` for a coroutine function, or for any other function."""
+        """`step` for a coroutine function or a plain one, to be awaited."""
         return await self._journal("context.step_async").step_async(name, function, *args, **kwargs)
 
     def sleep(self, duration: Span, name: str = "sleep") -> None:
-        """Free the message's slot, uncharged, and continue in a launch after ``duration``: seconds, text such as
-        ``3d``, or a timedelta. The handler is called again then, and its recorded steps return at once. The errors are
-        those of `step`.
+        """End the attempt, uncharged, and free its slot. A launch calls the handler again after ``duration``: seconds,
+        text such as ``3d``, or a timedelta. Then its recorded steps and this sleep return at once. The errors are those
+        of `step`.
 
-        It ends the attempt by an exception, so do not catch BaseException around it.
+        It raises an exception to end the attempt, so do not catch BaseException around it.
         """
         self._journal("context.sleep").sleep(duration, name)
 
     def wait_for(self, signal: str, timeout: Span | None = None) -> Any:
-        """The value of the first signal of that name sent to this message: see ``message.signal``. None if none came
-        within ``timeout`` (seconds, text such as ``7d`` or a timedelta), counted from the first call.
+        """The value of the first ``signal`` of that name that ``message.signal`` sent to this message. None if none
+        came within ``timeout``, counted from the first call: seconds, text such as ``7d``, or a timedelta; ten years by
+        default.
 
-        Meanwhile the slot is free, as with `sleep`. If a signal came before, its value is returned at once. The errors
-        are those of `step`.
+        Until a signal comes, the slot is free, and the handler is called again then, as with `sleep`. Errors as of
+        `step`.
         """
         return self._journal("context.wait_for").wait_for(signal, timeout)
 
@@ -307,10 +306,10 @@ class Context:
         """The result of another message, which is enqueued at once. It is recorded as a step, so later attempts get the
         result without another message. ``message``: a handler's name, with its ``payload``, or ``handler.args(…)``.
 
-        Meanwhile the handler does not run, as with `sleep`. ChildFailed if the other message ends otherwise than
-        completed, or has not ended within ``timeout`` (seconds, text such as ``1h`` or a timedelta), counted from the
-        first call; it then continues. A result is at most 64 KiB of JSON. UsageError for a message with an id, a key or
-        callbacks of its own, or with this message's order key; otherwise the errors are those of `step`.
+        Until then the slot is free, as with `sleep`. ChildFailed if the other message is not completed, or has not
+        ended within ``timeout``, counted from the first call (seconds, text such as ``1h``, or a timedelta); it then
+        continues. A result is at most 64 KiB of JSON. UsageError for a message with an id, a key or callbacks, or with
+        this message's order key; otherwise the errors are those of `step`.
         """
         if not isinstance(message, str):
             return self.call_many([message], timeout=timeout)[0]
@@ -319,8 +318,8 @@ class Context:
         return self._call([defaults.rated(made)], timeout)[0]
 
     def call_many(self, messages: Sequence[Sendable], *, timeout: Span | None = None) -> list[Any]:
-        """The results of several messages in their order, each given as ``handler.args(…)``: see `call`. They are
-        enqueued together. Once all have ended, ChildFailed is raised for the first that failed."""
+        """`call` for several messages, each ``handler.args(…)``, enqueued together. Returns their results in the same
+        order. Once all have ended, ChildFailed is raised for the first one that was not completed."""
         return self._call([message_of(each, "context.call") for each in messages], timeout)
 
     def _call(self, messages: Sequence[NewMessage], timeout: Span | None) -> list[Any]:
@@ -336,7 +335,7 @@ class Context:
         return [self._decoded(answer["result"]) for answer in answers]
 
     def _record(self, entry: StepEntry) -> None:
-        """Record a step. Its result may be encoded already, by the handler's own process."""
+        """Record a step. The handler's own process, if it has one, may have encoded the result already."""
         assert self._situation.record is not None
         if self._codec is not None:
             name, at, result, *until = json.loads(entry.json)
@@ -368,25 +367,25 @@ class Context:
 
 
 class LaunchContext(Context):
-    """A context with the methods that the launch, or the handler's own process, needs."""
+    """A `Context` with more methods, for the launch or for the process in which the handler runs."""
 
     unasked: Sequence[str] | None = None
-    """Once the attempt has ended: the recorded steps for which the handler has not asked. None if no step was
+    """Set when the attempt has ended: names of recorded steps that this attempt did not ask for; None if none are
     recorded."""
     _opened: Sequence[NewBatch] = ()
 
     def after_settlement(self) -> LaunchContext:
-        """A separate context for the hooks after the settlement. A thread that the handler left behind cannot use
+        """A copy for the hooks that are called after the settlement. Threads that the handler left behind do not have
         it."""
         return LaunchContext(self._delivery, self._situation, self._message, settled=True)
 
     def messages(self, delivered: Iterable[Delivery]) -> list[LaunchContext]:
-        """The contexts of the single messages of a bulk call, for hooks."""
+        """One context for each message of a bulk call, for hooks."""
         situation = self._situation._replace(send=None)
         return [LaunchContext(each, situation, settled=True) for each in delivered]
 
     def end(self) -> None:
-        """The attempt has ended: from now on refuse messages from threads that it left behind, which would be lost."""
+        """The attempt has ended: `enqueue` is refused from now on, in threads that the handler left behind."""
         with self._adding:
             self._ended = True
         if self.unasked is None and self._delivery.recorded is not None:
@@ -396,18 +395,17 @@ class LaunchContext(Context):
                 self.unasked = ()
 
     def limit(self, seconds: float) -> None:
-        """Start the handler's timeout."""
+        """Start the handler's timeout of ``seconds``."""
         self._deadline = self._situation.ends_by(self._situation.clock(), limit=seconds)
         self._situation.extend(self._message, self._deadline)
 
     @property
     def delivery(self) -> Delivery:
-        """What was delivered."""
         return self._delivery
 
     @property
     def deadline(self) -> float:
-        """The time at which the handler must have ended, on the monotonic clock."""
+        """The instant at which the handler must have ended, on the monotonic clock."""
         return self._deadline
 
     @property
@@ -417,12 +415,12 @@ class LaunchContext(Context):
 
     @property
     def leaves(self) -> bool:
-        """Whether the completion has messages to enqueue, or batches to open."""
+        """Whether there are messages to enqueue, or batches to open, with the completion."""
         return bool(self._enqueued or self._started or self._opened)
 
     @property
     def added(self) -> int:
-        """How many of the messages are added to this message's batch as members."""
+        """How many of the messages in `enqueued` are added to this message's batch as members."""
         return self._added
 
     def batches(self) -> list[NewBatch]:
@@ -430,16 +428,16 @@ class LaunchContext(Context):
         return [*self._opened, *(closed() for closed in self._started)]
 
     def left(self, enqueued: Sequence[NewMessage], opened: Sequence[NewBatch], added: int) -> None:
-        """Take over the messages and batches that a handler in another process leaves for the completion."""
+        """Set what is enqueued and opened with the completion, as the handler's own process has reported it."""
         self._enqueued += enqueued
         self._opened, self._added = opened, added
 
     def record(self, entry: StepEntry) -> None:
-        """Record a step that a handler in another process has reported."""
+        """Record a step that the handler's own process has reported."""
         self._record(entry)
 
     def ask_batch(self, *question: Any) -> Any:
-        """The answer to a question that a handler in another process asks about a batch."""
+        """Answer a question about a batch from the handler's own process."""
         return self._ask_batch(*question)
 
     def __dir__(self) -> list[str]:

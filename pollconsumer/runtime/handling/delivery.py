@@ -1,4 +1,4 @@
-"""The parts of a handler's context: what is known of the message, and what the launch does for the handler."""
+"""The parts of a handler's context: facts about the message, and functions of the launch."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -13,14 +13,13 @@ from pollconsumer.runtime.new_messages import BeforeEnqueue, Defaults
 
 
 class Delivery(NamedTuple):
-    """One delivery of a message. It has JSON values only, so that it can be sent to another process.
+    """One delivery of a message to a handler. It has only JSON values, to be sent to another process.
 
-    ``attempt`` counts from 1, ``generation`` counts redrives. ``state``: the last checkpoint. ``occurrence``: the
-    instant of an occurrence, in epoch ms. ``previous``, for an occurrence: the instant of the last completed one, when
-    that was completed, both in epoch ms, and its result. For a follow-up it has the same of the message before, and
-    that message's id and state. ``batch``: queue and id of the message's batch, and the message's number there, None
-    for a callback. ``recorded``: the message's steps and signals; None if there are none. ``shown``: an instant that
-    the server's clock showed, in epoch ms, and the same on this host's monotonic clock.
+    ``attempt``: from 1. ``generation``: the number of redrives. ``state``: the last checkpoint. ``occurrence``: the
+    instant of an occurrence, in epoch ms. ``previous``: the fields of `Previous`, in epoch ms; None if there is none.
+    ``batch``: queue and id of the batch, and the member's number, None for a callback. ``recorded``: the message's
+    steps and signals, or None. ``shown``: one instant by the server's clock, in epoch ms, and by this host's monotonic
+    clock.
     """
 
     namespace: str
@@ -40,12 +39,12 @@ class Delivery(NamedTuple):
 
 
 class Previous(NamedTuple):
-    """The last occurrence of a recurrence that was completed, by its instant. For a link of a chain it is the link
-    before, and for a callback of one message it is that message; ``instant`` and ``completed`` then say when that
-    ended. Both may be None in a later version.
+    """What came before a message: for an occurrence, the last completed one of its recurrence; for a link of a chain,
+    the link before; for a callback of a message, that message. ``instant``: when it was due, for an occurrence, else
+    when it ended. ``completed``: when it ended. Both may be None in a later version.
 
-    ``result``: the handler's return value; None if it was None, or could not be kept. For an occurrence ``id`` is
-    empty, and ``state`` is completed.
+    ``result``: its return value; None if that was None, or was not kept. For an occurrence ``id`` is empty, and
+    ``state`` is completed.
     """
 
     instant: datetime | None
@@ -60,15 +59,14 @@ def _no_batches(*_: object) -> Any:
 
 
 class Situation(NamedTuple):
-    """What a launch offers its handlers. ``ends_by``: given the instant at which a handling began, and its ``limit`` in
-    seconds, returns when the handling must have ended; instants are on the monotonic clock.
+    """What a launch does for its handlers. ``ends_by``: returns when a handler must have ended, given when it began and
+    its ``limit`` in seconds; instants are on the monotonic clock.
 
-    Four functions take the message as the context was given it: ``save`` stores its checkpoint, ``report`` stores its
-    progress soon, ``stop_asked`` returns whether it was asked to stop, and ``extend`` sets when its handling must have
-    ended. ``defaults_of`` returns the defaults of a handler. ``send`` enqueues a message immediately and returns its
-    id, for hooks that are called after the settlement. ``before_enqueue``: the hooks of the handler's application.
-    ``record`` records a step; None if the handler is called at most once. ``ask_batch`` asks the store about a batch.
-    ``codec``: that of the application.
+    Four functions are called with the context's ``message``: ``save`` stores its checkpoint, ``report`` stores its
+    progress soon, ``stop_asked`` returns whether somebody asked to stop it, and ``extend`` sets when its handler must
+    have ended. ``defaults_of`` returns a handler's defaults. ``send`` enqueues a message at once and returns its id,
+    for hooks after the settlement. ``before_enqueue``: the application's hooks. ``record`` records a step; None if the
+    message is delivered at most once. ``ask_batch`` asks the store about a batch. ``codec``: the application's.
     """
 
     ends_by: Callable[..., float]

@@ -1,8 +1,8 @@
 """The event loop of a launch's ``async def`` handlers.
 
-It runs in the launch's thread while a message is handled; with several slots, in a separate thread. No exception of a
-handler or its tasks ends the loop. If a handler closes the loop's descriptors, its handlers fail, and a new loop
-replaces it.
+With one slot it runs in the launch's thread while a message is handled; with several, in a thread of its own. No
+exception of a handler or its tasks ends the loop. If a handler closes the loop's descriptors, the handlers that run on
+it fail, and a new loop replaces it.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from pollconsumer.store.client.own_descriptors import above_standard, wait_reada
 End = Callable[[Outcome], None]
 
 LONGEST_SELECT = 1.0
-"""Maximum timeout of a select, in seconds, since the descriptor that wakes the loop may have been closed."""
+"""Maximum seconds of one select: the descriptor that wakes the loop may have been closed."""
 END_WITHIN = 1.0
-"""Seconds that cancelled tasks have to finish when the loop is closed."""
+"""Seconds within which cancelled tasks must finish when the loop is closed."""
 _BROKEN: list[asyncio.AbstractEventLoop] = []
-"""Loops that are kept from garbage collection, which would close descriptors whose numbers may have been reused."""
+"""Replaced loops. They are never collected, since that would close descriptors whose numbers may be reused."""
 _current: ContextVar[_LimitedCoroutine] = ContextVar("limited coroutine")
 
 
 class ExactSelector(DefaultSelector):
-    """Waits exactly to a fraction of a millisecond. epoll alone rounds timeouts up to whole milliseconds."""
+    """A selector with exact timeouts; epoll alone rounds them up to whole milliseconds."""
 
     def select(self, timeout: float | None = None) -> Any:
         timeout = LONGEST_SELECT if timeout is None else min(timeout, LONGEST_SELECT)
@@ -50,8 +50,8 @@ class ExactSelector(DefaultSelector):
 
 
 class EventLoop:
-    """The event loop of a launch. ``thread``: it runs in a separate thread. Otherwise it runs in this one, with
-    RuntimeError if another loop runs here."""
+    """The event loop of a launch. ``thread``: it runs in a thread of its own, else in the calling one. RuntimeError if
+    another loop runs in the calling thread."""
 
     def __init__(self, *, thread: bool) -> None:
         if not thread and _running_loop() is not None:
@@ -61,16 +61,16 @@ class EventLoop:
         self._begun: dict[_LimitedCoroutine, End] = {}
         self._started: dict[object, _LimitedCoroutine] = {}
         self._in_thread: _LimitedCoroutine | None = None
-        """The coroutine that this thread handled last."""
+        """The coroutine that the launch's own thread runs, or ran last."""
         self._thread: threading.Thread | None = None
         self._closing = False
         self._base = copy_context()
-        """The launch's context variables, with which messages in the loop's thread begin."""
+        """The launch's context variables. Each message in the loop's thread gets a copy."""
         if thread:
             self._thread = start_for_others("event-loop", self._turn)
 
     def turn(self, handler: Handler, payload: dict[str, Any], context: LaunchContext | None) -> Outcome:
-        """Call ``handler`` in this thread. Run the coroutine that it returns in a task with the handler's name."""
+        """Handle a message in this thread. A coroutine runs in a task that has the handler's name."""
         own = own_context()
         try:
             coroutine = own.run(handler.begin, payload, context)
@@ -79,7 +79,7 @@ class EventLoop:
         return self.handle(coroutine, handler, own)
 
     def handle(self, coroutine: Coroutine[Any, Any, Any], handler: Handler, own: Variables | None = None) -> Outcome:
-        """Run a handler's coroutine in this thread, in a task with the handler's name."""
+        """Run a handler's coroutine in this thread, in a task with its name. ``own``: its context variables."""
         try:
             self._selector.select(0)
         except OSError:  # a handler closed its descriptors
@@ -91,9 +91,9 @@ class EventLoop:
         return Outcome(intruder) if intruder is not None and outcome.error is not None else outcome
 
     def _run_to_end(self, task: asyncio.Task[Any], *, cancelling: bool) -> BaseException | None:
-        """Run the loop until the task has ended. Returns a RuntimeError if the loop cannot run: its descriptors were
-        closed, or another loop runs here. Returns SystemExit or KeyboardInterrupt of another task; with ``cancelling``,
-        it then cancels this task."""
+        """Run the loop until ``task`` has ended. Returns None, or the error that ended the loop before: a RuntimeError
+        if its descriptors are closed or another loop runs here; SystemExit or KeyboardInterrupt if another task raised
+        it. After the latter, with ``cancelling``, ``task`` is cancelled."""
         intruder: BaseException | None = None
         while not task.done():
             try:
@@ -113,14 +113,14 @@ class EventLoop:
         return intruder
 
     def stop(self, key: object, seconds: float) -> None:
-        """Cancel the handler that was started with ``key``, or the one that runs in this thread, after ``seconds``. May
-        be called in any thread, or in a signal handler."""
+        """Cancel, after ``seconds``, the handler that `start` was given ``key`` for; with None, the one that runs in
+        the launch's thread. May be called in any thread, or in a signal handler."""
         limited = self._in_thread if self._thread is None else self._started.get(key)
         if limited is not None:
             self._loop.call_soon_threadsafe(limited.hasten, seconds)
 
     def start(self, key: object, begin: Callable[[], Coroutine[Any, Any, Any]], handler: Handler, end: End) -> None:
-        """Run a handler, which ``begin`` calls, in the loop's thread. ``end`` is called there with the outcome."""
+        """Run a handler, which ``begin`` calls, in the loop's thread, and call ``end`` there with the outcome."""
 
         def start() -> None:
             try:
@@ -163,7 +163,7 @@ class EventLoop:
         self._make()
 
     def close(self) -> None:
-        """Close the loop. Tasks that are left are cancelled, and have a second to finish."""
+        """Close the loop. Remaining tasks are cancelled, and have `END_WITHIN` to finish."""
         if self._thread is None:
             task = self._loop.create_task(self._cancel_tasks())
             self._run_to_end(task, cancelling=False)
@@ -200,7 +200,7 @@ class EventLoop:
 
 
 def restart_timeout() -> None:
-    """Start the timeout of the calling coroutine anew."""
+    """Start the timeout of the handler that calls this anew, in the calling task."""
     limited = _current.get(None)
     if limited is not None:
         limited.restart()
@@ -214,7 +214,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class _LimitedCoroutine:
-    """A handler's coroutine in a task. A timer cancels the task at the handler's timeout, or at a stop."""
+    """A handler's coroutine in a task, which a timer cancels at the handler's timeout, or at a stop."""
 
     __slots__ = ("_coroutine", "_due", "_fired", "_handler", "_hastened", "_limited", "_loop", "_task", "_timer")
 
@@ -225,7 +225,7 @@ class _LimitedCoroutine:
         self._fired = self._hastened = False
         self._task: asyncio.Task[Outcome]
         self._limited: asyncio.Task[Any]
-        """The task to cancel: the one that last started the timeout anew."""
+        """The task to cancel: the one that called `restart_timeout` last, else the coroutine's own."""
 
     def begin(self) -> asyncio.Task[Outcome]:
         self._task = self._limited = self._loop.create_task(self._run(), name=self._handler.name)
@@ -244,14 +244,13 @@ class _LimitedCoroutine:
                 self._timer.cancel()
 
     def restart(self) -> None:
-        """Start the timeout anew, if the handler has one."""
         timeout = self._handler.timeout
         if timeout is not None and (task := asyncio.current_task()) is not None:
             self._limited = task
             self._stop_at(self._loop.time() + timeout)
 
     def hasten(self, seconds: float) -> None:
-        """Cancel the task in ``seconds`` at the latest."""
+        """Cancel the task after ``seconds``, unless its timeout is earlier."""
         due = self._loop.time() + seconds
         if not self._task.done() and (self._due is None or due < self._due):
             self._hastened = True
@@ -269,7 +268,7 @@ class _LimitedCoroutine:
         self._timer = self._loop.call_later(REPEAT, self._stop, task)  # the task may swallow the cancellation
 
     def outcome(self) -> Outcome:
-        """The handler's outcome, once its task has ended or its loop is broken."""
+        """The handler's outcome. Call it once the task has ended, or its loop is broken."""
         outcome = self._outcome_of_task()
         if not self._fired or isinstance(outcome.error, VERDICTS):
             return outcome

@@ -1,4 +1,4 @@
-"""Executors run handlers: with one slot in the launch's thread, with more on threads, or as tasks of one event loop."""
+"""Executors call handlers: with one slot in the launch's thread; with more in threads, or in tasks of an event loop."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Attempt(NamedTuple):
 
 
 class Handled(NamedTuple):
-    """An attempt that has ended, its times on the monotonic clock in seconds, and its outcome."""
+    """An attempt that has ended. ``started`` and ``ended``: on the monotonic clock, in seconds."""
 
     attempt: Attempt
     started: float
@@ -52,11 +52,11 @@ def executor_of(slots: int) -> Executor:
 
 
 class Executor:
-    """The executor of one slot: `start` returns when the message has been handled."""
+    """The executor for one slot. Its `start` handles the message before it returns."""
 
     slots = 1
     busy = 0
-    """How many slots have a message."""
+    """The number of slots that handle a message."""
 
     def __init__(self, clock: Any = time.monotonic) -> None:
         self._clock = clock
@@ -65,7 +65,7 @@ class Executor:
         self._pid = os.getpid()
 
     def start(self, attempt: Attempt) -> None:
-        """Handle a message. There must be a free slot."""
+        """Handle a message. The caller makes sure that a slot is free."""
         token = IN_SLOT.set(attempt.reservation)
         started = self._clock()
         _, handler, payload, context = attempt
@@ -92,7 +92,7 @@ class Executor:
         return finished
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:  # noqa: ARG002  of several slots
-        """Wait until a slot has become free, ``descriptor`` is readable, or ``seconds`` have passed."""
+        """Wait until a handler ends or ``descriptor`` is readable, at most ``seconds``."""
         raise AssertionError("there is nothing to wait for")
 
     def stop(
@@ -101,8 +101,8 @@ class Executor:
         seconds: float,
         in_flight: Callable[[], bool],
     ) -> None:
-        """Interrupt the handler of ``reservation`` in ``seconds``, as a timeout would, if the message still is
-        ``in_flight`` then, and its handler can be interrupted. With one slot a signal handler calls this."""
+        """Interrupt the handler of ``reservation`` after ``seconds``, as its timeout would, and again while
+        ``in_flight()`` returns True, if it can be interrupted. With one slot, a signal handler calls this."""
         limit = in_force.get(threading.get_ident())
         if limit is not None:
             limit.hasten(seconds)
@@ -111,18 +111,18 @@ class Executor:
             self._loop.stop(None, seconds)
 
     def close(self) -> None:
-        """Close the executor: no more attempts will be started."""
+        """Free what the executor holds. No attempt is started after that."""
         if self._loop is not None:
             self._loop.close()
 
     def lock(self) -> AbstractContextManager[Any]:
-        """A lock for the store connection that handlers share. A handler holds it while it calls the store."""
+        """A lock that a handler's context holds while it calls the store, since several handlers share a connection."""
         return threading.Lock()
 
 
 class ThreadExecutor(Executor):
-    """n slots. Each is a thread or, for ``async def`` handlers, a task of one event loop. Threads are daemons, so that
-    one that hangs does not keep the process from exiting."""
+    """An executor for several slots. Each is a thread or, for an ``async def`` handler, a task of one event loop. The
+    threads are daemons, so that one that hangs does not keep the process from exiting."""
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
@@ -131,7 +131,7 @@ class ThreadExecutor(Executor):
         self._given: SimpleQueue[Attempt] = SimpleQueue()
         self._done: SimpleQueue[Handled] = SimpleQueue()
         self._threads: dict[Reservation, int] = {}
-        """The thread in which each message of a synchronous handler is handled."""
+        """For each message in flight of a synchronous handler, the thread that handles it."""
         self._loop: EventLoop | None = None
         self._bell_lock = threading.Lock()
         self._make_bell()
@@ -174,7 +174,7 @@ class ThreadExecutor(Executor):
                 raise
 
     def _wake(self) -> None:
-        """End a `wait`, or the next one if there is none. May be called in any thread."""
+        """End the current `wait`; if there is none, the next one returns at once. May be called in any thread."""
         if self._rung:
             return
         with self._bell_lock:
@@ -224,13 +224,13 @@ class ThreadExecutor(Executor):
         self._loop.start(attempt.reservation, begin, attempt.handler, end)
 
     def _end(self, handled: Handled) -> None:
-        """Report an attempt that has ended."""
+        """Hand an ended attempt to `finished`, and end the current `wait`."""
         end_stray(self._pid, handled.outcome.error)
         self._done.put(handled)
         self._wake()
 
     def _make_bell(self) -> None:
-        """Make a pipe that wakes the waiter. An earlier one is not closed, since its numbers may have been reused."""
+        """Make the pipe that ends a `wait`. An earlier one is not closed: its numbers may have been reused."""
         with above_standard():
             bell, ring = os.pipe()
         os.set_blocking(bell, False)
@@ -240,7 +240,7 @@ class ThreadExecutor(Executor):
 
 
 def _handled(attempt: Attempt) -> Outcome:
-    """Handle the message of ``attempt``. An interruption just after the handler's end is caught, too."""
+    """The outcome of ``attempt``. It also catches an interruption that arrives just after the handler has ended."""
     outcome: Outcome | None = None
     try:
         outcome = attempt.handle()
@@ -252,7 +252,7 @@ def _handled(attempt: Attempt) -> Outcome:
 
 
 def _end_interruption() -> None:
-    """End an interruption of a handler without timeout. A timeout ends its own interruption."""
+    """End what `Executor.stop` began for a handler without a timeout. A timeout ends by itself."""
     limit = in_force.get(threading.get_ident())
     if limit is not None:
         limit.end()

@@ -1,9 +1,9 @@
 """Handlers: the function under a name, its options, and hooks around its calls, for logging and tracing.
 
-Exceptions of hooks are logged, and change nothing. A hook that exceeds its timeout is stopped, if possible. It is not
-called again in this process, so that not every message waits for it.
+An exception of a hook is logged, and has no other effect. A hook that exceeds its timeout is stopped, if that is
+possible, and not called again in this process, so that not every message waits for it.
 
-The outcome of a handler is its result, or its error, which has a text to be stored.
+The outcome of a handler is its result, or its error, whose text is stored.
 """
 
 from __future__ import annotations
@@ -39,36 +39,36 @@ _OURS = str(Path(__file__).parents[2] / "_")[:-1]
 _NOT_THEIRS = (_OURS, str(Path(os.__file__).parent / "_")[:-1], "<")
 """Prefixes of the paths of our own code, and of the standard library."""
 _INTERRUPTING = f'  File "{_OURS}runtime/handling/interrupts.py'
-"""The beginning of a line in a traceback: the frame that interrupts a handler."""
+"""The beginning of a traceback's line for the frame that raised the interruption in a handler."""
 _read_at = math.inf
-"""The time at which this process imported the handlers' modules, in epoch seconds; infinite before that."""
+"""When this process began to import the handlers' modules, in epoch seconds; infinite before."""
 MAX_TRACE_CHARACTERS = 4000
 MOST_OF_GROUP = 3
-"""How many errors of an exception group appear in the group's text."""
+"""The number of errors of an exception group whose texts are shown in the group's text."""
 _LAZY = frozenset({GeneratorType, map, filter})
 _OF_JSON = frozenset({str, int, float, bool, dict, list, tuple})
 
 
 class Outcome(NamedTuple):
-    """A handler's return value or exception."""
+    """A handler's return value, or the exception that it raised."""
 
     error: BaseException | None = None
     result: Any = None
 
 
 class CallOutcomes(tuple[Outcome, ...]):
-    """The outcomes of the messages in one call of a bulk handler, in their order."""
+    """One outcome for each message in a call of a bulk handler, in the messages' order."""
 
     __slots__ = ()
 
 
 def failed(error: BaseException) -> Outcome:
-    """The outcome of users' code that raised ``error``."""
+    """The outcome of a handler that raised ``error``."""
     return Outcome(readable(error))
 
 
 DONE = Outcome()
-"""The outcome of a handler that returned None, as most do."""
+"""The outcome of a handler that returned None, shared since most do."""
 
 
 def returned(result: Any) -> Outcome:
@@ -82,11 +82,11 @@ def returned(result: Any) -> Outcome:
 
 
 def done_result(result: Any) -> Any:
-    """What a handler returned: ``result`` itself or, if it is the future of a finished call in another thread or
-    process, the return value of that call. Raises what the call raised.
+    """The result of a handler that returned ``result``. A finished future, of a call in another thread or process, is
+    replaced by its return value, or raises its exception.
 
-    Raises TypeError for a result whose code nobody runs, such as a generator or an awaitable, and for a call that still
-    runs. Such a message has not been handled, so it must not be completed.
+    Raises TypeError for a result whose work nobody does, such as a generator, an awaitable, or an unfinished future.
+    Such a message was not handled, so it must not be completed.
     """
     kind = type(result)
     if kind in _LAZY or hasattr(kind, "__anext__"):
@@ -115,14 +115,14 @@ def _a(kind: type) -> str:
 
 
 class Dropped:
-    """Stands for a result that another process could not send."""
+    """In place of a result that the handler's process could not send. Its text says why."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
 
 
 def why_dropped(result: Any) -> str:
-    """Why the encoder refused ``result``, and where in it."""
+    """Why ``result`` cannot be encoded as JSON, and at which path within it."""
     if isinstance(result, Dropped):
         return result.reason
     try:
@@ -133,8 +133,8 @@ def why_dropped(result: Any) -> str:
 
 def trace(error: BaseException, verdict: BaseException | None = None) -> str:
     """The end of the traceback of ``error``, without our own frames at its beginning, and without the frame that
-    interrupts a handler. A line is added for each file that changed after it was read. ``verdict``: our error whose
-    cause ``error`` is."""
+    interrupts a handler. It notes each file that was changed after this process read it. ``verdict``: the error to
+    store, if it is not ``error`` but was caused by it."""
     text = getattr(error, "trace", None)  # raised in another process
     if isinstance(text, str):
         return text[-MAX_TRACE_CHARACTERS:]
@@ -156,8 +156,8 @@ def trace(error: BaseException, verdict: BaseException | None = None) -> str:
 
 
 def location(error: BaseException) -> str:
-    """The last line of the user's code in the traceback of ``error``, as ``shop/tasks.py:14``; empty if there is none.
-    The path begins below the directory of ``sys.path`` in which the file was found."""
+    """The last line of users' code in the traceback of ``error``, as ``shop/tasks.py:14``; empty if there is none. The
+    path is relative to the file's directory in ``sys.path``."""
     given = getattr(error, "location", None)  # raised in another process
     if isinstance(given, str):
         return given
@@ -171,14 +171,14 @@ def location(error: BaseException) -> str:
 
 
 def described_with_location(error: BaseException, most: int) -> str:
-    """The text of ``error`` in ``most`` characters, and its `location`."""
+    """The text of ``error``, cut to ``most`` characters, with its `location`."""
     at = location(error)
     return f"{describe(error)[:most]} ({at})" if at else describe(error)[:most]
 
 
 def user_frames(error: BaseException, *, installed: bool = True) -> list[TracebackType]:
-    """The frames of the user's code in the traceback of ``error``, outermost first. This code is neither ours, nor the
-    standard library's, nor installed. If all code is ``installed``: the frames in the directory of the first one."""
+    """The traceback's frames of users' code, outermost first: neither ours, nor the standard library's, nor installed.
+    If there are none and ``installed`` is True: those of installed code in the same directory as the first."""
     frames = [each for each in _frames(error.__traceback__) if not _file(each).startswith(_NOT_THEIRS)]
     own = [each for each in frames if "-packages" not in Path(_file(each)).parent.as_posix()]
     if own or not installed:
@@ -197,13 +197,13 @@ def _file(traced: TracebackType) -> str:
 
 
 def begin_reading() -> None:
-    """Record the time at which this process begins to import the handlers' modules."""
+    """Record that this process begins to import the handlers' modules now, for `_changed`."""
     global _read_at  # one for the process
     _read_at = time.time()
 
 
 def _changed(file: str) -> bool:
-    """Whether ``file`` was written after this process imported it. False without a file, as for ``<stdin>``."""
+    """Whether ``file`` was written after this process began to import handlers' modules. False without a file."""
     try:
         return Path(file).stat().st_mtime > _read_at
     except OSError:
@@ -218,8 +218,8 @@ def signal_name(number: int) -> str:
 
 
 def describe(error: BaseException) -> str:
-    """The text of ``error``, as it is stored with the message. Lone surrogates and NUL characters are escaped: in the
-    record a NUL separates the text from the traceback."""
+    """The text of ``error``, as it is stored with the message. Lone surrogates and NUL characters are escaped, since a
+    NUL separates text and traceback in the record."""
     text = text_of(error)
     if not isinstance(error, Malformed | BadArguments | Exited | UnreadableError):
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
@@ -231,14 +231,14 @@ def describe(error: BaseException) -> str:
 Run = Callable[[dict[str, Any], LaunchContext | None], Any]
 MOST_CHARACTERS = 300
 HOOK_TIMEOUT = 5.0
-"""Timeout of one call of a hook, in seconds."""
+"""Seconds that one call of a hook may take."""
 MAX_ATTEMPTS = 5
 RESULT_TTL = DAY
 
 
 def own_context(base: Context | None = None) -> Context:
-    """A copy of ``base``, or of the caller's context, for one message. The context of the module decimal is copied,
-    too, since ``getcontext().prec = 5`` changes the object itself."""
+    """A copy of ``base``, by default of the caller's context, in which one message is handled. The context of the
+    module decimal is copied, too: ``getcontext().prec = 5`` would change the shared object."""
     context = copy_context() if base is None else base.copy()
     if (decimal := sys.modules.get("decimal")) is not None:
         kind = getattr(decimal, "Context", None)  # None while another thread imports it
@@ -250,7 +250,7 @@ def own_context(base: Context | None = None) -> Context:
 
 
 class Crashed(Exception):
-    """The process died too often while the message was in flight."""
+    """The message's attempts ended several times with the death of the process."""
 
 
 def hook_timeout() -> float:
@@ -262,7 +262,7 @@ def name_of(hook: object) -> str:
 
 
 class Hooks:
-    """The hooks of one application. ``warn`` is called with a line about a hook that failed, and its traceback."""
+    """The hooks of one application. ``warn`` is called with a line about a failed hook, and with its traceback."""
 
     def __init__(self, warn: Callable[[str, str], None]) -> None:
         self._warn = warn
@@ -276,22 +276,22 @@ class Hooks:
         self.on_launch_end: list[Callable[[], object]] = []
         self._hung: set[object] = set()
         self._unreported: set[object] = set()
-        """Ids of hooks that have hung, and were not reported yet."""
+        """Ids of hooks that exceeded their timeout, and were not logged yet."""
 
     def __bool__(self) -> bool:
-        """Whether any hook concerns a handler."""
+        """Whether there are hooks around handlers."""
         settled = self.on_failure or self.on_dead or self.on_expired
         return bool(self.before or self.after or settled or self.before_enqueue)
 
     def settled(self, kind: str, context_of: Callable[[], LaunchContext], *given: object) -> None:
-        """Call the hooks of a ``kind`` of settlement. on_failure is ``given`` the error, and the seconds until the next
-        attempt; on_dead is given the error; on_expired nothing."""
+        """Call the hooks after a settlement: ``kind`` is on_failure, ``given`` the error and the seconds until the next
+        attempt; on_dead, given the error; or on_expired, given nothing."""
         if getattr(self, kind):
             own_context().run(self.call, kind, context_of(), *given)
 
     def call(self, kind: str, *arguments: Any, within: Callable[[], float] = hook_timeout) -> bool:
-        """Call the hooks of a ``kind``, such as before, on_failure or on_launch_end. Each has ``within()`` seconds.
-        Returns whether a ``before`` hook wants the handler skipped."""
+        """Call the hooks of a ``kind``: before, after, on_failure, on_launch_end … Each may take ``within()`` seconds.
+        Returns whether a ``before`` hook wants to skip the handler."""
         from pollconsumer.runtime.handling.interrupts import call_within
 
         pid, skips = os.getpid(), False
@@ -317,18 +317,18 @@ class Hooks:
         return skips
 
     def _hang(self, hook: object) -> None:
-        """Record that a hook was stopped. Nothing is logged, since the hook may hold the log's lock."""
+        """Record that a hook exceeded its timeout. It is logged later, since the hook may hold the log's lock."""
         self._unreported.add(id(hook))
         self._hung.add(id(hook))
 
 
 Around = Callable[[dict[str, Any], LaunchContext], tuple[dict[str, Any] | None, Callable[[Any], Any]]]
-"""Calls the hooks ``before`` of a payload and its context, and begins the timeout. Returns the payload for the handler,
-None to skip it; and a function that is given the result, calls the hooks ``after``, and returns the result."""
+"""Called with a payload and its context: calls hooks ``before``, and begins the timeout. Returns the payload, or None
+to skip the handler; and a function that takes the result, calls hooks ``after``, and returns the result."""
 
 
 def hooked(handler: Handler, around: Around) -> Handler:
-    """``handler`` with ``around`` around each call. Hooks and handler share the message's context variables."""
+    """``handler`` with ``around`` called for each message. Hooks and handler share the message's context variables."""
     run: Any = handler.run
 
     def run_hooked(payload: dict[str, Any], context: LaunchContext | None) -> Any:
@@ -366,10 +366,10 @@ def _around_one(
 
 
 def begin_launch(applications: Iterable[Hooks]) -> Callable[[Callable[[], float]], None]:
-    """Call the ``on_launch`` hooks of the applications. Returns a function that calls their ``on_launch_end`` hooks,
-    given a function that returns how many seconds the next hook has.
+    """Call the applications' ``on_launch`` hooks. Returns a function that calls their ``on_launch_end`` hooks, given a
+    function that returns how many seconds are left.
 
-    If a hook fails, later hooks are not called, the applications before it are ended, and ConfigurationError is raised.
+    If a hook fails, later ones are not called, the applications before it are ended, and ConfigurationError is raised.
     """
     begun: list[Hooks] = []
 
@@ -397,24 +397,24 @@ def begin_launch(applications: Iterable[Hooks]) -> Callable[[Callable[[], float]
 
 
 class Bulk(NamedTuple):
-    """How many messages a bulk handler is given at most, and for how many seconds a call waits for more."""
+    """The most messages in a call of a bulk handler, and for how many seconds a call waits for more."""
 
     most: int
     wait: float
 
 
 class Handler(NamedTuple):
-    """What a name stands for. ``run`` takes the payload and, if ``takes_context``, the context. It returns a result, or
-    raises.
+    """A handler: what its name and aliases stand for. ``run`` takes the payload and, if ``takes_context``, the context.
+    It returns the result, or raises.
 
-    ``result_ttl``: how many seconds a result is kept; 0 for not at all. ``at_most_once``: its messages are recorded as
-    begun before they are handled, and never tried again. ``timeout``: in seconds; None for none. ``run`` enforces it,
-    unless it is ``asynchronous`` and returns a coroutine, or ``isolated``, and called in a process that can be killed.
-    ``timed`` makes ``run`` again, with another timeout. ``policies``: retry policies that a message may name. ``rate``
-    and ``rate_key``: see `Defaults`. ``holds_order``: messages wait behind a dead letter with their order key.
-    ``bulk``: for a bulk handler, whose ``run`` takes the payload and context of a call, and returns the outcomes of its
-    messages: see `bulk.py`. ``codec``: that of the application; ``run`` decodes payloads. ``limited``: its timeout is a
-    launch's window, since it resisted before.
+    ``result_ttl``: seconds for which a result is kept; 0 for none. ``at_most_once``: a message is recorded as begun
+    before it is handled, and never tried again. ``timeout``: in seconds, or None. ``run`` enforces it, but not for a
+    coroutine, nor if the handler is ``isolated``, in a process that can be killed. ``timed`` makes ``run`` with another
+    timeout. ``policies``: retry policies that a message may name. ``rate``, ``rate_key``: see `Defaults`.
+    ``holds_order``: messages wait behind a dead letter with their order key. ``bulk``: set for a bulk handler, whose
+    ``run`` takes payload and context of a call, and returns its messages' outcomes: see `bulk.py`. ``codec``: the
+    application's; ``run`` decodes payloads. ``limited``: its timeout is the launch's window, since the message did not
+    stop at a limit before.
     """
 
     name: str
@@ -450,19 +450,19 @@ class Handler(NamedTuple):
         return self._replace(timeout=seconds) if self.timed is None else self.timed(seconds)
 
     def wrapped(self, wrap: Callable[[Handler], Handler]) -> Handler:
-        """``wrap(self)``. A copy with another timeout, which is made of it later, is wrapped, too."""
+        """``wrap(self)``. If `with_timeout` makes a copy of that later, the copy is wrapped, too."""
         return wrap(self)._replace(timed=lambda seconds: self.with_timeout(seconds).wrapped(wrap))
 
     def handle(self, payload: dict[str, Any], context: LaunchContext | None = None) -> Outcome:
-        """`handle_here` in a copy of the caller's context, so no other message sees variables that this sets."""
+        """`handle_here` in a copy of the caller's context, so that no later message sees variables set by this one."""
         try:
             return own_context().run(self.handle_here, payload, context)
         except BaseException as error:  # a stop that comes just as it returns
             return failed(error)
 
     def handle_here(self, payload: dict[str, Any], context: LaunchContext | None) -> Outcome:
-        """Handle a message in the caller's context. The outcome holds any exception, so none can end a launch by
-        raising."""
+        """Handle a message in the caller's context. Returns its outcome; an exception of the handler is never raised
+        here."""
         try:
             result = self.run(payload, context) if self.timeout is None else self.begin(payload, context)
             if result is None:
@@ -474,14 +474,14 @@ class Handler(NamedTuple):
             return failed(error)
 
     def begin(self, payload: dict[str, Any], context: LaunchContext | None) -> Any:
-        """The return value of ``run``, a coroutine if the handler is asynchronous. Starts the handler's timeout."""
+        """Start the handler's timeout, and call ``run``. Returns its result, or its coroutine if asynchronous."""
         if self.timeout is not None and context is not None:
             context.limit(self.timeout)
         return self.run(payload, context)
 
 
 def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
-    """Run ``coroutine`` on a loop that is made for this message. A caller that has a loop calls ``run`` instead."""
+    """Run ``coroutine`` on an event loop for this message alone. Used where the caller has no `EventLoop`."""
     from pollconsumer.runtime.handling.event_loop import EventLoop
 
     try:
@@ -498,29 +498,29 @@ def _on_loop(handler: Handler, coroutine: Coroutine[Any, Any, Any]) -> Outcome:
 
 
 def calling(function: Callable[..., Any], arguments: Arguments) -> Run:
-    """The ``run`` of a handler that is a function."""
+    """The ``run`` of a handler that is a function with these ``arguments``."""
     if arguments.takes_context:
         return lambda payload, context: function(**arguments.bind(payload), context=context)
     return lambda payload, _: function(**arguments.bind(payload))
 
 
 def decoding(run: Run, codec: Codec) -> Run:
-    """``run`` with decoding: an encoded payload is decoded by the codec first."""
+    """``run`` for encoded payloads: the ``codec`` decodes each before the call."""
     return lambda payload, context: run(decoded_object(payload, codec), context)
 
 
 def hooks_before_enqueue(handler: Handler | None) -> Sequence[BeforeEnqueue]:
-    """The hooks of the handler's application for messages that it enqueues."""
+    """The ``before_enqueue`` hooks of the handler's application, for messages that the handler enqueues."""
     return () if handler is None or handler.hooks is None else handler.hooks.before_enqueue
 
 
 def aliases_among(handlers: Mapping[str, Handler]) -> dict[str, str]:
-    """Alias → the handler's own name, for aliases among the names of ``handlers``."""
+    """For each alias among the names of ``handlers``, the handler's own name."""
     return {name: handler.name for name, handler in handlers.items() if name != handler.name}
 
 
 def with_hooks(handler: Handler, hooks: Hooks) -> Handler:
-    """``handler`` with an application's hooks around it."""
+    """``handler`` with the ``hooks`` of its application around each call."""
     return handler.wrapped(lambda each: _with_hooks(each, hooks)) if hooks else handler
 
 

@@ -1,4 +1,4 @@
-"""Batches, as handlers and programs see them, and how they are made of a producer's arguments."""
+"""Batches as handlers and programs see them, and how they are built from a producer's arguments."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from pollconsumer.store.reading.messages import Message
 from pollconsumer.store.store import Store
 
 MOST_MEMBERS = 1_000_000
-"""Maximum number of members that a producer adds to a batch."""
+"""Maximum number of members that one producer may add to a batch."""
 LONGEST_ID = 100
-"""Maximum length of a batch's id, with which the ids of its members and callbacks begin."""
+"""Maximum characters of a batch's id. The ids of its members and callbacks begin with it."""
 FAILED = (State.DEAD, State.CANCELLED, State.EXPIRED)
 
 
 class BatchOptions(TypedDict, total=False):
-    """The options of a batch that a handler starts: those of ``PollConsumer.batch``, without an id."""
+    """The options of a batch that a handler starts, except the id: see ``PollConsumer.batch``."""
 
     then: Sendable | None
     failed: Sendable | None
@@ -50,8 +50,8 @@ def new_batch(
     codec: Codec | None = None,
     within: str = "",
 ) -> NewBatch:
-    """A batch with these callbacks, encoded by the ``codec``. It has the queue of its first callback; an inner batch
-    has the queue ``within`` which the outer one is. BadData for an invalid id, expiry, or ``cancelled_as``."""
+    """A batch with these callbacks, encoded by ``codec``, and the first one's queue. ``within``: for an inner batch,
+    the outer one's queue, and its own. BadData for an invalid id, expiry, or ``cancelled_as``."""
     if batch_id.endswith(INNER) and not within:
         raise BadData("batch id", repr(batch_id), f"another ending than {INNER}, which those of inner batches have")
     if cancelled_as not in (None, "completed"):
@@ -69,12 +69,12 @@ def new_batch(
 
 
 def inner_id(batch: str, number: int) -> str:
-    """The id of the inner batch that is the member with that number."""
+    """The id of the inner batch that is member ``number`` of ``batch``."""
     return f"{batch}.{number}{INNER}"
 
 
 def member_of(sendable: Sendable, batch_queue: str, batch: str, number: int) -> NewMessage:
-    """The member with that number."""
+    """``sendable`` as member ``number`` of ``batch``. UsageError if it has an id or a key of its own."""
     message = message_of(sendable, "a member of a batch")
     refuse_own_identity(message, "a member of a batch")
     return identified(message, f"{batch}.{number}", batch_queue)
@@ -82,9 +82,9 @@ def member_of(sendable: Sendable, batch_queue: str, batch: str, number: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class MemberOutcome:
-    """How a member ended. ``error``: the last error, unless it is completed. ``result``: if it is completed. ``index``:
-    its number in the batch, from 0, as in ``batch.index``. ``handler``: empty if only the result is kept. ``payload``:
-    None if it is no longer kept, as that of a completed or cancelled member."""
+    """How a member ended. ``error``: its last error; None if it is completed. ``result``: None unless it is completed.
+    ``index``: its number in the batch, from 0. ``handler``: empty if only the result is kept. ``payload``: None if it
+    is no longer kept, as for completed and cancelled members."""
 
     id: str
     index: int
@@ -97,39 +97,37 @@ class MemberOutcome:
 
 
 class Batch:
-    """A batch: of the message that is handled, one that a handler starts, or a program's.
-
-    Its attributes and methods ask the store each time. NotFound if the batch is not kept, or not yet. StoreUnreachable.
-    """
+    """A batch. Each attribute and each method asks the store. NotFound if the store does not have the batch, perhaps
+    not yet. StoreUnreachable if the store does not answer."""
 
     id: str
     index: int | None = None
-    """The member's number in the batch, from 0. None in a callback, and anywhere else."""
+    """In a member's context, the member's number in the batch, from 0. None anywhere else."""
 
     def __init__(self, batch_queue: str, batch_id: str, ask: Callable[..., Any]) -> None:
-        """``ask``: given a question, the batch's queue and id, and more, returns what `answer_about` answers."""
+        """``ask``: given a question, the batch's queue and id, and more, returns what `answer_about` does."""
         self.id, self._batch_queue, self._ask = batch_id, batch_queue, ask
         self._seen: BatchStatus | None = None
 
     def __repr__(self) -> str:
-        """The id, with state and counts as they were read last."""
+        """The id, and the state and counts that were read last."""
         seen = self._seen
         counts = "" if seen is None else f", {seen.state}: {seen.completed} of {seen.total} completed, {seen.dead} dead"
         return f"<Batch {self.id}{counts}>"
 
     def status(self) -> BatchStatus:
-        """All that is known of the batch."""
+        """State, counts, times and callbacks of the batch."""
         return self._read(self._ask("status", self._batch_queue, self.id))
 
     @property
     def state(self) -> str:
-        """The batch's state: open, closed, ended, abandoned or expired."""
+        """``open``, ``closed``, ``ended``, ``abandoned`` or ``expired``."""
         return self.status().state
 
     @property
     def total(self) -> int:
-        """How many members the batch has. While it is open: how many its members have added. If it is abandoned: how
-        many have ended at least."""
+        """The number of members. While the batch is open: how many its members have added. If it was abandoned: how
+        many have ended, at least."""
         return self.status().total
 
     @property
@@ -153,50 +151,50 @@ class Batch:
         return self.status().expired
 
     def results(self) -> Iterator[MemberOutcome]:
-        """The completed members with their results, in the order of their numbers, read a page at a time. A member that
-        is forgotten is included while its result is kept: for its handler's ``result_ttl``, two days at least."""
+        """The completed members with their results, by number, read a page at a time. It includes members that were
+        deleted, as long as their results are kept: for the handler's ``result_ttl``, and two days at least."""
         return self._outcomes("results")
 
     def failures(self) -> Iterator[MemberOutcome]:
-        """The members that are dead, cancelled or expired now, in the order of their numbers."""
+        """The members that are dead, cancelled or expired now, by number."""
         return (each for each in self._outcomes("failed") if each.state in FAILED)  # without members that were redriven
 
     def wait(self, timeout: Span | None = None) -> BatchStatus:  # noqa: ARG002  of a program's
-        """Wait until the batch has ended, is abandoned or has expired, and return its status then. TimeoutError after
-        ``timeout``, in seconds, as text such as ``5m`` or as a timedelta. UsageError in a handler of a launch, whose
-        slot the members may need. Polls the store, at intervals of up to half a second."""
+        """Wait until the batch has ended, is abandoned or has expired. Returns its status. TimeoutError after
+        ``timeout``: seconds, text such as ``5m``, or a timedelta; by default it waits without limit. UsageError in a
+        handler, whose slot the members may need. It polls the store every half second or more often."""
         raise in_a_handler()
 
     def cancel(self) -> CancelledMembers:
-        """Cancel all members that have not ended. Running members are asked to stop, as by ``message.stop()``. Returns
-        how many were cancelled at once, and how many were asked to stop. An open batch still takes further members."""
+        """Cancel all members that have not ended. Running ones are asked to stop, as by ``message.stop()``. Returns how
+        many were cancelled at once, and how many were asked to stop. An open batch still accepts further members."""
         return sum_cancelled(self._pages("cancel"))
 
     def redrive(self) -> int:
-        """Return the dead members to their queues, with attempts reset to zero. Returns their number."""
+        """Requeue the dead members, with attempts reset to zero. Returns their number."""
         return sum(redriven for redriven, _ in self._pages("redrive"))
 
     def add(self, member: Sendable) -> str:  # noqa: ARG002  of others
-        """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. A member, or a
-        handler that starts a batch, adds with its completion, or not at all. UsageError where the batch takes no
-        members: outside its ``with`` block, in a callback, or in a link before the last of a chain."""
+        """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. What a handler adds,
+        to its own batch or to one that it starts, is enqueued when its message is completed. UsageError outside the
+        batch's ``with`` block, in a callback, and in a link of a chain before the last."""
         raise UsageError("batch", self.id, "add members within the with block of app.batch(...), or in a member")
 
     def add_batch(self, **options: Unpack[BatchOptions]) -> Batch:  # noqa: ARG002  of others
-        """Add a batch as a member. It counts as completed once all of its own members are, else as dead when it has
-        ended. Options are those of ``PollConsumer.batch``, without an id. It can be called where ``add`` can, with the
-        same errors; in a program with ``with`` or ``async with``, within the block of this batch."""
+        """Add a batch as a member. It counts as completed if all of its own members are completed, else as dead, once
+        it has ended. Options are those of ``PollConsumer.batch``, without the id. Errors are those of `add`. In a
+        program use it with ``with`` or ``async with``, within the block of this batch."""
         raise UsageError("batch", self.id, "add batches within the with block of app.batch(...), or in a member")
 
     def _read(self, found: list[Any]) -> BatchStatus:
-        """The status, from the answer."""
+        """The status, made of the answer ``found``."""
         *numbers, created, ended, expires, callbacks = found
         instants = [datetime_of(created), moment_of(ended), moment_of(expires)]
         self._seen = BatchStatus._make([*numbers, *instants, tuple(BatchCallback(*each) for each in callbacks)])
         return self._seen
 
     def _pages(self, what: str, *more: Any) -> Iterator[Any]:
-        """The answers for each chunk of the batch."""
+        """Ask the question ``what`` about the batch chunk by chunk. Yields the answers."""
         at: int | None = 0
         while at is not None:
             page, at = self._ask(what, self._batch_queue, self.id, *more, at)
@@ -243,7 +241,7 @@ class MemberBatch(Batch):
         return self._start(inner_id(self.id, self._number()), options, self._batch_queue, 1)
 
     def _number(self) -> int:
-        """The number of another member."""
+        """The number of a further member. The store gives several at a time."""
         if self.index is None:
             raise UsageError("batch.add", f"in a callback of {self.id}", "start another batch: context.start_batch")
         number = next(self._numbers, None)
@@ -258,7 +256,7 @@ class MemberBatch(Batch):
 
 
 class StartedBatch(Batch):
-    """A batch that a handler starts. It is closed with the handler's completion."""
+    """A batch that a handler starts. It takes members until the handler's message is completed."""
 
     def __init__(
         self,
@@ -268,7 +266,7 @@ class StartedBatch(Batch):
         start: Callable[[str, BatchOptions, str, int], StartedBatch],
         at_end: list[Callable[[], NewBatch]],
     ) -> None:
-        """``at_end``: functions that return the batches of a handler that has ended, with their totals."""
+        """``at_end`` gets a function that returns the batch with its number of members, for the handler's end."""
         super().__init__(batch.queue, batch.id, ask)
         self._add, self._start, self._members = add, start, 0
         self._adding = Lock()
@@ -289,8 +287,8 @@ class StartedBatch(Batch):
 
 
 def first_number(producer: Producer, continuation: bytes, batch_queue: str, batch_id: str, count: int) -> int | None:
-    """The first of ``count`` numbers for members that a message with this ``continuation`` adds. None if there is no
-    such batch. UsageError if the message's end is not the end of a member."""
+    """Reserve ``count`` numbers for members, which a message with this ``continuation`` adds. Returns the first; None
+    if there is no such batch. UsageError in a link of a chain before the last, whose end is not the end of a member."""
     if continuations.decoded(continuation)[0].links:  # GUARD a batch grows with the end of a chain
         raise UsageError("batch.add", "before the last link of a chain", "add members in the last link")
     return Batches(producer).number_members(batch_queue, batch_id, count)
@@ -304,9 +302,9 @@ def answer_about(
     *more: Any,
     readable: Callable[[Message], Message] = lambda message: message,
 ) -> Any:
-    """The answer to a question that `Batch` asks. ``status`` returns the batch's status. ``members``, ``cancel`` and
-    ``redrive`` take the number of a chunk: they return a page of members, or what was done to members of the chunk, and
-    the number of the next chunk, None after the last. NotFound if there is no such batch."""
+    """The answer to the question ``what`` of a `Batch`. ``status``: the batch's status. ``members``, ``cancel``,
+    ``redrive``: the last argument is a chunk's number; the answer is a page of members, or the counts of what was done
+    in the chunk, and the number of the next chunk, None after the last. NotFound if there is no such batch."""
     reader = store.batches
     batch = reader.status(batch_id, batch_queue) if what == "status" else reader.batch(batch_id, batch_queue)
     if what == "status":

@@ -1,15 +1,15 @@
 """Interrupts handlers and hooks in this process, at their timeouts or on request, by raising an exception in them.
 
-In the main thread a signal handler raises the exception, which also interrupts blocking system calls. In another thread
-the interpreter raises it at the next instruction, but not in a blocking call. If the handler swallows it, it is raised
-again every second.
+In the main thread a signal handler raises it, which also ends blocking system calls. In another thread the interpreter
+raises it before the next instruction of Python code, so not in a blocking call. If a handler swallows the exception, it
+is raised again every second.
 
-It is raised only beneath `inside`, and never in a `Shield` or in an import. A handler that ends just in time must not
-affect the next message, no answer of the store must be left half read, and no module half imported.
+It is raised only in functions that `inside` has called, and never in a `Shield` or in an import. A handler that ends
+just in time must not affect the next message, no answer of the store must be left half read, and no module half
+imported.
 
-A timeout is armed before each message, and costs time for each. A handler without timeout is interrupted only if a
-person stops its message. This finds the handler beneath `Handler.handle_here`, which takes the exception for the
-handler's error.
+A timeout is armed before each message, which takes time. Nothing is armed for a handler without one: it is interrupted
+only if somebody asks to stop its message. The exception is then caught by `Handler.handle_here`, as the outcome.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from pollconsumer.runtime.system.own_threads import start_thread
 from pollconsumer.runtime.system.system_limits import start_refused
 
 REPEAT = 1.0
-"""Seconds that a handler has for cleanup before it is stopped again."""
+"""Seconds for a handler's cleanup after an interruption. Then it is interrupted again."""
 SHIELDED_RETRY = 0.01
-"""Seconds until the next try, if a handler could not be interrupted where it was."""
+"""Seconds until the next try if a handler was in code that must not be interrupted."""
 _SIGALRM, _TIMER = int(signal.SIGALRM), int(signal.ITIMER_REAL)
-"""Plain numbers: the functions of ``signal`` look up an enum's member in each call, half of a timeout's time."""
+"""Plain ints: with enum members, each call of a function of ``signal`` would take twice as long."""
 VERDICTS = (Asleep, Fatal, RetryIn, Yield)
-"""Exceptions by which a handler that was stopped may still decide about the next attempt."""
+"""Exceptions that an interrupted handler may raise to decide about the next attempt. They replace HandlerTimeout."""
 _starting = threading.Lock()
 _STORE = "pollconsumer.store."
-"""Prefix of modules that are not interrupted while they run, since no answer of the store must be left half read."""
+"""Prefix of modules in which no interruption is raised, since an answer of the store must not be left half read."""
 _SPARED = ("pollconsumer.runtime.children.",)
-"""Prefixes of modules whose handlers end by themselves, since they stop a process."""
+"""Prefixes of modules in which none is raised: they stop the handler's own process or program instead."""
 
 
 def inside(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -52,19 +52,19 @@ def inside(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def is_importing(frame: FrameType) -> bool:
-    """Whether ``frame`` belongs to the import system. An import is not interrupted, since a module that is half
-    imported fails all later messages."""
+    """Whether ``frame`` belongs to the import system. An import is not interrupted: a half imported module would fail
+    all later messages."""
     return frame.f_code.co_filename.startswith("<frozen importlib._bootstrap")
 
 
 class Limit(Stopper):
-    """Interrupts a handler or a hook at its timeout. With ``in_flight`` it interrupts a handler at a person's request,
-    and goes on until the message is no longer in flight. An `Alarm` can be hastened only in the main thread."""
+    """Interrupts a handler or a hook at its timeout. With ``in_flight``, interrupts a handler that somebody asked to
+    stop, again and again while ``in_flight()`` returns True. An `Alarm` can be hastened only in the main thread."""
 
     __slots__ = ("_in_flight", "_when_fired", "due", "fired", "hastened", "over", "seconds")
 
     due: float
-    """The time at which the handler is interrupted, on the monotonic clock, in seconds."""
+    """When the handler is to be interrupted, on the monotonic clock."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Limit(Stopper):
         self.fired = self.over = self.deferred = self.hastened = False
 
     def begin(self, thread: int) -> None:
-        """Come into force in ``thread``, until `end`."""
+        """Take effect in ``thread`` until `end` is called."""
         raise NotImplementedError
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -91,7 +91,7 @@ class Limit(Stopper):
         return self.over if self._in_flight is None else not self._in_flight()
 
     def reaches(self, frame: FrameType | None) -> bool:
-        """Whether the handler may be stopped at this frame: beneath `inside`, but not in an import."""
+        """Whether the handler may be interrupted in ``frame``: `inside` has called it, and no import is on the way."""
         if self._in_flight is not None:
             return _may_be_interrupted(frame)
         while frame is not None and frame.f_back is not None and not is_importing(frame):
@@ -110,7 +110,7 @@ class Limit(Stopper):
 
 
 class Alarm(Limit):
-    """A limit in the main thread, by SIGALRM. Afterwards the signal's handler and timer are as before."""
+    """A limit in the main thread, by SIGALRM. `end` restores the signal's earlier handler and timer."""
 
     __slots__ = ("_before", "_interval", "_left", "_outer", "_since")
 
@@ -122,7 +122,6 @@ class Alarm(Limit):
             signal.setitimer(_TIMER, seconds)
 
     def begin(self, thread: int) -> None:
-        """Set the signal's handler and timer."""
         self._outer, self._since = in_force.get(thread), time.monotonic()
         self.due = self._since + self.seconds
         self._left, self._interval = signal.setitimer(_TIMER, 0)  # another timer's rest, and interval
@@ -131,7 +130,6 @@ class Alarm(Limit):
         in_force[thread] = self
 
     def end(self) -> None:
-        """Restore the signal's handler and timer."""
         self.over, thread = True, threading.get_ident()
         if self._outer is None:
             in_force.pop(thread, None)
@@ -161,8 +159,8 @@ class Alarm(Limit):
 
 
 def limited(run: Run, seconds: float) -> Run:
-    """``run`` with a timeout. HandlerTimeout if it was stopped, even if it then returned. Stopped if a person asked for
-    it."""
+    """``run`` with a timeout of ``seconds``. If it was interrupted, raises HandlerTimeout even if it then returned;
+    Stopped if somebody asked to stop the message."""
 
     def call(payload: dict[str, Any], context: LaunchContext | None) -> Any:
         limit = _limit(seconds)
@@ -184,8 +182,8 @@ def limited(run: Run, seconds: float) -> Run:
 def call_within(
     seconds: float, function: Callable[..., object], *arguments: Any, when_stopped: Callable[[], None]
 ) -> None:
-    """Call ``function``, and raise its exception unless it was stopped. ``when_stopped`` is called at the timeout, in a
-    signal handler or in another thread, so possibly before the call ends."""
+    """Call ``function``, and raise its exception unless the timeout stopped it. ``when_stopped`` is called at the
+    timeout, in a signal handler or in another thread, perhaps while ``function`` still runs."""
     limit = _limit(seconds, when_stopped)
     try:
         limit.run(function, *arguments)
@@ -234,7 +232,7 @@ class Strike(Limit):
 
 
 class Striker:
-    """The thread that stops handlers in other threads."""
+    """The thread that raises interruptions in handlers of other threads."""
 
     _one: Striker | None = None
 
@@ -273,7 +271,7 @@ class Striker:
             self._changed.notify()
 
     def forget(self, limit: Strike) -> None:
-        """Stop watching, and revoke an exception that was not raised yet. Called in the thread of the limit."""
+        """Stop watching, and revoke an exception that was not raised yet. Called in the thread of ``limit``."""
         if os.getpid() != limit.pid:
             return  # a fork has no striker, and its copy of the lock may be locked
         with self._lock:
@@ -306,8 +304,8 @@ class Striker:
 
 
 def interrupt(seconds: float, in_flight: Callable[[], bool]) -> bool:
-    """Interrupt the handler of this thread, the main one, after ``seconds``, and again every second, while its message
-    is ``in_flight``. Returns False if no handler that can be interrupted is under way."""
+    """Interrupt the handler of this thread, the main one, after ``seconds``, and again every second while
+    ``in_flight()`` returns True. Returns False if this thread is not in a handler that can be interrupted."""
     if not _may_be_interrupted(sys._getframe(), even_in_store=True):  # noqa: SLF001  documented
         return False
     Alarm(seconds, in_flight=in_flight).begin(threading.get_ident())
@@ -315,13 +313,13 @@ def interrupt(seconds: float, in_flight: Callable[[], bool]) -> bool:
 
 
 def interrupt_in(thread: int, seconds: float, in_flight: Callable[[], bool]) -> None:
-    """Interrupt the handler in another ``thread``, as `interrupt` does in the main one."""
+    """Like `interrupt`, for the handler that runs in another ``thread``."""
     Strike(seconds, in_flight=in_flight).begin(thread)
 
 
 def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False) -> bool:
-    """Whether ``frame`` belongs to a handler, or was called by one, outside of our own code and of imports. Calls to
-    the store are our own code, unless ``even_in_store``."""
+    """Whether ``frame`` belongs to a handler or to code that it called, and not to an import or to our own modules that
+    must not be interrupted. ``even_in_store``: the modules that call the store may be."""
     spared = _SPARED if even_in_store else (*_SPARED, _STORE)
     while frame is not None and frame.f_back is not None:
         if is_importing(frame) or str(frame.f_globals.get("__name__")).startswith(spared):

@@ -1,4 +1,4 @@
-"""The journal of a message in flight: which steps earlier attempts recorded, and what this one records."""
+"""The journal of the message in flight: steps that earlier attempts recorded, and those of this attempt."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from pollconsumer.runtime.handling.shield import Shield
 
 LONGEST_WAIT = 10 * YEAR
 _STEP: ContextVar[str] = ContextVar("step", default="")
-"""The name of the step whose function is being called."""
+"""The name of the step whose function is called now; empty outside of steps."""
 
 
 class Journal:
-    """``store`` records a step. ``now`` returns the server's clock, in epoch ms. It is never ahead of the server."""
+    """Steps of a message. ``store`` records one. ``now``: the server's epoch ms, or a little less."""
 
     def __init__(self, recorded: Recorded, store: Callable[[StepEntry], None], now: Callable[[], int]) -> None:
         self._store, self._now = store, now
@@ -46,7 +46,7 @@ class Journal:
         self._unasked = {step.name for step in recorded.steps} - {""}
 
     def unasked(self) -> list[str]:
-        """The steps of earlier attempts that this attempt has not asked for, in their order."""
+        """The names of recorded steps that this attempt has not asked for, in the order of recording."""
         return [name for name in self._numbers if name in self._unasked]
 
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -71,8 +71,8 @@ class Journal:
         return self._recorded(name, result)
 
     def refuse_in_step(self, what: str) -> None:
-        """Raise UsageError within a step. ``what`` takes effect only if this attempt completes. If it does not, the
-        next attempt skips the recorded step, and ``what`` would be lost."""
+        """Raise UsageError in a step's function. ``what`` is an action that takes effect only if this attempt
+        completes. If it does not, later attempts skip the step, and ``what`` would be lost."""
         if step := _STEP.get():  # GUARD nothing that is lost goes with a step
             raise UsageError(what, f"in the step {step}", "enqueue beside the step, or at once: app.enqueue")
 
@@ -101,7 +101,8 @@ class Journal:
         raise Asleep(until)
 
     def call(self, messages: Sequence[NewMessage], caller: tuple[str, str], timeout: Span | None) -> list[Packed]:
-        """The answers of ``messages``, once all have come. ``caller``: queue and id of the message in flight."""
+        """The answers of ``messages`` once all have ended; else Asleep. ``caller``: the current message's queue and
+        id."""
         ends_in = _milliseconds("timeout of context.call", LONGEST_WAIT if timeout is None else timeout)
         awaited, signals = self._awaited, list[str]()
         answers, waiting = list[Packed](), list[tuple[Step, str, NewMessage]]()
@@ -134,8 +135,8 @@ class Journal:
         raise Asleep(min(step.until or 0 for step, _, _ in waiting))
 
     def _ask(self, name: str, what: str = "step name") -> tuple[str, Step | None]:
-        """The step's name, with the number of its repetition, and what is recorded of the step. ``what``: the name in
-        errors."""
+        """The name under which the step is recorded, such as ``name#2``, and what is recorded of it, or None. ``what``:
+        what ``name`` is, for errors."""
         check_step_name(name, what)
         with self._lock:
             times = self._asked[name] = self._asked.get(name, 0) + 1
@@ -147,7 +148,7 @@ class Journal:
         return name, known
 
     def _recorded(self, name: str, result: Any) -> Any:
-        """Record a result. Returns the value that later attempts get: the result after its way through JSON."""
+        """Record a result. Returns what later attempts get: the result after its conversion to JSON."""
         text = as_json(result, f"result of step {name}")
         return self._record(Step(name, self._now(), loads(text))).result
 
@@ -176,7 +177,7 @@ def _calling(step: str) -> Iterator[None]:
 
 
 def _child(message: NewMessage, caller: tuple[str, str], signal: str, ending: str) -> NewMessage:
-    """``message``, as ``caller`` calls it: it answers by ``signal``, and its id is the caller's with an ``ending``."""
+    """``message``, whose end is sent to ``caller`` as ``signal``. Its id is the caller's with ``ending``."""
     queue, name = caller
     continuation = encoded(Continuation(answers={"queue": queue, "id": name, "as": signal}))
     return message._replace(id=following_id(name, ending), continuation=continuation)

@@ -1,7 +1,7 @@
-"""The last lines that handlers log and print while they handle messages.
+"""The last lines that handlers log and print, by message.
 
-A message that logs nothing has no entry here. A line goes to the message that `IN_SLOT` names: that of the thread or
-task, or of a thread that was given its context. Lines of other threads of a handler go to no message.
+A message that logs nothing has no entry. A line belongs to the message in `IN_SLOT`: that of the thread or task, or of
+a thread that was given its context. Lines of other threads of a handler belong to no message.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ CUT = "[what came earlier is left out]\n"
 ROOT = logging.getLogger()
 LOGGING = "logging"
 MOST_FRAMES = 16
-"""So many callers of a stream's ``write`` are looked at for one of ``logging``: handlers such as those of Rich write by
-way of some functions."""
+"""How many callers of a stream's ``write`` are searched for the module logging. Handlers such as those of Rich call it
+indirectly."""
 _of_process: KeptLines | None = None
 
 
 class Tail:
-    """The last ``most`` bytes that one attempt has logged and printed. It cuts rarely, so it may hold twice as many."""
+    """The last ``most`` bytes of what one attempt has logged and printed. Between cuts it holds up to twice as many."""
 
     __slots__ = ("_held", "_is_cut", "_most", "is_new")
 
     def __init__(self, most: int) -> None:
         self._held, self._most, self._is_cut = bytearray(), most, False
         self.is_new = True
-        """Whether text came since this was last set to False."""
+        """Whether text was added since this was set to False."""
 
     def add(self, text: str, *, is_line: bool = False) -> None:
-        """Add ``text``; if it ``is_line``, on a line of its own."""
+        """Add ``text``. ``is_line``: begin a new line before it, if the last one is unfinished."""
         held, most = self._held, self._most
         if is_line and held and not held.endswith(b"\n"):
             held += b"\n"
@@ -43,12 +43,12 @@ class Tail:
         self.is_new = True
 
     def replace(self, text: str) -> None:
-        """Put ``text`` in the place of all that was added."""
+        """Replace all text by ``text``."""
         self._held.clear()
         self.add(text)
 
     def text(self) -> str:
-        """The last ``most`` bytes; preceded by a line that says so if there were more."""
+        """The last ``most`` bytes. If there were more, a line before them says so."""
         held = bytes(self._held)
         if not self._is_cut and len(held) <= self._most:
             return held.decode()
@@ -56,18 +56,18 @@ class Tail:
 
 
 class KeptLines:
-    """What the messages in flight have logged and printed, ``most`` bytes of each. ``begun`` is called with the first
-    text of a message, in the thread that logs it."""
+    """What each message in flight has logged and printed, up to ``most`` bytes. ``begun`` is called at a message's
+    first text, in the thread that logs it."""
 
     def __init__(self, most: int) -> None:
         self.most = most
         self.tails: dict[InFlight, Tail] = {}
         self.begun: Callable[[], object] = bool
         self.keeper: logging.Handler | None = None
-        """Adds records here. It is among the handlers of `ROOT`, unless the user's code has replaced these."""
+        """Adds log records here. It is a handler of the logger `ROOT`, unless users' code has replaced those."""
 
     def add(self, text: str, *, is_line: bool = False) -> None:
-        """Keep ``text`` with the message that this thread handles, if it handles one."""
+        """Keep ``text`` with the message that this thread handles. Without one, drop it."""
         message = IN_SLOT.get()
         if message is not None:
             tail = self.tails.get(message)
@@ -77,21 +77,19 @@ class KeptLines:
             tail.add(text, is_line=is_line)
 
     def add_printed(self, text: str) -> None:
-        """Keep what a stream's ``write`` was given. What a handler of ``logging`` wrote is left out, since records come
-        here by themselves."""
+        """Keep what was printed, unless the module logging wrote it: a log record is kept by ``keeper``."""
         if IN_SLOT.get() is not None and not _is_written_by_logging():
             self.add(str.__str__(text))  # a str, and no subclass of the user's
 
     def replace(self, message: InFlight, text: str) -> None:
-        """Put ``text`` in the place of what ``message`` has logged and printed, as another process that handles it
-        reports."""
+        """Replace what is kept of ``message`` by ``text``, which its handler's own process has reported."""
         if message not in self.tails:
             self.tails[message] = Tail(self.most)
             self.begun()
         self.tails[message].replace(text)
 
     def unreported(self, message: InFlight) -> str | None:
-        """What ``message`` has logged and printed; None if nothing has come since the last call."""
+        """What ``message`` has logged and printed; None if that has not changed since the last call."""
         tail = self.tails.get(message)
         if tail is None or not tail.is_new:
             return None
@@ -111,11 +109,11 @@ def _is_written_by_logging() -> bool:
 
 
 def keep_lines_here(lines: KeptLines | None) -> None:
-    """Have this process keep lines in ``lines``."""
+    """Let this process keep lines in ``lines``; with None, keep none."""
     global _of_process  # one for the process
     _of_process = lines
 
 
 def kept_lines() -> KeptLines | None:
-    """The keeper of this process's lines; None if it does not keep them."""
+    """Where this process keeps lines; None if it keeps none."""
     return _of_process

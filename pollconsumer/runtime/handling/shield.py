@@ -1,15 +1,15 @@
-"""Defers a handler's timeout while our own code runs."""
+"""Defers the interruption of a handler while our own code runs."""
 
 from __future__ import annotations
 
 from threading import get_ident
 
 in_force: dict[int, Stopper] = {}
-"""The stopper of each handler, by the handler's thread."""
+"""For each thread in which a handler runs, what may interrupt it."""
 
 
 class Stopper:
-    """Stops a handler, but not while it is ``deferred``."""
+    """Interrupts a handler at a limit. While ``deferred`` is True, it waits."""
 
     __slots__ = ("deferred",)
     deferred: bool
@@ -18,15 +18,15 @@ class Stopper:
         self.deferred = True
 
     def hasten(self, seconds: float) -> None:
-        """Stop the handler in ``seconds`` at the latest."""
+        """Interrupt the handler after ``seconds``, unless its limit is earlier."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """Stop watching. Called in the handler's thread when the handler has ended."""
+        """The handler has ended: do not interrupt it any more. Called in the handler's thread."""
 
 
 class Shield:
-    """A block of our code, called by a handler, that no timeout interrupts. The handler is stopped after the block."""
+    """A block of our code, called by a handler, that no timeout interrupts. The interruption comes after it."""
 
     __slots__ = ("_limit",)
 

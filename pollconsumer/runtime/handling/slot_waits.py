@@ -1,4 +1,4 @@
-"""Which message the caller handles, and which of a launch's handlers wait for messages that cannot end."""
+"""The message that a thread handles, and the handlers of a launch that wait for other messages in their slots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from threading import Lock
 from typing import NamedTuple, Protocol
 
 IN_SLOT: ContextVar[InFlight | None] = ContextVar("in_slot", default=None)
-"""The message that this thread or task handles."""
+"""The message that this thread or task handles; None outside of a handler."""
 ENDS_BEFORE = 0.2
 _launch_waits: SlotWaits | None = None
 
@@ -28,8 +28,8 @@ class InFlight(Protocol):
 
 
 class ServedQueues(NamedTuple):
-    """What a launch serves with ``slots`` slots, until ``latest()`` on the monotonic clock. ``shared``: by its
-    settings, other launches serve the same queues. ``in_flight``: its messages whose handlers run in this process."""
+    """What a launch serves: ``queues``, with ``slots`` slots, until ``latest()`` on the monotonic clock. ``shared``:
+    other launches may serve them, too. ``in_flight``: returns its messages whose handlers run in this process."""
 
     launch: str
     queues: tuple[str, ...]
@@ -40,7 +40,7 @@ class ServedQueues(NamedTuple):
 
 
 class SlotWaits:
-    """Which messages in flight wait for other messages."""
+    """The messages in flight whose handlers wait for other messages."""
 
     def __init__(self, serving: ServedQueues) -> None:
         self.serving = serving
@@ -48,7 +48,7 @@ class SlotWaits:
         self._lock = Lock()
 
     def begin(self) -> InFlight | None:
-        """Begin a wait. Returns the message that waits; None if the calling message is unknown."""
+        """Record that the calling handler waits. Returns its message; None if that is not known."""
         waiting = IN_SLOT.get()
         if waiting is None:
             in_flight = [*self.serving.in_flight()]
@@ -65,18 +65,17 @@ class SlotWaits:
                 self._waiting += Counter()  # removes counts of 0
 
     def forget(self, waiting: InFlight) -> None:
-        """Forget the wait of ``waiting``, however its handler has ended."""
+        """Forget the wait of ``waiting``: its handler has ended."""
         with self._lock:
             self._waiting.pop(waiting, None)
 
     def seconds_left(self) -> float:
-        """Seconds for which a wait may go on: it ends just before the handler's limit, so that the handler can say
-        why."""
+        """Seconds for which a handler may wait: until just before its limit, so that it can still report why."""
         return self.serving.latest() - ENDS_BEFORE - time.monotonic()
 
     def may_be_stuck(self, waiting: InFlight | None, queue: str, awaited: str) -> bool:
-        """Whether the wait of ``waiting`` for the unfinished message ``awaited`` cannot end: this launch alone serves
-        its queue, and all slots wait, or the message waits for itself."""
+        """Whether ``waiting`` waits in vain for the unfinished message ``awaited``: they are the same; or only this
+        launch serves ``queue``, all its slots wait, and ``awaited`` has no slot. False if ``waiting`` is None."""
         if waiting is None or queue not in self.serving.queues or self.serving.shared:
             return False
         if any(each.name == awaited for each in self.serving.in_flight()):
@@ -84,8 +83,8 @@ class SlotWaits:
         return len(self._waiting) >= self.serving.slots
 
     def give_up(self, waiting: InFlight | None, queue: str, awaited: str) -> bool:
-        """Whether `may_be_stuck` is still true. If it is, the wait ends: ``waiting`` fails, so that its slot can handle
-        a message for which others wait."""
+        """Whether `may_be_stuck` is still true. If so, the wait of ``waiting`` is forgotten: its handler must fail, so
+        that its slot can handle a message for which others wait."""
         with self._lock:
             stuck = self.may_be_stuck(waiting, queue, awaited)
             if stuck and waiting is not None:
@@ -94,11 +93,11 @@ class SlotWaits:
 
 
 def serve_here(waits: SlotWaits | None) -> None:
-    """Have this process handle messages for the launch that has ``waits``."""
+    """Let this process use ``waits``, those of its launch; with None, none."""
     global _launch_waits  # one for the process
     _launch_waits = waits
 
 
 def slot_waits() -> SlotWaits | None:
-    """The waits of this process; None if it handles no messages."""
+    """The waits of this process's launch; None if this process handles no messages."""
     return _launch_waits
