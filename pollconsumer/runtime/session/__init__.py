@@ -1,1 +1,1 @@
-"""The consumer's exchange with the store: reservations, settlements, contexts, waits."""
+"""The consumer's exchange with the store: reservations, settlements, contexts of handlers, waits."""

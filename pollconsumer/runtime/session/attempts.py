@@ -1,4 +1,4 @@
-"""Attempts: they are made of reserved messages, started, stopped, and settled when their handlers have ended."""
+"""Makes attempts of reserved messages, starts and stops their handlers, and has the outcomes settled."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.rows import TRACE_FOLLOWS
 
 AT_ONCE = 0.001
-"""Seconds. A timer that is set to zero does not fire."""
+"""Seconds for "at once": a timer that is set to 0 would not fire."""
 
 
 class Attempts:
-    """Makes attempts of reserved messages, begins the calls of their handlers, takes ended calls from the executor, and
-    has the store settle them."""
+    """Makes attempts of reserved messages, has the executor call their handlers, and has the store settle the
+    outcomes."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Attempts:
         self.calls = BulkCalls(self._stops, self._pace)
         self.stopping = MessageStopper(launch, executor, exchange, options.queues, self.calls)
         self._tails: Collection[InFlight] = ()
-        """Messages that have logged or printed anything."""
+        """Messages that have logged or printed anything. It is empty if nothing is kept."""
         self._keeper: logging.Handler | None = None
         if (lines := options.kept_lines) is not None:
             self._keeper = lines.keeper
@@ -72,12 +72,12 @@ class Attempts:
             self._tails = lines.tails
         self.spare_descriptors = SpareDescriptors()
         self.leaking = False
-        """Whether handlers have left so few descriptors that the launch must end."""
+        """Whether handlers have used up the process's descriptors, so that the launch must end."""
 
     def attempt(self, reservation: Reservation) -> Attempt | None:
-        """The attempt at a message, or None if the message must not be handled. In that case this method has settled
-        it: it was asked to stop, has expired or is malformed; its handler is unknown or paused; a newer version wrote
-        it; or its process died too often."""
+        """An attempt at a message. None if the message must not be handled; then it is settled here. Reasons: it was
+        asked to stop, has expired or is malformed; its handler is unknown or paused; a newer version wrote it; its
+        process died too often."""
         handler, common = self._handlers.get(reservation.handler), reservation.common
         if (self._stops.paused or self._stops.any()) and self._turns_away(reservation):
             return None
@@ -102,7 +102,7 @@ class Attempts:
         return None
 
     def _turns_away(self, reservation: Reservation) -> bool:
-        """Settle a message that was asked to stop, or whose handler is paused. Returns whether it did."""
+        """Settle a message that was asked to stop, or whose handler is paused. Returns whether it was settled."""
         if self._stops.asked(reservation):
             self._settling.stop_unstarted(reservation)
             return True
@@ -112,14 +112,15 @@ class Attempts:
         return False
 
     def _took_steps(self, reservation: Reservation) -> bool:
-        """Whether an earlier attempt recorded steps. Such a message no longer expires."""
+        """Whether an earlier attempt has recorded steps. A message with steps does not expire."""
         if not reservation.has_checkpoint:
             return False
         recorded = self._context_of(reservation).delivery.recorded
         return recorded is not None and len(recorded.steps) > 0
 
     def _opened(self, reservation: Reservation, handler: Handler) -> Attempt:
-        """An attempt by ``handler``. NotBegun if the launch is too short for its declared timeout."""
+        """An attempt at the message by ``handler``. NotBegun if the launch is shorter than the handler's declared
+        timeout."""
         if self._keeper is not None and self._keeper not in ROOT.handlers:
             ROOT.addHandler(self._keeper)
         if handler.timeout is not None and self._launch.end.outlasts(handler.timeout, self._launch.window.length):
@@ -138,8 +139,8 @@ class Attempts:
         return Attempt(reservation, handler, payload, self._context_of(reservation))
 
     def _limited(self, handler: Handler, reservation: Reservation) -> Handler:
-        """``handler``. It is limited to one window if the message resisted its limit before and no timeout is declared.
-        Crashed if the message's process died too often for another attempt."""
+        """``handler``, with its limit lowered to the window's length if it declares no timeout and the message did not
+        stop at a limit before. Crashed if the process has died too often while it handled the message."""
         store = self._launch.store
         stored = store.wire.command("HGET", store.keys.queue(reservation.queue, "errors"), reservation.id) or b""
         error = stored.decode("utf-8", "replace").partition(TRACE_FOLLOWS)[0]
@@ -151,7 +152,7 @@ class Attempts:
         return handler.with_timeout(limit)._replace(limited=True)
 
     def _with_options(self, handler: Handler, reservation: Reservation) -> Handler | None:
-        """``handler`` with the message's options, or None if a newer version wrote an option or the continuation.
+        """``handler`` with the options of the message. None if a newer version wrote an option or the continuation.
         NotBegun if the payload is encoded and there is no codec. Malformed if options or continuation are corrupt."""
         options, newer = decoded_options(reservation.common.options)
         if continuation := reservation.common.continuation:
@@ -174,7 +175,7 @@ class Attempts:
         return handler
 
     def settle_before(self, handler: str) -> None:
-        """Settle what has ended, before a call of ``handler``. If the handler is known to be short, that can wait."""
+        """Settle outcomes before a call of ``handler``, unless that is expected to be so short that they can wait."""
         if self._settling.since is None:
             return
         expected = self._pace.durations.expected(handler)
@@ -182,7 +183,7 @@ class Attempts:
             self.settle()
 
     def begin(self, call: Attempt, attempts: Sequence[Attempt]) -> None:
-        """Begin a call that handles the messages of ``attempts``. There must be free entries for them in the flight."""
+        """Start ``call``, which handles the messages of ``attempts``: one, or several of a bulk handler."""
         self._pace.begun += len(attempts)
         suspect = False
         for each in attempts:
@@ -206,12 +207,12 @@ class Attempts:
             self.await_quiet()
 
     def await_quiet(self) -> None:
-        """Wait until no message is in flight."""
+        """Wait until all messages in flight have ended."""
         while self._executor.busy:
             self.await_end()
 
     def await_end(self) -> None:
-        """Wait until a handler ends, at most for as long as outcomes may wait."""
+        """Wait until a handler ends. The wait is short if outcomes wait to be settled."""
         soon = self._settling.since is not None or bool(self._exchange.reserved)
         self._executor.wait(HORIZON if soon else LONGEST_WAIT)
         self.stopping.attend()
@@ -242,7 +243,7 @@ class Attempts:
             self.settle()
 
     def _at_limit(self, handled: Handled) -> Handled:
-        """The outcome ``handled``; if it is an interruption after the limit, the failure of a timeout instead."""
+        """``handled``. If the handler was interrupted at its limit, its outcome is replaced by HandlerTimeout."""
         reservation, handler = handled.attempt.reservation, handled.attempt.handler
         if reservation not in self.stopping.timed_out:
             return handled
@@ -254,7 +255,7 @@ class Attempts:
         return handled._replace(outcome=Outcome(error))
 
     def _end(self, handled: Handled) -> bool:
-        """Settle a message that has ended. Returns whether its duration counts: its handler ran, and did not yield."""
+        """Settle the message. Returns whether its duration is to be measured: its handler ran, and did not yield."""
         reservation = handled.attempt.reservation
         unfinished = isinstance(handled.outcome.error, Yield | NotBegun | Asleep)
         if unfinished and not self._stops.asked(reservation):  # one that was asked to stop is settled like a failure
@@ -265,7 +266,7 @@ class Attempts:
         return True
 
     def is_late(self) -> bool:
-        """Whether an outcome has stayed unsettled for too long."""
+        """Whether an outcome has waited longer than `HORIZON` to be settled."""
         since = self._settling.since
         return since is not None and self._launch.clock() - since > HORIZON
 
@@ -287,13 +288,13 @@ class MessageStopper:
         self._executor, self._exchange, self._queues, self._calls = executor, exchange, queues, calls
         self._interrupted: set[tuple[str, bytes]] = set()
         self._clock, self.timed_out = launch.clock, set[Reservation]()
-        """``timed_out``: messages in flight whose limits have passed."""
+        """``timed_out``: messages in flight whose handlers were interrupted at their limits."""
         self._look_at = 0.0
-        """The time to look at the limits again, on the launch's clock."""
+        """When to look at the limits again, on the launch's clock."""
 
     def interrupt(self) -> None:
-        """Interrupt handlers in flight at their limits, and a grace after they were asked to stop. If handlers run in
-        the main thread, a signal handler calls this, too."""
+        """Interrupt each handler in flight that has passed its limit, or was asked to stop, after a grace. If handlers
+        run in the main thread, a signal handler calls this as well."""
         for reservation in self._flight.overdue(self._clock()):
             if reservation not in self.timed_out:
                 self.timed_out.add(reservation)
@@ -310,8 +311,7 @@ class MessageStopper:
         return reservation in self._flight.in_flight()
 
     def attend(self) -> None:
-        """Interrupt handlers at their limits, and those that were asked to stop. Discard requests for other
-        launches."""
+        """Call `interrupt` if it is time to. Discard requests to stop messages that this launch does not hold."""
         if not self._stops.any():
             if (now := self._clock()) >= self._look_at:
                 self._look_at = now + HORIZON
@@ -325,26 +325,26 @@ class MessageStopper:
 
 
 class BulkAttempt(Attempt):
-    """A call with several messages. ``reservation`` and ``handler`` are those of the first of ``attempts``."""
+    """A bulk handler's call with several messages. ``reservation``, ``handler``: those of the first attempt."""
 
     attempts: Sequence[Attempt]
 
 
 class BulkCalls:
-    """The calls of bulk handlers in flight. ``measure`` is called with handler, size and seconds of each."""
+    """The calls of bulk handlers in flight. ``measure`` is called with each one's handler, size and seconds."""
 
     def __init__(self, stops: Stops, pace: Pace) -> None:
         self._stops, self._pace = stops, pace
         self.measure: Callable[[str, int, float], None] = lambda *_: None
         self._in_flight: dict[Reservation, BulkAttempt] = {}
-        """The call in flight of each message. A message that is called alone has none here."""
+        """For each message in a call with others, that call. A message that is called alone is not in it."""
 
     def add(self, call: BulkAttempt) -> None:
         """Add a call that begins with several messages."""
         self._in_flight |= dict.fromkeys((each.reservation for each in call.attempts), call)
 
     def each_of(self, handled: Handled) -> Iterable[Handled]:
-        """The outcome of each message of a call that has ended."""
+        """The outcomes of the single messages of the call ``handled``, which has ended."""
         call, outcome = handled.attempt, handled.outcome
         assert isinstance(call, BulkAttempt)
         for each in call.attempts:
@@ -361,18 +361,18 @@ class BulkCalls:
         return ended[::-1] if isinstance(outcome.error, CallDied) else ended  # each goes to the head of the queue
 
     def known(self, reservation: Reservation) -> Reservation | None:
-        """``reservation`` if the executor knows a call by it, or None for another message of a bulk call."""
+        """``reservation`` if the executor knows its call by it; None for the other messages of a bulk call."""
         call = self._in_flight.get(reservation)
         return reservation if call is None or call.reservation is reservation else None
 
     def of(self, reservation: Reservation) -> Sequence[Reservation]:
-        """The messages of the call that the executor knows by ``reservation``."""
+        """All messages that share a call with ``reservation``, itself included."""
         call = self._in_flight.get(reservation)
         return [reservation] if call is None else [each.reservation for each in call.attempts]
 
     def stoppable(self, reservation: Reservation) -> Reservation | None:
-        """The message by which the executor knows the call of ``reservation``, or None unless all messages of the call
-        were asked to stop."""
+        """The message by which the executor knows the call of ``reservation``. None unless every message of the call
+        was asked to stop."""
         call = self._in_flight.get(reservation)
         if call is None:
             return reservation
@@ -381,8 +381,8 @@ class BulkCalls:
 
 
 def refuse_crashed(reservation: Reservation, why: str) -> None:
-    """Raise Crashed if the message's process died too often for another attempt. ``why``: the reason of the last
-    death."""
+    """Raise Crashed if the process died too often while it handled the message. ``why``: how it last died, for the
+    error."""
     if reservation.spent:
         raise Crashed(f"{why}launch killed while running it, in its last attempt")
     if reservation.crashes >= MOST_CRASHES:
@@ -390,8 +390,8 @@ def refuse_crashed(reservation: Reservation, why: str) -> None:
 
 
 class _Unknown:
-    """Stands for a policy that no application of this process has registered. It fails, which is reported, and the
-    default delay applies."""
+    """Stands for a retry policy that this process does not have. Its use fails, so a warning is logged, and the default
+    delay applies."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,8 +1,8 @@
-"""Gathers reserved messages of bulk handlers, and calls these with several at a time.
+"""Gathers reserved messages of bulk handlers, and calls each handler with several of them.
 
 Gathered messages are reserved, but not begun. They are in `Exchange.gathered`, which releases them with other messages
-that were not started. A call begins once it is full, or its wait for more is over. Meanwhile the launch handles other
-messages. A message whose process died is called alone, so that no other message is blamed for the next death.
+that were not begun. A call begins once it is full, or its wait for more messages is over. Meanwhile the launch handles
+other messages. A message whose process died before is called alone, so that the next death is not charged to others.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from pollconsumer.store.records.reservations import Reservation
 
 if TYPE_CHECKING:
     Kind = tuple[str, str]
-    """A handler and a queue, whose messages may share a call."""
+    """A handler and a queue. Only messages of the same kind share a call."""
 
 MOST_BYTES = 8 * 1024**2
-"""Maximum size of a call's payloads, in bytes, unless its first payload is larger."""
+"""Maximum bytes of the payloads in a call. A larger first payload is called alone."""
 
 
 class BulkPace:
-    """The durations of a launch's calls. Calls of similar size are measured together: 2 to 3 messages, 4 to 7, 8 to 15
-    …"""
+    """How long a launch's calls of bulk handlers take. Sizes from 2 to 3 messages are measured together, then 4 to 7, 8
+    to 15 and so on."""
 
     def __init__(self, window: Window, rule: MarginRule, slots: int, every: Durations, most: Mapping[str, int]) -> None:
-        """``every``: the durations of all calls in this launch and earlier ones, of any size. ``most``: the maximum
-        size of a call, by handler."""
+        """``every``: durations of calls of any size, in this launch and earlier ones. ``most``: by handler, the maximum
+        size of a call."""
         self._window, self._rule, self._slots, self._every, self._most = window, rule, slots, every, most
         self._measured: dict[tuple[str, int], Durations] = {}
 
@@ -64,17 +64,17 @@ class BulkPace:
         return margin_in(self._window, size_durations, self._rule, self._slots)
 
     def fitting(self, handler: str, most: int, left: float) -> int:
-        """How many messages a call may have, ``most`` at most, so that it ends within ``left`` seconds. At least 1,
-        since a call with one message may begin whenever a message may."""
+        """The number of messages, ``most`` at most, with which a call should end within ``left`` seconds. At least 1: a
+        call with one message may begin whenever a message may."""
         size = most
         while size > 1 and self.margin(handler, size) >= left:
             size //= 2
         return size
 
     def _expected(self, handler: str, wanted: int) -> float | None:
-        """Expected seconds of a call of a size that this launch has not measured. It is in proportion to the next
-        smaller measured size, else to the next larger one, else to the longest call of earlier launches, which is taken
-        for a full one."""
+        """Expected seconds of a call, if this launch has measured none of this size. They are in proportion to the next
+        smaller size that was measured, else to the next larger one, else to the longest call of earlier launches, taken
+        as a full one. ``wanted``: the size, as a number of bits."""
         means = {size: each.own_mean or 0.0 for (name, size), each in self._measured.items() if name == handler}
         if not means:
             longest = self._every.longest_of(handler)
@@ -102,19 +102,18 @@ class BulkCaller:
         self._sized = BulkPace(launch.window, options, exchange.pace.slots, exchange.pace.durations, most)
         attempts.calls.measure = self._sized.add
         self._due: dict[Kind, float] = {}
-        """The time at which the next call of each kind begins, on the launch's clock, if messages are gathered for
-        it."""
+        """For each kind with gathered messages, when its next call begins, on the launch's clock."""
 
     def _room(self) -> int:
-        """How many messages may begin if each of the other slots keeps room for one."""
+        """How many messages a call may begin now: entries of the flight that are free, less one for each slot."""
         return len(self._launch.progress.flight.free) - self._pace.slots
 
     def is_due(self) -> bool:
-        """Whether a call is due for which messages are gathered."""
+        """Whether a call should begin now."""
         return self.due_in() == 0
 
     def due_in(self) -> float:
-        """Seconds until a call is due. Infinity if no messages are gathered, or no more may be in flight."""
+        """Seconds until a call should begin. Infinity if no messages are gathered, or no more may be in flight."""
         gathered = {_kind_of(each) for each in self._gathered()}
         self._due = {kind: at for kind, at in self._due.items() if kind in gathered}
         if not self._due or self._room() <= 0:
@@ -122,14 +121,14 @@ class BulkCaller:
         return max(0.0, min(self._due.values()) - self._launch.clock())
 
     def overdue(self) -> list[Reservation]:
-        """The messages gathered for calls that are due. Any thread may ask."""
+        """The gathered messages whose calls should have begun. May be called in any thread."""
         now = self._launch.clock()
         due = {kind for kind, at in [*self._due.items()] if at <= now}
         return [each for each in self._gathered() if _kind_of(each) in due]
 
     def handle(self) -> bool:
-        """Begin the call that is due, else gather the next reserved message. Returns False if it did neither: no call
-        is due, and the next message is not for a bulk handler."""
+        """Begin the call that is due; else gather messages, if the next reserved one is for a bulk handler. Returns
+        False if it did neither."""
         if self.is_due():
             kind = min(self._due, key=self._due.__getitem__)
             if self._due[kind] > -inf:
@@ -150,7 +149,7 @@ class BulkCaller:
         return True
 
     def _gather(self, kind: Kind) -> None:
-        """Gather messages for the next call of ``kind``, reserving more while it is not full."""
+        """Gather messages for the next call of ``kind``. If it is not full, reserve more."""
         handler, queue = kind
         bulk, exchange = self._bulks[handler], self._exchange
         if not self._count(kind):
@@ -168,7 +167,7 @@ class BulkCaller:
             self._due[kind] = now + bulk.wait
 
     def _move(self, kind: Kind, wanted: int) -> int:
-        """Move up to ``wanted`` reserved messages to the gathered ones, in their order. Returns their number."""
+        """Move reserved messages of ``kind``, ``wanted`` at most, to the gathered ones. Returns how many were moved."""
 
         def joins(each: Reservation, moved: int) -> bool:
             return moved < wanted and _kind_of(each) == kind and self._joins(each)
@@ -179,7 +178,8 @@ class BulkCaller:
         return len(moved)
 
     def _taken_from(self, held: deque[Reservation], is_wanted: Callable[[Reservation, int], bool]) -> list[Reservation]:
-        """Take messages out of ``held``. ``is_wanted`` is called with each, and with how many were taken before it."""
+        """Remove messages from ``held``, and return them. ``is_wanted`` gets each message, and the number removed so
+        far."""
         taken: list[Reservation] = []
         everything = [*held]
         held.clear()
@@ -188,7 +188,7 @@ class BulkCaller:
         return taken
 
     def _joins(self, reservation: Reservation) -> bool:
-        """Whether a message may share a call with others."""
+        """Whether this message may share a call with others."""
         # GUARD a suspect is called alone; options of its own
         return not reservation.crashes and _shares_call(reservation.common.options)
 
@@ -200,11 +200,12 @@ class BulkCaller:
         return sum(_kind_of(each) == kind for each in self._gathered())
 
     def _gathered(self) -> list[Reservation]:
-        """The gathered messages. Another thread may return some of them at any time."""
+        """A copy of the gathered messages, since another thread may remove some."""
         return [*self._exchange.gathered]
 
     def _may_wait(self, handler: str, count: int, wait: float, now: float) -> bool:
-        """Whether a call may wait for more messages: the window has time, and more may come."""
+        """Whether a call with ``count`` messages may wait ``wait`` seconds for more: there is time, and more may
+        come."""
         exchange, options = self._exchange, self._options
         held_back = exchange.held_back and (exchange.more_in is None or exchange.more_in >= wait)
         if options.until_empty or held_back:
@@ -215,7 +216,7 @@ class BulkCaller:
         return wait > 0 and self._launch.window.has_time(now + wait, margin)
 
     def _take(self, kind: Kind) -> list[Reservation]:
-        """Take the messages of the next call out of the gathered ones: as many as fit into the rest of the window."""
+        """Remove the next call's messages from the gathered ones: as many as fit into the rest of the window."""
         left, length = self._launch.window.left(self._launch.clock()), 0
         most = min(self._most(self._bulks[kind[0]]), self._count(kind), self._room())
         size = self._sized.fitting(kind[0], most, left)
@@ -235,7 +236,7 @@ class BulkCaller:
         return messages
 
     def _begin(self, reservations: Sequence[Reservation]) -> None:
-        """Begin a call with those of ``reservations`` that are to be handled, if there are any."""
+        """Begin a call with those of ``reservations`` that may be handled. The others are settled."""
         opened = [self._attempts.attempt(each) for each in reservations]
         attempts = [each for each in opened if each is not None]
         if attempts and attempts[0].handler.at_most_once:  # GUARD recorded before a call at most once
@@ -259,7 +260,7 @@ def _kind_of(reservation: Reservation) -> Kind:
 
 @lru_cache
 def _shares_call(options: bytes) -> bool:
-    """Whether a message with these options may share a call: it has no timeout of its own."""
+    """Whether a message with these ``options``, as stored, may share a call. It may not if it has its own timeout."""
     try:
         own, newer = decoded_options(options)
     except Malformed:

@@ -1,7 +1,7 @@
 """The contexts that a launch gives its handlers, and how it answers their questions and stores their reports.
 
-What handlers log and print is stored when an attempt ends, and while it runs. At the end of an attempt this costs no
-round trip, since the step that settles the message takes it along.
+Lines that handlers log and print are stored while an attempt runs, and at its end. The latter costs no round trip: the
+step that settles the message also stores them.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ from pollconsumer.store.records.reservations import CommonFields, Reservation
 from pollconsumer.store.records.steps import LogEntry, Reports
 
 MOST = 100
-"""Number of messages reserved ahead that are looked at together."""
+"""Maximum number of reserved messages for which the last occurrences are read in one round trip."""
 FRESH = 0.05
-"""How many seconds a read value counts, since another instance may complete an occurrence."""
+"""Seconds for which a value that was read is used. After that, another launch may have completed an occurrence."""
 CARRIED_WITHIN = 0.1
-"""A report waits at most so many seconds for a step to take it along."""
+"""Seconds that a report waits for a step to store it. After that, it is stored separately."""
 
 
 class Predecessors:
     def __init__(self, launch: Launch, reserved: Iterable[Reservation]) -> None:
-        """``reserved``: the launch's messages that are reserved and not begun."""
+        """``reserved``: messages that are reserved and not begun, whose values are read in the same round trip."""
         self._launch, self._reserved = launch, reserved
         self.found: dict[tuple[str, bytes], PreviousOccurrence | None] = {}
-        """Values that were read. They count until this launch completes an occurrence."""
+        """The values that were read, by queue and recurrence, until this launch completes an occurrence."""
         self._read_at = 0.0
 
     def of(self, reservation: Reservation) -> PreviousOccurrence | None:
-        """The last completed occurrence of the recurrence of ``reservation``. None if the message is no occurrence."""
+        """The last completed occurrence of this message's recurrence; None if there is none, or it is no occurrence."""
         occurrence = reservation.occurrence
         if occurrence is None:
             return None
@@ -75,8 +75,8 @@ class Predecessors:
 
 
 class ProgressReporter:
-    """Stores what handlers report: the progress of their messages, and what they log. ``every``: seconds between two
-    writes. 0: each report is stored at once, in its handler's thread."""
+    """Stores what handlers report: the progress of messages, and logged lines. ``every``: seconds between two writes.
+    With 0 each report is stored at once, in the handler's thread."""
 
     def __init__(self, launch: Launch, every: float) -> None:
         self._launch, self._every = launch, every
@@ -86,14 +86,14 @@ class ProgressReporter:
         self._thread: Started | None = None
         self._store: RedisStore | None = None
         self.has_reported = False
-        """Whether any handler of this launch has ever reported."""
+        """Whether a handler of this launch has reported anything."""
 
     def report(self, reservation: Reservation, progress: Progress) -> None:
         self.add(reservation, reservation.id, progress)
 
     def add(self, reservation: Reservation, name: bytes, entry: Progress | LogEntry, *, soon: bool = True) -> None:
-        """Replace an earlier report of this ``name`` by ``entry``. With ``soon`` a thread stores it, else the next
-        step."""
+        """Report ``entry``, in place of an unstored one with the same ``name``. A thread stores it soon or, unless
+        ``soon``, the next step does."""
         with Shield():
             self.has_reported = True
             with self._lock:
@@ -109,9 +109,9 @@ class ProgressReporter:
 
     @contextmanager
     def carried(self, lost: Set[str] = frozenset()) -> Iterator[Reports | None]:
-        """Yield the reports that are not stored yet. The caller stores them within the block. After it, all earlier
-        reports are stored, too, and none is stored after a newer one. Reports that are not stored, such as those of
-        ``lost`` queues, are stored later."""
+        """Yields the reports that are not stored yet, or None. The caller must store them within the block. Reports for
+        ``lost`` queues are left out; they, and those that the caller could not store, are stored later. No report is
+        stored after a newer one."""
         if self._reports or self._storing.locked():
             with self._storing:
                 reports = self._taken()
@@ -126,7 +126,7 @@ class ProgressReporter:
             yield None
 
     def _keep(self, reports: Reports) -> None:
-        """Keep reports that could not be stored for later, unless newer ones have replaced them."""
+        """Put back reports that were not stored, except those that newer ones have replaced."""
         with self._lock:
             for queue, each in reports.items():
                 self._reports[queue] = {**each, **self._reports.get(queue, {})}
@@ -145,8 +145,8 @@ class ProgressReporter:
                 time.sleep(self._every - CARRIED_WITHIN)
 
     def _store_all(self) -> bool:
-        """Store all reports. Returns whether there were any. If the store does not answer, they are stored later: by
-        this thread, or with the ends of their messages."""
+        """Store all reports. Returns whether there were any. If the store does not answer, this thread or a later step
+        stores them."""
         with self._storing:
             reports = self._taken()
             if not reports:
@@ -172,13 +172,13 @@ class Deliveries:
         reporting: ProgressReporter,
         predecessors: Predecessors,
     ) -> None:
-        """``lock`` serialises the calls to the store of concurrent handlers."""
+        """``lock``: held during a call to the store, since several handlers may call at once."""
         self._reporting, self._predecessors = reporting, predecessors
         self._launch, self._store, self._handlers, self._lock = launch, launch.store, handlers, lock
         self._own_store: RedisStore | None = None
         self._namespace = launch.store.keys.namespace
         self._shared: _Shared | None = None
-        """What the last context shares with those of other messages that were reserved in the same reply."""
+        """The part of the last context that is the same for all messages of its `CommonFields`."""
 
     def context_of(self, reservation: Reservation) -> LaunchContext:
         shared = self._shared
@@ -198,8 +198,8 @@ class Deliveries:
         return LaunchContext(delivery, shared.situation, reservation)
 
     def context_of_call(self, reservations: Sequence[Reservation]) -> tuple[LaunchContext, list[Delivery]]:
-        """The context of a bulk call, and the deliveries of its messages. These have no checkpoints and no
-        predecessors."""
+        """The context of a bulk call, and the deliveries of its messages. A delivery in it has no checkpoint and no
+        previous occurrence."""
         by_fields = {each.common: self._shared_by(each.common) for each in reservations}
         deliveries = [by_fields[each.common].delivery_of(each) for each in reservations]
         asked = self._launch.progress.stops.asked
@@ -260,7 +260,7 @@ class Deliveries:
 
     @contextmanager
     def _store_of_handlers(self) -> Iterator[RedisStore]:
-        """Yield the store on a separate connection, since a handler runs on a thread, and a handler or hook may be
+        """The store, on a connection that only handlers and hooks use: they may run in other threads, and be
         interrupted anywhere."""
         with self._lock:
             if self._own_store is None:
@@ -275,7 +275,7 @@ class Deliveries:
 
 
 def _refuse_own_order_key(reservation: Reservation, called: Iterable[NewMessage]) -> None:
-    """Raise UsageError if a called message has the order key of ``reservation``."""
+    """Raise UsageError if a message in ``called`` has the order key of ``reservation``, which would wait for it."""
     _, _, order_key = reservation.concurrency_key.partition(b"\0")
     for each in called:
         if order_key and (each.queue, each.order_key.encode()) == (reservation.queue, order_key):
@@ -284,14 +284,14 @@ def _refuse_own_order_key(reservation: Reservation, called: Iterable[NewMessage]
 
 
 class _Shared(NamedTuple):
-    """What the contexts of messages with common fields share. ``delivery`` has no id."""
+    """The parts of a context that are the same for messages with ``common`` fields. ``delivery`` has no id yet."""
 
     common: CommonFields
     delivery: Delivery
     situation: Situation
 
     def delivery_of(self, reservation: Reservation) -> Delivery:
-        """The delivery of a message, without what only the store knows: its checkpoint and the last occurrence."""
+        """The delivery of one message, without its checkpoint and the last occurrence, which are read separately."""
         delivery = self.delivery._replace(id=reservation.name)
         with suppress(Malformed, KeyError):  # corrupt
             return _with_continuation(delivery, self.common.continuation) if self.common.continuation else delivery
@@ -299,7 +299,7 @@ class _Shared(NamedTuple):
 
 
 def _with_continuation(delivery: Delivery, stored: bytes) -> Delivery:
-    """``delivery`` with the batch, or the message before, as the message's continuation names them."""
+    """``delivery`` with its batch, or the message before, which ``stored``, the message's continuation, names."""
     continuation, _ = continuations.decoded(stored)
     batch: tuple[str, str, int | None] | None = None
     previous = None
@@ -315,7 +315,7 @@ def _with_continuation(delivery: Delivery, stored: bytes) -> Delivery:
 LINES_EVERY = 5.0
 """Seconds between two looks for new lines of running handlers."""
 LEAST_OF_CALL = 256
-"""Each message of a bulk call gets so many bytes of the call's lines at least."""
+"""Least bytes of a bulk call's lines that are stored with each of its messages."""
 
 
 class LineReports:
@@ -327,7 +327,7 @@ class LineReports:
         reporter: ProgressReporter,
         call_of: Callable[[Reservation], Sequence[Reservation]],
     ) -> None:
-        """``call_of``: the messages that share a call with a message, including itself."""
+        """``call_of``: returns the messages that share a call with a message, itself included."""
         self._lines, self._flight, self._handlers, self._reporter = lines, flight, handlers, reporter
         self._call_of, self._pid = call_of, os.getpid()
         self._lock = Lock()
@@ -335,14 +335,14 @@ class LineReports:
         lines.begun = self._begin
 
     def end(self, reservation: Reservation) -> None:
-        """Report the lines of an attempt that has ended."""
+        """The attempt has ended: report its new lines, and drop its entry."""
         with self._lock:
             if (text := self._lines.unreported(reservation)) is not None:
                 self._report(reservation, text)
             self._lines.tails.pop(reservation, None)
 
     def look(self) -> None:
-        """Report new lines of running handlers. Discard lines of threads that have outlived their attempts."""
+        """Report new lines of running handlers. Drop lines from threads whose attempts have ended."""
         in_flight = set(self._flight.in_flight())
         for message in [*self._lines.tails]:
             with self._lock:
@@ -352,7 +352,7 @@ class LineReports:
                     self._report(message, text, soon=True)
 
     def _begin(self) -> None:
-        """Begin to look, unless looks go on already, or a handler has forked this process."""
+        """Start the thread that looks for lines, unless it runs, or this process is a fork."""
         if self._thread is None and os.getpid() == self._pid:
             with Shield(), suppress(RuntimeError):  # no thread can be started: lines are stored at the attempts' ends
                 self._thread = start_thread("lines", self._serve)
@@ -375,7 +375,7 @@ class LineReports:
             self._reporter.add(each, b"%b\n%d" % (each.id, each.reserved_at), entry, soon=soon)
 
     def _encoded(self, text: str, handler: str) -> str:
-        """``text`` as JSON, encoded if the handler's application has a codec."""
+        """``text`` as JSON, encoded by the codec of the handler's application, if it has one."""
         known = self._handlers.get(handler)
         try:
             data = json.dumps(text, ensure_ascii=False).encode()

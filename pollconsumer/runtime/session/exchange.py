@@ -1,8 +1,8 @@
-"""A launch's exchange with the store: in one round trip it settles outcomes and reserves the next messages. And the
-wait for messages, on a connection of its own.
+"""A launch's exchange with the store: in one round trip it settles outcomes and reserves the next messages. A second
+connection waits for messages.
 
-While a cluster has lost a node, the launch goes on with the queues of the other nodes. The outcomes of the lost node's
-queues wait.
+If a cluster has lost a node, the launch goes on with the queues of the other nodes. Outcomes for the lost node's queues
+are kept until it is back.
 """
 
 from __future__ import annotations
@@ -34,27 +34,26 @@ from pollconsumer.store.records.steps import Promoted, QueueStep, Retention, Set
 from pollconsumer.store.server import unreachable
 
 TRIM_EVERY = 150
-"""Between two trims at least so many messages are completed."""
+"""At least so many messages are completed between two deletions of old ones."""
 PROMOTE_EVERY = 0.01
-"""Seconds for which an earlier due time may be scheduled without the knowledge of a busy launch."""
+"""Seconds between two promotions of a busy launch, which may not know of a due time that was scheduled since."""
 FULL_STEP_FOR = 10.0
-"""Seconds after a message with options for which a queue's next messages are expected to have options, too. A wrong
-guess costs a round trip."""
+"""Seconds after a message with options was found in a queue. Until then the queue's messages are reserved by a full
+step, which knows options. A wrong guess costs a round trip."""
 SKIPPED_FOR = 1.0
-"""The queues of a lost node are skipped for so many seconds before the node is asked again."""
+"""Seconds for which the queues of a lost node are skipped before the node is asked again."""
 LOOK_EVERY = 0.02
-"""Seconds between two looks. Two looks, a step and a wake-up fit into the 50 ms by which a message may be late."""
+"""Seconds between two looks. Two looks, a step and a wake-up take less than 50 ms, by which a message may be late."""
 BLOCK = 5.0
-"""Seconds for which the server blocks. For so long the connection of a vanished client may swallow a marker."""
+"""Seconds that a blocking read lasts in the server. Until then the read of a vanished client may take a marker."""
 Seen = tuple["Sequence[Reservation]", "Reservation"]
-"""The messages in flight, and the first one reserved behind them."""
+"""What `ReservedReturner` saw: the messages in flight, and the first message that is reserved behind them."""
 
 
 class Turns:
-    """The order in which queues are served. Without weights the first queue that has a message is served. With them,
-    queues are served in proportion: each message advances its queue by 1/weight, and the queue that has advanced least
-    comes first (stride scheduling; Waldspurger and Weihl, 1995).
-    """
+    """The order in which queues are asked for messages. Without ``weights`` it is always the same. With them, queues
+    get shares in proportion to their weights: a message adds 1/weight to its queue's count, and the queue with the
+    lowest count comes first (stride scheduling; Waldspurger and Weihl, 1995)."""
 
     def __init__(self, queues: Sequence[str], weights: Mapping[str, int] | None = None) -> None:
         self.queues = tuple(queues)
@@ -63,19 +62,19 @@ class Turns:
         self._now = 0.0
 
     def order(self) -> Sequence[str]:
-        """Queues, in the order in which to poll them."""
+        """The queues, the first to ask first."""
         return sorted(self.queues, key=self._virtual_times.__getitem__) if self._strides else self.queues
 
     def served(self, queue: str, messages: int) -> None:
-        """Record that ``queue`` handed out ``messages``. A queue gains no credit while it is empty."""
+        """Count ``messages`` that ``queue`` handed out. An empty queue does not save up its share."""
         if self._strides:
             self._now = max(self._virtual_times[queue], self._now)
             self._virtual_times[queue] = self._now + messages * self._strides[queue]
 
 
 class Exchange:
-    """A launch's exchange with the store. ``reserved``: the messages that are reserved and not started, in their order.
-    ``gathered``: those for bulk handlers, which will share a call."""
+    """A launch's exchange with the store. ``reserved``: messages that are reserved and not begun, in order.
+    ``gathered``: those among them that will share a call of a bulk handler."""
 
     def __init__(
         self,
@@ -87,71 +86,72 @@ class Exchange:
         reserved: deque[Reservation],
         lost: set[str],
     ) -> None:
-        """``lost``: our queues that are skipped for now, since a cluster has lost their node. Kept up to date here."""
+        """``lost``: queues that are skipped because their cluster node is lost. The exchange updates this set."""
         self._launch, self.settling, self.pace, self.lost = launch, settling, pace, lost
         self._turns, self._keeping = Turns(options.queues, options.weights), options.keeping
         self.reporter, self.reserved, self.gathered = reporter, reserved, deque[Reservation]()
         self._store, self._flight, self._emit = launch.store, launch.progress.flight, launch.emit
         self._limits = {queue: limits.packed() for queue, limits in options.limits.items()}
         self.lock = Lock()
-        """Held while reserved messages are taken or returned, since another thread returns some."""
+        """Held to take a reserved message, or to return it to its queue, since another thread returns some."""
         self.returned, self.is_stuck = 0, False
-        """How many messages were returned to their queues; and if no handler has ended since: see
-        `ReservedReturner`."""
+        """``returned``: how many messages `ReservedReturner` has returned. ``is_stuck``: it returned some, and no
+        handler has ended since."""
         self._look_at = -inf
-        """The time to ask whether the nodes of lost queues are back."""
+        """When to ask again whether lost nodes are back, on the launch's clock."""
         self._unbegun: list[Reservation] = []
-        """Messages of lost queues that could not be recorded as begun, although they are handled at most once."""
+        """At-most-once messages of lost queues. They could not be recorded as begun, so they are not handled yet."""
         self._untrimmed = 0
         self._to_trim: set[str] = set()
-        """Queues to trim with their next step."""
+        """Queues whose next step also deletes old messages."""
         self._full_step_until: dict[str, float] = {}
-        """The time until which no message of a queue is reserved alone, on the launch's clock: see FULL_STEP_FOR."""
+        """Until when each queue's messages are reserved by full steps, on the launch's clock: see FULL_STEP_FOR."""
         self.called = inf
-        """The time at which the next launch first called for the lease, on the launch's clock. Infinity before that,
-        and without the baton."""
+        """When the next launch first called for the lease, on the launch's clock. Infinity if it has not, or if the
+        hand-off is no baton."""
         self.more_in: float | None = None
-        """Seconds from the last reservation until limits allow more. None if unknown."""
+        """Seconds from the last reservation until a queue's limit allows more messages. None if unknown."""
         self.held_back = False
-        """Whether the last reservation got no message of a queue that has ready ones."""
+        """Whether the last reservation got nothing from a queue that has ready messages, because of a limit."""
         self.added = 0
-        """Messages that repairs, outboxes and recurrences have made ready."""
+        """How many messages repairs, outboxes and recurrences have made ready."""
         self._due_at = inf
-        """The time at which the next message or recurrence of our queues is due, as the last promotion found."""
+        """When the next message or occurrence is due, on the launch's clock, as the last promotion found."""
         self._promoted = -inf
-        """The time of the last promotion."""
+        """When the last promotion was, on the launch's clock."""
         self.to_repair: list[str] = []
-        """Queues in which the last promotion found something to repair. They are repaired before a later step, so that
-        the messages just reserved need not wait for a repair."""
+        """Queues in which the last promotion found something to repair. They are repaired before a later step, to start
+        the messages just reserved without delay."""
         self._repaired = launch.clock()
         self._left_out = set[str]()
-        """Queues that are no longer served, since their keys hold garbage."""
+        """Queues that are not served any more, since their keys are corrupt."""
 
     def next(self) -> Reservation | None:
-        """The next reserved message."""
+        """Take the next reserved message; None if there is none."""
         with self.lock:
             return self.reserved.popleft() if self.reserved else None
 
     def queues(self) -> Sequence[str]:
-        """Our queues that can be served now."""
+        """The launch's queues, except those of lost nodes."""
         return [queue for queue in self._turns.queues if queue not in self.lost]
 
     def due_in(self) -> float:
-        """Seconds until the next message or recurrence of our queues is due. Infinity if none is known."""
+        """Seconds until the next message or occurrence of the launch's queues is due. Infinity if none is known."""
         return max(0.0, self._due_at - self._launch.clock())
 
     def hear_call(self) -> None:
-        """Record that the next launch calls for the lease."""
+        """Record that the next launch calls for the lease, if the hand-off is a baton."""
         if self._launch.plan.handoff.on_call:
             self.called = min(self.called, self._launch.clock())
 
     def promote_next(self) -> None:
-        """Promote with the next step, even if nothing is known to be due."""
+        """Let the next step promote, whether or not anything is known to be due."""
         self._promoted = -inf
 
     def reserve(self, only: str | None = None, wanted: int | None = None) -> bool:
-        """Promote what is due, settle outcomes, and reserve as many messages as are expected to fit, from the first
-        queue that has any. For a bulk call, reserve ``wanted`` messages at most, from the queue ``only``."""
+        """Promote due messages, settle outcomes, and reserve as many messages as should soon begin, from the first
+        queue that has any: for a bulk call ``wanted`` at most, from the queue ``only``. Returns whether any were
+        reserved."""
         if self.lost:
             self._look()
         if self.to_repair and self._promoted - self._repaired >= EVERY:
@@ -173,9 +173,9 @@ class Exchange:
         return False
 
     def reserve_when_woken(self, wait: float) -> None:
-        """Reserve messages as soon as any queue has one, at most ``wait`` seconds from now.
+        """Wait at most ``wait`` seconds for a message in any queue, and reserve it.
 
-        If no queue had one, promote afterwards. A message that wakes an idle launch must not wait for a promotion.
+        If none came, promote. A message that wakes an idle launch is not delayed by a promotion.
         """
         if self.lost:
             self._look()
@@ -199,13 +199,13 @@ class Exchange:
             self._send([], promoting=self._turns.queues)
 
     def settle(self) -> None:
-        """Settle outcomes without reserving."""
+        """Settle outcomes, and reserve nothing."""
         if steps := self.settling.take():
             self._send([*steps.values()])
             self._flight.settled()
 
     def report(self) -> None:
-        """Update the ledger's counts with what was handled so far."""
+        """Pass the launch's counts to its heartbeat, which writes them to the ledger."""
         settling, pace = self.settling, self.pace
         released = settling.released + self.returned
         average, longer = pace.durations.mean or 0.0, pace.durations.longer_than_window
@@ -213,8 +213,8 @@ class Exchange:
         self._launch.progress.count(counts)
 
     def begin(self, reservations: Sequence[Reservation]) -> None:
-        """Record that ``reservations``, all of one queue, are handled at most once, before they are handled. Those that
-        are stale, that wait for a lost node, or whose queue is left out, are not `Reservation.begun` afterwards."""
+        """Record that ``reservations``, all of one queue, are begun, since they are delivered at most once. A message
+        is not `Reservation.begun` afterwards if it is stale, waits for a lost node, or its queue is left out."""
         queue = reservations[0].queue
         while queue not in self.lost:
             try:
@@ -229,7 +229,6 @@ class Exchange:
         self._unbegun += reservations
 
     def repair(self) -> None:
-        """Repair the queues in which the last promotion found something to repair."""
         launch, queues = self._launch, [queue for queue in self.to_repair if queue not in self.lost]
         self._repaired, self.to_repair = launch.clock(), []
         live = launch.leases.live_fences()
@@ -238,13 +237,13 @@ class Exchange:
                 self.added += repair(launch, queue, live, self.settling.add_dead_letter)
 
     def clear(self) -> None:
-        """Release reservations that were not started. Settle these releases, and outcomes."""
+        """Release messages that were not begun. Settle these releases, and outcomes."""
         self._release_reserved()
         self.settle()
 
     def release_all(self) -> None:
-        """Release reservations that were not started, then those that yielded. Settle everything, and delete old
-        messages that have ended. StoreUnreachable if a queue's node is still lost at the end."""
+        """Release messages that were not begun, then those whose handlers yielded. Settle everything, and delete old
+        messages. StoreUnreachable if a queue's node is still lost at the end."""
         self._release_reserved()
         self.settling.release_held_over()
         self.settle()
@@ -273,8 +272,8 @@ class Exchange:
             self.settling.release(reservation)
 
     def _send(self, steps: list[QueueStep], wait: float = 0.0, promoting: Sequence[str] = ()) -> Stepped:
-        """Carry out ``steps``, and promote due messages of the queues ``promoting``. With ``wait``, which
-        `reserve_when_woken` gives, the steps settle nothing, since work after the wait delays a handler's start."""
+        """Send ``steps``, and promote due messages of the queues ``promoting``. With ``wait``, the store waits so many
+        seconds for a message; the steps then settle nothing, since that would delay the message."""
         self.report()
         if self.lost or self._left_out:
             steps, served = self._served(steps), self.queues()
@@ -312,7 +311,7 @@ class Exchange:
         return stepped
 
     def _take(self, stepped: Stepped) -> None:
-        """Take the messages that a step has reserved, and record what else it has found."""
+        """Keep the messages that a step has reserved, and what it reports."""
         self.reserved += self.settling.named(stepped.reserved)
         if stepped.successor:
             self.hear_call()
@@ -341,8 +340,8 @@ class Exchange:
         self._emit(ReservationsLost(tuple(map(id_text, stale))))
 
     def _look_after(self, queues: Sequence[str], promoted: Sequence[Promoted], sent: float) -> None:
-        """Act on the answers ``promoted`` to a promotion of ``queues``, which was ``sent`` then, by the launch's
-        clock."""
+        """Use the answers ``promoted``, one for each of ``queues``. ``sent``: when the promotion was sent, on the
+        launch's clock."""
         self._promoted, self._due_at, self.to_repair = self._launch.clock(), inf, []
         for queue, each in zip(queues, promoted, strict=True):
             if each.next_due is not None:
@@ -364,9 +363,9 @@ class Exchange:
             self._leave_out(error)
 
     def _leave_out(self, error: PollConsumerError) -> None:
-        """Go on without the queues that caused ``error``. The queues of a lost node are left out until the node is
-        back. A queue whose keys hold garbage is left out for the rest of the launch, and the next launch recovers its
-        reservations. Raise ``error`` if it has another reason, or if no queue is left."""
+        """Go on without the queues that caused ``error``: with a lost node, until it is back; with corrupt keys, for
+        the rest of the launch, so that the next launch recovers their reservations. Raises ``error`` if it has another
+        reason, or if no queue would be left."""
         if isinstance(error, NodeLost):
             self._skip_lost()
             return
@@ -385,7 +384,7 @@ class Exchange:
         self._emit(QueueLeftOut(queue, str(error)))
 
     def _send_without(self, error: PollConsumerError, steps: Sequence[QueueStep], promoting: Sequence[str]) -> Stepped:
-        """Send again what the store refused or did not answer, without the queues that caused it."""
+        """Send the ``steps`` that failed with ``error`` again, without the queues that caused it."""
         self._leave_out(error)
         steps, claim = self._served(steps), self._launch.claim
         try:
@@ -395,7 +394,7 @@ class Exchange:
         return self._send(steps, promoting=promoting)
 
     def _served(self, steps: Sequence[QueueStep]) -> list[QueueStep]:
-        """The ``steps`` of queues that can be served now. The settlements of lost queues wait."""
+        """The ``steps`` of queues that can be served. Settlements for lost queues are kept for later."""
         for step in steps:
             if step.queue in self.lost:
                 self.settling.keep(step)
@@ -403,15 +402,15 @@ class Exchange:
         return [step for step in steps if step.queue in served]
 
     def _skip_lost(self) -> None:
-        """Skip the queues whose node is lost. If all are lost, skip none: the next call waits for them, as for one
-        server."""
+        """Skip the queues of lost nodes. If no other queue is left, skip none: the next call then waits for the
+        nodes."""
         lost = self._store.lost(self._turns.queues) | self.lost
         if not lost.issuperset(self._turns.queues):
             self.lost |= lost
             self._look_at = self._launch.clock() + SKIPPED_FOR
 
     def _look(self) -> None:
-        """Go on with queues whose node, or a replica of it, is back."""
+        """Serve the queues again whose node, or a replica in its place, is back. Asks once in `SKIPPED_FOR`."""
         if self._launch.clock() < self._look_at:
             return
         for queue in sorted(self.lost - self._store.lost(self.lost)):
@@ -420,8 +419,8 @@ class Exchange:
         self._look_at = self._launch.clock() + SKIPPED_FOR
 
     def _go_on_with(self, queue: str) -> None:
-        """Announce the launch in ``queue`` again, since a replica may not know of the announcement. Release what an
-        unanswered step may have reserved there."""
+        """Serve ``queue`` again. Announce the launch there, since a replica may not have its announcement. Release what
+        a step without an answer may have reserved."""
         announce(self._launch, queue, self.settling.add_dead_letter)
         self._store.unreserve(self._launch.claim, queue, self.held(queue))
         self.lost.discard(queue)
@@ -430,7 +429,7 @@ class Exchange:
             self._unbegun = [each for each in self._unbegun if each.queue != queue]
 
     def held(self, queue: str) -> set[bytes]:
-        """Ids of messages that are reserved, in flight, or not settled."""
+        """Ids of the queue's messages that this launch has reserved, and has not settled yet."""
         with self.lock:
             unstarted = *self.gathered, *self.reserved, *self.settling.held_over, *self._unbegun
             held = {reservation.id for reservation in unstarted if reservation.queue == queue}
@@ -445,13 +444,13 @@ class ReservedReturner:
         handlers: Mapping[str, Handler],
         overdue: Callable[[], Sequence[Reservation]] = tuple,
     ) -> None:
-        """``overdue``: returns the messages gathered for bulk calls that are due."""
+        """``overdue``: returns the gathered messages whose bulk calls should have begun."""
         self._launch, self._exchange, self._overdue = launch, exchange, overdue
         self._once = {name for name, handler in handlers.items() if handler.at_most_once}
         self._ended = threading.Event()
         self._seen: Seen | None = None
         self._steps: dict[str, QueueStep] = {}
-        """The settlements, by queue."""
+        """For each queue, the releases to send."""
         self._store: RedisStore | None = None
 
     def __enter__(self) -> None:
@@ -466,8 +465,8 @@ class ReservedReturner:
             self.look()
 
     def look(self) -> None:
-        """Return the reserved messages to their queue if the last look saw the same messages in flight, and the same
-        one behind them."""
+        """Return the reserved messages to their queues if no handler has ended since the last look: the same messages
+        are in flight, and the same one is next."""
         exchange = self._exchange
         with exchange.lock:
             in_flight, before = self._launch.progress.flight.in_flight(), self._seen
@@ -502,15 +501,16 @@ class ReservedReturner:
 
 
 class Wake:
-    """Waits for a marker. It times its waits itself, since the server ends a blocking read up to 0.1 s late."""
+    """Waits for a marker, a key that is set when a queue gets messages. It times the wait itself, since a server may
+    end it 0.1 s late."""
 
     def __init__(self, wire: Wire, markers: Callable[[], Sequence[str]], clock: Callable[[], float]) -> None:
         self._wire, self._markers, self._clock = wire, markers, clock
         self.pending = False
 
     def wait(self, seconds: float, executor: Executor | None = None) -> bool:
-        """Wait until a marker is set, an attempt has ended, or ``seconds`` have passed. The wait is shorter if the
-        connection has no descriptor. Returns whether a marker was set."""
+        """Wait at most ``seconds``. Returns True if a marker was set, and False after the time or, with ``executor``,
+        when a handler has ended. Without a descriptor of the connection, the wait is shorter."""
         until = self._clock() + seconds
         try:
             if not self.pending:

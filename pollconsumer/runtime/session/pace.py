@@ -1,4 +1,4 @@
-"""The options of a consumer, and how a launch paces itself: by its margin, and by how many messages it reserves."""
+"""The options of a consumer, and the pace of a launch: its margin, and how many messages it reserves."""
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 
 LONGEST_WAIT = 0.8
-"""Longest wait in seconds between two checks of signals and lease. A blocking read may end 0.1 s later."""
+"""Seconds between two checks of signals and lease while the launch waits. A blocking read may end 0.1 s later."""
 REPORT_EVERY = 1.0
-"""Seconds between two writes of handlers' progress, besides steps and checkpoints."""
+"""Seconds between two writes of handlers' progress, unless a step or a checkpoint stores it sooner."""
 HORIZON = 0.01
-"""Messages are reserved for so many seconds ahead, and an outcome may stay unsettled for so long."""
+"""Seconds for which messages are reserved ahead, and for which an outcome may wait to be settled."""
 MAX_PAGE_MESSAGES = 192
-"""Maximum number of messages in a page. More would cost less for each message, but block the server for more than 1 to
+"""Maximum number of messages in a page. A larger one would cost less for each message, but block the server longer than
 3 ms."""
 MAX_PAGE_BYTES = 1024 * 1024
-"""Maximum bytes of payloads in a page, estimated from the last page."""
+"""Maximum bytes of payloads in a page, estimated from the page before."""
 SAMPLED = 16
-"""One of so many payloads is measured, since a measurement takes time."""
+"""Only one payload of so many is measured, to save time."""
 _payload = attrgetter("payload")
 
 
 class ConsumerOptions(NamedTuple):
-    """Options of a consumer; durations in seconds, memory in bytes."""
+    """The options of a consumer. Durations are in seconds, memory is in bytes."""
 
     queues: tuple[str, ...]
     idle_time: float
@@ -44,22 +44,22 @@ class ConsumerOptions(NamedTuple):
     overrun_target: float
     until_empty: bool = False
     linger: float = 0.0
-    """Seconds for which nothing must be left before a launch with ``until_empty`` ends."""
+    """With ``until_empty``: for how many seconds there must be nothing to do before the launch ends."""
     max_messages: int | None = None
     memory_limit: int | None = None
     limits: Mapping[str, Limits] = MappingProxyType({})
     weights: Mapping[str, int] = MappingProxyType({})
-    """Weights of queues. Without weights, queues are served in order."""
+    """Weights by queue. Without weights, a queue is served only if those before it are empty."""
     keeping: Mapping[str, Retention] = MappingProxyType({})
     loop: Loop = Loop.WOKEN
     instances: int = 1
-    """Number of launches that share the queues at the same time."""
+    """The number of launches that serve the queues at the same time."""
     longest_wait: float = LONGEST_WAIT
     report_every: float = REPORT_EVERY
     kept_lines: "KeptLines | None" = None
-    """Keeps what handlers log and print in this process; None if nothing is kept."""
+    """Keeps the lines that handlers log and print in this process; None if none are kept."""
     new_monitors: "Callable[[], Monitors] | None" = None
-    """Makes the monitors that recurrences ping; None if no monitor is told, as in a test."""
+    """Makes the `Monitors` to which occurrences are reported; None if none are, as in tests."""
 
 
 class Pace:
@@ -69,16 +69,16 @@ class Pace:
         self._options, self._window, self._clock = options, launch.window, launch.clock
         self._executor, self.slots, self.durations = executor, executor.slots, learned
         self._margin, self._measured = 0.0, -1
-        """The margin, and the number of durations after which it was computed."""
+        """The margin, and how many durations were measured when it was computed."""
         self._largest = 32 * 1024
-        """Size of the largest measured payload, in bytes; a guess at first."""
+        """Bytes of the largest payload in the last page; a guess at first."""
         self.begun = 0
         """How many messages the launch has begun."""
         self.suspects = False
-        """Whether the message that was begun last may have killed its process before. Then the next ones may, too."""
+        """Whether the process died before while it handled the message begun last. The next ones may be like it."""
 
     def margin(self) -> float:
-        """Seconds before the window's end from which on no message is begun."""
+        """Seconds before the window's end after which no message begins."""
         measured = self.durations.overall.count
         if measured != self._measured:
             self._measured = measured
@@ -86,7 +86,7 @@ class Pace:
         return self._margin
 
     def ahead(self) -> int:
-        """How many messages to have reserved and not started."""
+        """How many messages to hold that are reserved and not begun."""
         return durations.ahead(
             self.durations.overall.mean,
             horizon=HORIZON,
@@ -96,12 +96,12 @@ class Pace:
         )
 
     def measure(self, page: Sequence[Reservation]) -> None:
-        """Measure payloads of a page, which has one message at least, to estimate the size of the next ones."""
+        """Measure the payloads of ``page``, which is not empty, to estimate the size of the next page."""
         self._largest = max(map(len, map(_payload, page[::SAMPLED])))
 
     def page_size(self, reserved: int, wanted: int | None = None) -> int:
-        """How many messages to reserve besides the ``reserved`` ones: as many as are expected to begin soon or, for a
-        bulk call, as are ``wanted``."""
+        """How many messages to reserve in addition to ``reserved`` ones: for a bulk call ``wanted`` at most, else as
+        many as should soon begin. At least 1."""
         if self.suspects:
             return 1
         size = self.ahead() - reserved if wanted is None else min(wanted, MAX_PAGE_MESSAGES)

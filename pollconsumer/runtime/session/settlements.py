@@ -1,4 +1,4 @@
-"""Outcomes that the next step settles, the handling of failures, and the encoding of results."""
+"""The settlements of a launch's messages: outcomes to settle with the next step, failures, encoded results."""
 
 from __future__ import annotations
 
@@ -63,22 +63,22 @@ if TYPE_CHECKING:
 
 MAX_RESULT_BYTES = 64 * 1024
 RESULTS_KEPT_MS = 48 * 3600 * 1000
-"""Results of members are kept for so many ms at least, for the callbacks of their batch."""
+"""Milliseconds for which results of a batch's members are kept at least, for the batch's callbacks."""
 _SCALARS: dict[type, Callable[[Any], str]] = {int: int.__repr__, str: json.encoder.encode_basestring}
-"""The functions by which the encoder writes text and whole numbers. Called directly, they save the encoder's time."""
+"""How the JSON encoder writes a text and a whole number. Calling these directly is faster than the encoder."""
 PARKED_FOR = 60.0
-"""Seconds until a message is offered again whose handler is unknown here, or could not begin."""
+"""Seconds after which a message is offered again whose handler is unknown, is paused, or could not begin."""
 MAX_ERROR_CHARACTERS = 500
 RESISTED_BEFORE = "; limited to one window: it resisted before"
-"""How an attempt's error ends if the message resisted its limit in an earlier attempt."""
+"""The end of the error of an attempt that had only one window, since an earlier attempt did not stop at its limit."""
 LONGEST_RETRY_DELAY = 10 * YEAR
 
 
 def effects_beyond_result(
     reservation: Reservation, context: LaunchContext | None, result: bytes, at: int, kept_for_ms: int
 ) -> CompletionEffects | None:
-    """What a completion writes if the message may have follow-ups: its encoded ``result``, the messages to enqueue, and
-    the report to its batch. ``at``: an instant of the server, in epoch ms."""
+    """What a completion stores, if the message may have follow-ups: its ``result``, encoded, the messages to enqueue,
+    and the report to its batch. None if there is nothing to store. ``at``: when it ended, in epoch ms of the server."""
     following: list[NewMessage] = []
     answers: list[Answer] = []
     opened: list[NewBatch] = []
@@ -116,23 +116,23 @@ class Settlements:
         self._codecs = {name: each.codec for name, each in handlers.items() if each.codec is not None}
         self._steps: dict[str, QueueStep] = {}
         self._completions: dict[str, list[Completion]] = {}
-        """Messages that have returned and are in no step yet, by queue, in the order in which they ended."""
+        """For each queue, completed messages that are in no step yet, in the order in which they ended."""
         self.since: float | None = None
-        """The end of the oldest unsettled attempt, on the monotonic clock. None if all are settled."""
+        """The end of the attempt that has waited longest, on the monotonic clock. None if all are settled."""
         self.urgent = False
-        """Whether an outcome must be settled before another message is handled, as of a last attempt, or one made at
-        most once. If the process died first, the message would become a dead letter."""
+        """Whether an outcome must be settled before the next message begins: that of a last attempt, or of one at most
+        once. If the process died before, its message would become a dead letter."""
         self.watched: list[tuple[bytes, Callable[[], None]]] = []
-        """Hooks to call once the store has accepted the settlement, by message."""
+        """Hooks to call after the store has accepted the settlement of their message, by the message's id."""
         self.monitors: Monitors | None = None
-        """Reports to the monitors of occurrences. None until an occurrence with a monitor begins."""
+        """Reports occurrences to their monitors. None until an occurrence with a monitor begins."""
         self.held_over: list[Reservation] = []
-        """Messages whose handlers yielded. They stay reserved until the launch ends. If they were released before, this
-        launch would get them again."""
+        """Messages whose handlers yielded. They stay reserved until the launch ends, since this launch would get them
+        again if they were released."""
         self.handled = self.failed = self.released = self.yielded = 0
 
     def named(self, reserved: Sequence[Reservation]) -> Sequence[Reservation]:
-        """``reserved``, in which a handler's own name replaces an alias. The store keeps the alias."""
+        """``reserved``, with the handler's own name instead of an alias. The store keeps the alias."""
         if self._aliases:
             for each in reserved:
                 each.handler = each.common.handler = self._aliases.get(each.handler, each.handler)
@@ -155,7 +155,7 @@ class Settlements:
     def effects_of(
         self, reservation: Reservation, kept_for_ms: int, context: LaunchContext | None, result: Any, ended: float
     ) -> CompletionEffects | None:
-        """What the message's completion leaves, if anything."""
+        """What the completion stores besides the message's end: result, follow-ups, report to its batch; or None."""
         encoded, continuation = b"", reservation.common.continuation
         if result is not None and (kept_for_ms > 0 or continuation):
             try:
@@ -180,8 +180,8 @@ class Settlements:
         self._emit(ResultDropped(reservation.name, reservation.handler, reason))
 
     def settle_unfinished(self, handled: Handled) -> bool:
-        """Settle, uncharged, a message whose attempt ended without a result or a failure. Returns whether its duration
-        counts: its handler ran, and did not yield."""
+        """Settle a message whose attempt is not charged: its handler yielded, sleeps, did not begin, or shared a call
+        that died. Returns whether the duration is to be measured: the handler ran, and did not yield."""
         reservation, error = handled.attempt.reservation, handled.outcome.error
         if isinstance(error, Asleep):
             self.sleep(handled, error)
@@ -197,8 +197,8 @@ class Settlements:
         return True
 
     def complete(self, completion: Completion) -> None:
-        """Settle a message that has returned. The completions of a step are grouped, so that what they have in common
-        is computed once."""
+        """Settle a completed message. Completions of a step are grouped, so that their common fields are encoded
+        once."""
         reservation, started, ended, _ = completion
         if self.since is None:
             self.since = ended
@@ -254,7 +254,7 @@ class Settlements:
             self._watch(handler.hooks, reservation, handled.attempt.context, "on_failure", error, outcome.delay)
 
     def _stop(self, reservation: Reservation, error: BaseException, started: int, ended: int) -> None:
-        """Settle a message that a person asked to stop and that has not completed. No hook is called, and no attempt
+        """Settle a message that somebody asked to stop, and that is not completed. No hook is called, and no attempt
         follows."""
         self.failed += 1
         interrupted = isinstance(error, Stopped | TimeIsUp | Asleep)
@@ -266,18 +266,18 @@ class Settlements:
         self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
 
     def stop_unstarted(self, reservation: Reservation) -> None:
-        """Release a message that was asked to stop. The store has the request, and cancels the message."""
+        """Release a message that was asked to stop and has not begun. The store then cancels it."""
         self.release(reservation)
         problem = "stopped on request, before it was handled"
         self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
 
     def dead_letter(self, reservation: Reservation, handler: Handler, error: Exception, now: int) -> None:
-        """Make a dead letter of a message that cannot be handled. An attempt beyond the last one is not counted."""
+        """Make a message that cannot be handled a dead letter. ``now``: in epoch ms of the server."""
         attempt, counted = Attempt(reservation, handler, {}), not isinstance(error, Crashed)
         self._dead(attempt, str(error), reservation.reserved_at, now, error, called=False, counted=counted)
 
     def add_dead_letter(self, dead_letter: DeadLetter) -> None:
-        """Add a dead letter that the store made."""
+        """Count and report a dead letter that the store made."""
         message, problem = dead_letter
         self.failed += 1
         self._emit(death_of(dead_letter))
@@ -285,13 +285,13 @@ class Settlements:
             self._watch(hooks, message, None, "on_dead", Malformed(problem))
 
     def _concerned(self, message: Reservation) -> list[Hooks]:
-        """The hooks of the application that has the message's handler, or of all applications if none has it."""
+        """The hooks of the application that has the message's handler; of all applications if none has it."""
         handler = self._handlers.get(message.handler)
         concerned = self._handlers.values() if handler is None else [handler]
         return [*{id(each.hooks): each.hooks for each in concerned if each.hooks is not None}.values()]
 
     def expire(self, reservation: Reservation, now: int) -> None:
-        """Expire a message that was not begun before its expiry. No attempt is charged."""
+        """Settle a message that expired before it began, uncharged. ``now``: in epoch ms of the server."""
         self._add(reservation, Settlement.expired(reservation, now))
         self._emit(MessageExpired(reservation.name, reservation.handler, reservation.queue))
         for hooks in self._concerned(reservation):
@@ -300,7 +300,8 @@ class Settlements:
     def _watch(
         self, hooks: Hooks, reservation: Reservation, context: LaunchContext | None, kind: str, *member_end: object
     ) -> None:
-        """Have hooks called once the message is settled, see `Hooks.settled`. ``context``: the handler's, if any."""
+        """Have `call_hooks` call the hooks of ``kind`` once the message is settled, with ``member_end``: see
+        `Hooks.settled`."""
 
         def context_of() -> LaunchContext:
             return (context or self._context_of(reservation)).after_settlement()
@@ -318,7 +319,7 @@ class Settlements:
         called: bool = True,
         counted: bool = True,
     ) -> None:
-        """``called`` is true if the handler was called and raised ``error``."""
+        """Make a message a dead letter. ``called``: its handler raised ``error``. ``counted``: the attempt counts."""
         self.failed += 1
         reservation, handler, _, context = attempt
         problem = problem[:MAX_ERROR_CHARACTERS]
@@ -334,7 +335,7 @@ class Settlements:
             self._watch(handler.hooks, reservation, context, "on_dead", error)
 
     def park(self, reservation: Reservation) -> None:
-        """Park the message, uncharged, until a consumer knows its handler, or the handler is resumed."""
+        """Settle a message, uncharged, whose handler is unknown or paused. It is offered again after `PARKED_FOR`."""
         handler, is_paused = reservation.handler, reservation.handler in self._stops.paused
         unknown, paused = f"unknown_handler: no handler named {handler} here", f"paused: a person paused {handler}"
         problem = (paused if is_paused else unknown)[:MAX_ERROR_CHARACTERS]
@@ -343,31 +344,31 @@ class Settlements:
         self._emit(event(reservation.name, handler, PARKED_FOR))
 
     def postpone_newer(self, reservation: Reservation) -> None:
-        """Leave the message, uncharged, to the newer version that wrote it."""
+        """Settle a message, uncharged, that a newer version wrote. Later a launch of that version takes it."""
         self._add(reservation, Settlement.postponed(reservation, offered_in_ms=int(PARKED_FOR * 1000)))
         self._emit(NewerMessagesFound(reservation.queue))
 
     def postpone(self, reservation: Reservation, error: NotBegun) -> None:
-        """Offer the message again later, uncharged: the system refuses its handler a process or thread."""
+        """Settle a message, uncharged, whose handler could not begin. It is offered again after `PARKED_FOR`."""
         problem = f"not begun: {error}"[:MAX_ERROR_CHARACTERS]
         postponed = Settlement.postponed(reservation, offered_in_ms=int(PARKED_FOR * 1000), problem=problem)
         self._add(reservation, postponed)
         self._emit(MessageNotBegun(reservation.name, reservation.handler, str(error), PARKED_FOR))
 
     def release(self, reservation: Reservation) -> None:
-        """Release a message that was not started. No attempt is charged."""
+        """Settle a message that was not begun: it returns to its queue, and no attempt is charged."""
         self.released += 1
         self._add(reservation, Settlement.released(reservation))
 
     def release_held_over(self) -> None:
-        """Release, uncharged, the messages whose handlers yielded. The last is first: each goes to the head."""
+        """Release, uncharged, messages whose handlers yielded: the last one first, as each goes to the head."""
         while self.held_over:
             self.yielded += 1
             reservation = self.held_over.pop()
             self._add(reservation, Settlement.released(reservation))
 
     def sleep(self, handled: Handled, error: Asleep) -> None:
-        """Free the message's slot, uncharged, until its sleep is over or the signal that it awaits comes."""
+        """Settle a message, uncharged, that sleeps until a time, or until a signal comes."""
         self.yielded += 1
         reservation, ended = handled.attempt.reservation, handled.attempt.reservation.server_ms(handled.ended)
         if self.since is None:
@@ -376,7 +377,7 @@ class Settlements:
         self._add(reservation, Settlement.asleep(reservation, wakes_in_ms=max(0, error.until - ended), took=took))
 
     def call_hooks(self) -> None:
-        """Call the hooks of the messages that were settled."""
+        """Call the hooks of messages whose settlements the store has accepted."""
         watched, self.watched = self.watched, []
         waiting = {each for step in self._with_completions().values() for each in step.ids()}  # for a lost node
         for message_id, call_hook in watched:
@@ -386,14 +387,14 @@ class Settlements:
                 call_hook()
 
     def precedes(self, reservation: Reservation) -> bool:
-        """Whether an occurrence of the same recurrence is completed, and not settled yet."""
+        """Whether an earlier occurrence of the same recurrence is completed, and not settled yet."""
         if (occurrence := reservation.occurrence) is None:
             return False
         step = self._with_completions().get(reservation.queue)
         return step is not None and occurrence.recurrence in step.occurred
 
     def take(self) -> dict[str, QueueStep]:
-        """Take all settlements, by queue."""
+        """Take the steps with all settlements, by queue."""
         for step in self._with_completions().values():
             if step.occurred:
                 self._predecessors.found.clear()
@@ -401,7 +402,7 @@ class Settlements:
         return steps
 
     def keep(self, step: QueueStep) -> None:
-        """Keep a step that was taken and could not be settled, so that it is taken again."""
+        """Keep a step that was taken and could not be sent, so that the next `take` returns it."""
         step.wanted, step.single = 0, False
         if step.ids():
             self._steps[step.queue] = step
@@ -412,7 +413,7 @@ class Settlements:
         return () if step is None else step.ids()
 
     def _with_completions(self) -> dict[str, QueueStep]:
-        """The steps, including all messages that have returned."""
+        """The steps by queue, with the completed messages added."""
         for queue, completion in self._completions.items():
             self._steps.setdefault(queue, QueueStep(queue)).complete(completion)
         self._completions.clear()
@@ -426,11 +427,11 @@ class Settlements:
 
 
 def death_of(dead_letter: DeadLetter) -> AttemptFailed:
-    """The event of a dead letter that the store made."""
+    """The event for a dead letter that the store made."""
     message = dead_letter.message
     return AttemptFailed(message.name, message.handler or "?", message.attempt, dead_letter.problem, None)
 
 
 def _kept(problem: str, traced: str) -> str:
-    """Error and traceback, to store with the message."""
+    """A text of error and traceback, as it is stored with the message."""
     return f"{problem}{rows.TRACE_FOLLOWS}{traced}" if traced else problem
