@@ -1,7 +1,7 @@
-"""What people do to messages, queues, handlers and batches: operators, and producers that send signals.
+"""Actions on messages, queues, handlers and batches by people and programs: cancel, change, redrive, pause, rerun.
 
-A redrive returns a dead letter with its id, its steps and its checkpoint, and its follow-ups follow once. A rerun is a
-message of its own. So every ended message can be run again, as often as somebody likes, while its record is kept.
+A redrive returns the same dead letter to its queue, with its id, steps and checkpoint. Its follow-ups are enqueued at
+most once. A rerun enqueues a new message like an ended one, as often as somebody wants, while the record is kept.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ from pollconsumer.store.server import known_queues
 
 MAX_PAGE_IDS = 100
 EachPage = Callable[[int, list[str]], object]
-"""Called after each page of an action on many messages, with the size of the page, and the ids that were acted on."""
+"""Called after each page of an action on many messages: with the page's size, and the ids that were changed."""
 
 
 def nobody(_asked: int, _done: list[str]) -> None:
-    """Do nothing after a page: the default callback `EachPage`, for a caller that shows no progress."""
+    """An `EachPage` that does nothing, for callers that show no progress."""
 
 
 class MessageActions:
@@ -57,8 +57,8 @@ class MessageActions:
         self._allowed: set[str] = set()
 
     def cancel(self, queue: str, message_id: str) -> None:
-        """Cancel a message that is not reserved yet. A message that is cancelled already stays so. BadData if it is too
-        late, NotFound if there is no such message."""
+        """Cancel a message that is not reserved. A second call does nothing. BadData if it is reserved or has ended
+        otherwise. NotFound if there is no such message."""
         self._demand(queue)
         [state] = self._wire.run("cancel", self._keys, queue, [id_bytes(message_id)])
         if state != b"cancelled":
@@ -66,16 +66,16 @@ class MessageActions:
             note(self._wire, self._keys, "cancel", queue, [message_id])
 
     def stop(self, queue: str, message_id: str) -> None:
-        """End a message: cancel it if it is not reserved yet, else ask its launch to stop it.
+        """Cancel a message that is not reserved, or else ask its launch to stop it.
 
-        BadData if it has ended, NotFound if there is no such message.
+        BadData if it has ended. NotFound if there is no such message.
         """
         self._demand(queue)
         self._refuse("stop", message_id, stop_message(self._wire, self._keys, queue, id_bytes(message_id)))
         note(self._wire, self._keys, "stop", queue, [message_id])
 
     def cancel_all(self, queue: str, ids: Sequence[str], each: EachPage = nobody) -> list[str]:
-        """Cancel those messages of ``queue`` that are not reserved yet. Returns the ids that this call cancelled."""
+        """Cancel those messages of ``queue`` that are not reserved. Returns their ids. ``each``: see `EachPage`."""
 
         def cancel(page: list[bytes]) -> Iterator[bytes]:
             return compress(page, (state == b"" for state in self._wire.run("cancel", self._keys, queue, page)))
@@ -92,8 +92,9 @@ class MessageActions:
         priority: int | None = None,
         payload: bytes = b"",
     ) -> None:
-        """Change a message that is not reserved yet: its due time (epoch ms, or ms from the server's now), its
-        priority, or its encoded payload. BadData if it is too late, NotFound if there is no such message."""
+        """Change a message that is not reserved: the due time, as ``due`` in epoch ms or as ``delay`` in ms from the
+        server's now; the priority; or, unless it is empty, the encoded ``payload``. BadData if it is reserved or has
+        ended. NotFound if there is no such message."""
         if priority is not None:
             demand(self._wire, CHANGING, self._keys.queue(queue, "rows"))  # GUARD rights to change
         when = f"={due}" if due is not None else "" if delay is None else f"+{delay}"
@@ -103,9 +104,9 @@ class MessageActions:
         note(self._wire, self._keys, "change", queue, [message_id])
 
     def signal(self, queue: str, message_id: str, name: str, value: Any) -> bool:
-        """Send a signal to a message: ``value``, of at most 64 KiB of JSON. Returns False if a signal of that name was
-        sent before with another value; the first one holds. NotFound if there is no such message. BadData if the
-        message has ended, has signals of 1 MiB, or if name or value is invalid."""
+        """Send a message the signal ``name``, with a ``value`` of at most 64 KiB of JSON. Returns False if an earlier
+        signal of that name had another value, which stays. NotFound if there is no such message. BadData if it has
+        ended, if its signals exceed 1 MiB, or if name or value is invalid."""
         begins, encoded = signal_line(name, value)
         demand(self._wire, PRODUCER, self._keys.queue(queue, "rows"))  # GUARD rights to signal
         args = [id_bytes(message_id), begins, encoded, MOST_BYTES]
@@ -119,10 +120,10 @@ class MessageActions:
     def redrive(
         self, queue: str, ids: Sequence[str], each: EachPage = nobody, *, from_start: bool = False
     ) -> list[str]:
-        """Return dead letters to ``queue``. ``from_start``: without their checkpoints, steps and signals. Returns the
-        ids that this call redrove.
+        """Return dead letters to ``queue``, with attempts reset to zero. ``from_start``: without their checkpoints,
+        steps and signals. Returns the ids of those that this call redrove.
 
-        Each is redriven from its present generation, so a repeated call leaves messages alone that died again.
+        A call that is repeated after a lost reply leaves a message alone that became a dead letter again in between.
         """
         rows_key = self._keys.queue(queue, "rows")
 
@@ -136,7 +137,7 @@ class MessageActions:
         return self._in_pages("redrive", queue, list(dict.fromkeys(ids)), redrive, each)
 
     def purge(self, queue: str, ids: Sequence[str], each: EachPage = nobody) -> list[str]:
-        """Forget dead letters, but remember their ids. Returns the ids that this call purged."""
+        """Delete dead letters, but remember their ids, for duplicates. Returns the ids that this call deleted."""
 
         def purge(page: list[bytes]) -> Iterable[bytes]:
             purged: list[bytes] = self._wire.run("purge", self._keys, queue, [ID_MEMORY_MS, MOST_REMEMBERED, *page])
@@ -145,8 +146,8 @@ class MessageActions:
         return self._in_pages("purge", queue, ids, purge, each)
 
     def pause(self, queue: str, *, paused: bool, lasts_ms: int = 0) -> None:
-        """Pause or resume ``queue``. A pause with ``lasts_ms`` ends by itself. A queue can be paused before its first
-        message. Resuming an unknown queue raises NotFound."""
+        """Pause or resume ``queue``. A pause ends after ``lasts_ms``; 0: it does not end by itself. A queue may be
+        paused before its first message. NotFound for resuming an unknown queue."""
         self._demand(queue)
         if paused:
             self._wire.call(
@@ -158,14 +159,14 @@ class MessageActions:
             note(self._wire, self._keys, "pause" if paused else "resume", queue)
 
     def _demand(self, queue: str) -> None:
-        """Check an operator's rights before the first write to a queue."""
+        """Raise PermissionDenied if an operator's rights to ``queue`` are missing, before anything is written."""
         if queue not in self._allowed:
             demand_operator(self._wire, self._keys, self._keys.queue(queue, "rows"))  # GUARD rights
             self._allowed.add(queue)
 
     @staticmethod
     def _refuse(name: str, message_id: str, state: bytes | None) -> None:
-        """Raise the error for a state that a script returned, unless the script has done its work."""
+        """Raise the error for the ``state`` that a script returned; None means that the script did its work."""
         if state in (None, b"none"):
             raise not_there(message_id)
         if state == b"newer":
@@ -180,7 +181,8 @@ class MessageActions:
     def _in_pages(
         self, name: str, queue: str, ids: Sequence[str], act: Callable[[list[bytes]], Iterable[bytes]], each: EachPage
     ) -> list[str]:
-        """Act on one page at a time. The audit log gets one entry for all that was done, even if it is cut short."""
+        """Call ``act`` for one page of ids after the other. Returns what it returned. The audit log gets one entry for
+        all pages, even if an error ends the action early."""
         self._demand(queue)
         done: list[str] = []
         try:
@@ -202,7 +204,7 @@ class MessageActions:
 
 
 LISTENED_FOR_MS = 60_000
-"""How long a marker is kept, in ms; the same as in ``lua/stop.lua``."""
+"""Milliseconds after which a marker expires; the same as in ``lua/stop.lua``."""
 
 
 class HandlerPauses:
@@ -211,13 +213,13 @@ class HandlerPauses:
         self._key = self._keys.control("paused_handlers")
 
     def pause(self, handler: str) -> None:
-        """Pause ``handler``."""
+        """Pause ``handler``: launches park its messages from now on."""
         self._turn(handler, "pause")
         self._wake_launches()
 
     def resume(self, handler: str) -> None:
-        """End the pause of ``handler``, and offer its parked messages at once. NotFound if it is not paused. Even then
-        it offers messages that an interrupted call left parked."""
+        """End the pause of ``handler``, and make its parked messages due at once. NotFound if it is not paused; even
+        then messages are made due, in case an earlier call was interrupted."""
         was_paused = self._turn(handler, "resume")
         self._wake_launches()
         names = all_names(self._wire, self._keys, [handler])
@@ -227,7 +229,7 @@ class HandlerPauses:
             raise NotFound("handler is not paused", handler, "status lists those that are")
 
     def _turn(self, handler: str, what: str) -> bool:
-        """Pause or resume ``handler``. Returns False if nothing changed."""
+        """Pause or resume ``handler``, as ``what`` says. Returns False if it already was in that state."""
         demand_operator(self._wire, self._keys, self._key)
         keys = [self._key, self._keys.control("answered")]
         turned = bool(self._wire.call("pause_handler", keys, [handler, int(what == "pause")]))
@@ -236,7 +238,7 @@ class HandlerPauses:
         return turned
 
     def _wake_launches(self) -> None:
-        """Wake the heartbeats of all launches, which report to their launches what is paused."""
+        """Wake the heartbeats of all launches, which read the paused handlers then."""
         leases = [each for each in leases_of(self._wire, self._keys) if each["role"] == "consumer"]
         markers = {
             f"{self._keys.queue(queue, 'stop_marker')}:{each['fence']}" for each in leases for queue in each["queues"]
@@ -247,19 +249,18 @@ class HandlerPauses:
 
 
 Chunk = int | None
-"""The number of a chunk; None after the last."""
+"""The number of the next chunk of a batch; None after the last."""
 
 
 class CancelledMembers(NamedTuple):
-    """How many members were cancelled at once, and how many, being in flight, were asked to stop."""
+    """How many members were cancelled, and how many were in flight and were asked to stop."""
 
     cancelled: int
     asked_to_stop: int
 
 
 class RedrivenMembers(NamedTuple):
-    """How many dead members were returned to their queues; and the ids of those that were not, because they have no
-    record or another message has their unique key."""
+    """How many dead members were redriven; and the ids of others, which have no record or whose unique key is taken."""
 
     redriven: int
     left: list[str]
@@ -271,8 +272,8 @@ class BatchActions:
         self._reader, self._actions = BatchReader(wire, namespace), MessageActions(wire, namespace)
 
     def cancel(self, batch: BatchStatus) -> Iterator[CancelledMembers]:
-        """Cancel the members that have not ended, and ask those in flight to stop. After each chunk it yields what was
-        done so far. A malformed batch is left: the next launch of its queue, or a mover, forgets it."""
+        """Cancel the members that have not ended, and ask those in flight to stop. Yields the totals after each chunk.
+        A batch with a malformed state is not deleted here: the next launch of its queue, or a mover, deletes it."""
         cancelled = asked_to_stop = 0
         chunk: Chunk = 0
         while chunk is not None:
@@ -281,7 +282,7 @@ class BatchActions:
             yield CancelledMembers(cancelled, asked_to_stop)
 
     def redrive(self, batch: BatchStatus) -> Iterator[RedrivenMembers]:
-        """Return the dead members to their queues. After each chunk it yields what was done so far."""
+        """Redrive the dead members. Yields the totals after each chunk."""
         total = RedrivenMembers(0, [])
         chunk: Chunk = 0
         while chunk is not None:
@@ -290,7 +291,7 @@ class BatchActions:
             yield total
 
     def cancel_chunk(self, batch: BatchStatus, chunk: int) -> tuple[CancelledMembers, Chunk]:
-        """`cancel` for one chunk. Returns what was done, and the next chunk."""
+        """`cancel` for one chunk. Returns its counts, and the number of the next chunk."""
         cancelled = asked_to_stop = 0
         queues, following = self._chunk(batch, "unended", chunk, lambda message: not message.state.has_ended)
         for queue, ids in queues.items():
@@ -308,7 +309,7 @@ class BatchActions:
         return CancelledMembers(cancelled, asked_to_stop), following
 
     def redrive_chunk(self, batch: BatchStatus, chunk: int) -> tuple[RedrivenMembers, Chunk]:
-        """`redrive` for one chunk. Returns what was done, and the next chunk."""
+        """`redrive` for one chunk. Returns its counts, and the number of the next chunk."""
         redriven, left = 0, list[str]()
         queues, following = self._chunk(batch, "dead", chunk, lambda message: message.state is State.DEAD)
         for queue, ids in queues.items():
@@ -323,7 +324,8 @@ class BatchActions:
     def _chunk(
         self, batch: BatchStatus, which: str, chunk: int, wanted: Callable[[Message], bool]
     ) -> tuple[Mapping[str, Sequence[str]], Chunk]:
-        """The ids of those members of a chunk that are ``wanted``, by queue, and the next chunk."""
+        """By queue, the ids of the members in a chunk for which ``wanted`` returns True. Also the number of the next
+        chunk. ``which``: the kind of members that are read."""
         found, following = self._reader.page(batch, which, chunk)
         return by_queue((message.queue, message.id) for message in filter(wanted, found)), following
 
@@ -333,7 +335,7 @@ INSTEAD = {
     State.READY: "it is ready: the next launch of its queue handles it",
     State.RESERVED: "it is in flight: wait until it has ended",
 }
-"""Why a message that has not ended is not run again, and what to do instead."""
+"""For each state of a message that has not ended, why it is not run again, and what to do instead."""
 NOT_KEPT = (
     "its payload is no longer kept: of messages over 1 KiB only dead letters keep it; enqueue it with its payload"
 )
@@ -362,8 +364,7 @@ class Reruns:
         return enqueued.id
 
     def _again(self, message: Message) -> NewMessage:
-        """A new message with the handler, payload and options of ``message``. Its payload stays as it is, encoded or
-        not."""
+        """A new message with the handler, the options and the stored payload of ``message``."""
         record = self._wire.command("HGET", self._keys.queue(message.queue, "records"), id_bytes(message.id))
         if record is None:
             raise _refusal(message.id, NOT_KEPT)

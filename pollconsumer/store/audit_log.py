@@ -1,8 +1,8 @@
-"""The audit log: what people did, when, and who they were, in the last 10,000 interventions.
+"""The audit log: the last 10,000 interventions of people: what they did, and when.
 
-Each is recorded when it is done, by a script of its own, since the intervention concerns a queue and the log belongs to
-the namespace. What a program does without naming a person is not recorded, and costs nothing. Producers and launches
-have no right to write to the key of the log. They had it for the key of earlier versions.
+A script of its own writes each entry after the intervention: that concerns a queue, and the log belongs to the
+namespace, so their keys are in different slots. Actions of programs that name no person are not recorded. Producers and
+launches have no right to write to the log's key. They could write to the key of earlier versions.
 """
 
 import json
@@ -29,10 +29,10 @@ _WHO: ContextVar[str] = ContextVar("who", default="")
 
 
 class Intervention(NamedTuple):
-    """What somebody did. ``at``: when, by the server's clock. ``what``: such as ``cancel`` or ``redrive``. ``names``:
-    the first twenty, of ``number``, ids of messages, or a recurrence, or a handler or lease, which have no queue; none
-    if it concerns a whole queue. ``verified``: False if a producer's login may have written the entry, as with entries
-    of earlier versions."""
+    """An entry of the audit log. ``at``: when, by the server's clock. ``what``: such as ``cancel`` or ``redrive``.
+    ``queue``: empty for a handler or a lease. ``names``: ids of messages, or the name of a recurrence, handler or
+    lease; the first twenty of ``number``; empty if the whole queue is meant. ``verified``: False for entries of earlier
+    versions, which a producer's login could have written."""
 
     at: datetime
     who: str
@@ -44,16 +44,15 @@ class Intervention(NamedTuple):
 
     @property
     def shown_who(self) -> str:
-        """``who``, as it is shown to people."""
+        """``who``, marked as unverified if it is."""
         return self.who if self.verified else f"{self.who} (unverified)"
 
 
 @contextmanager
 def acting_as(who: str) -> Iterator[None]:
-    """Record ``who`` as the author of what is done within the ``with`` block: messages cancelled, stopped, changed,
-    redriven, rerun or purged; queues and handlers paused or resumed; recurrences put, removed, paused, resumed or
-    triggered; leases broken. If the store's user has no right to write to the audit log, an error says so and nothing
-    is done."""
+    """In the ``with`` block, record ``who`` in the audit log as the author of each change: messages cancelled, stopped,
+    changed, redriven, rerun or purged; queues and handlers paused or resumed; recurrences put, removed, paused, resumed
+    or triggered; leases broken. PermissionDenied, before any change, if the store's user may not write to the log."""
     before = _WHO.set(who[:LONGEST_WHO])
     try:
         yield
@@ -62,27 +61,28 @@ def acting_as(who: str) -> Iterator[None]:
 
 
 def demand_operator(wire: Wire, keys: Keys, key: str, rights: str = OPERATOR) -> None:
-    """Check ``rights`` to ``key``, and to write to the audit log, before the first write. PermissionDenied."""
+    """Raise PermissionDenied if ``rights`` to ``key``, or to write to the audit log, are missing."""
     demand(wire, rights, key)
     demand_noting(wire, keys)
 
 
 def demand_noting(wire: Wire, keys: Keys) -> None:
-    """Check the right to write to the audit log, if a person acts. PermissionDenied."""
+    """Raise PermissionDenied if a person acts (`acting_as`) and the right to write to the audit log is missing."""
     if _WHO.get() and lacking(wire, NOTING, keys.control("audit")):  # GUARD rights to note
         fix = "give the store's user the rights of an operator: see docs/reference/rights.md"
         raise PermissionDenied("not permitted to write the audit log", keys.control("audit"), fix)
 
 
 def note(wire: Wire, keys: Keys, what: str, queue: str, names: Sequence[str] = ()) -> None:
-    """Record what a person, if any, did to ``names`` of ``queue``, or to the whole queue."""
+    """If a person acts, record in the audit log ``what`` was done to ``names`` of ``queue``; without names, to it
+    all."""
     if who := _WHO.get():
         entry = {"who": who, "what": what, "queue": queue, "names": [*names[:NAMED]], "number": len(names)}
         wire.call("note", [keys.control("audit"), keys.control("answered")], [MOST_NOTED, json.dumps(entry)])
 
 
 def audit_of(wire: Wire, namespace: str, limit: int) -> list[Intervention]:
-    """The last interventions, newest first, then those of earlier versions. Corrupt entries are left out."""
+    """The last ``limit`` interventions, newest first, then those of earlier versions. Corrupt ones are left out."""
     keys = Keys(namespace)
     stored = wire.command("LRANGE", keys.control("audit"), 0, limit - 1)
     found = [_read(text, at, verified=True) for at, _, text in (each.partition(b" ") for each in stored)]

@@ -1,7 +1,7 @@
-"""The keyspace: each key's word, stored suffix, type and content.
+"""The keyspace: for each key, the word that code and scripts use, the stored suffix, its type and its content.
 
-Code and scripts use words. Stored suffixes are short, since every call sends them. The keys of a queue share a hash
-tag, and so do those of a namespace, since no script may touch two slots.
+Suffixes are short, since every call sends them. All keys of a queue are in one slot of a cluster, and so are those of a
+namespace, since a script may touch the keys of one slot only.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 
 class Key(NamedTuple):
-    """The key ``{namespace:queue}:suffix``."""
+    """A kind of key: ``{namespace:queue}:suffix``."""
 
     suffix: str
     type: str
@@ -130,7 +130,7 @@ QUEUE_KEYS = {
 }
 
 FINISHED = ("completed", "cancelled", "expired")
-"""Lists of messages that are forgotten after a time."""
+"""Words of the lists of ended messages, which are deleted after a time."""
 
 CLOSED = "closed:"
 """Prefix of a key's suffix while the store is closed: see ``moving/store_closer.py``."""
@@ -139,12 +139,12 @@ CONTROL_SUFFIXES = {"queues_marker": "kq", "successor_waits": "sw", "answered": 
 
 
 MOST_REMEMBERED = 10_000
-"""Maximum number of scripts and queues whose keys are kept in memory, since a program may name queues after its users.
-The keys of others are made anew at each call."""
+"""Maximum number of pairs of script and queue whose key names are kept in memory: a program may have a queue for each
+of its users. Other names are built at each call."""
 
 
 class KeyedScript(Protocol):
-    """A script, given by the suffixes of its keys in their order."""
+    """A script, as far as `Keys` uses it: the suffixes of its keys, in their order."""
 
     @property
     def suffixes(self) -> Sequence[str]: ...
@@ -159,7 +159,7 @@ class Keys:
         return f"{{{self.namespace}:{queue}}}:{QUEUE_KEYS[name].suffix}"
 
     def names_for(self, script: KeyedScript, queue: str) -> list[str]:
-        """The keys of ``script`` in ``queue``, as a list that the caller may change."""
+        """The names of the script's keys in ``queue``, in a new list."""
         keys = self._names_by_script.get((script, queue))
         if keys is None:
             prefix = f"{{{self.namespace}:{queue}}}:"
@@ -169,10 +169,10 @@ class Keys:
         return keys.copy()
 
     def queue_of(self, key: str) -> str | None:
-        """The queue to which ``key`` belongs; None for a key of the namespace, or of another one."""
+        """The queue to which ``key`` belongs. None for a key of the namespace itself, or of another namespace."""
         tag = key[1 : key.find("}")]
         return tag.removeprefix(f"{self.namespace}:") if tag.startswith(f"{self.namespace}:") else None
 
     def control(self, name: str) -> str:
-        """A key of the namespace itself: leases, ledger, durations."""
+        """The name of a key of the namespace itself, such as those of leases, ledger and durations."""
         return f"{{{self.namespace}}}:{CONTROL_SUFFIXES.get(name, name)}"

@@ -1,13 +1,13 @@
-"""The lease: an expiring, renewed right to be the one consumer, or the one mover; and the ledger of its holders.
+"""The lease: an expiring, renewed right to be the one consumer, or the one mover. And the ledger of launches.
 
-A lease belongs to a group: a role and, for consumers, the queues that they serve. A group has one slot per instance,
-and a lease is named after its group and slot. Every acquisition takes a higher fence than all earlier ones of the
-namespace.
-The lease is for efficiency: it prevents two launches from doing the same work. The fence is for safety: a queue refuses
-every fence older than the newest that was announced to it (Kleppmann, "How to do distributed locking", 2016).
+A lease belongs to a group: a role and, for consumers, the queues that they serve. A group has one slot for each
+instance, and a lease is named after its group and slot. Whoever acquires a lease gets a fence, higher than all earlier
+ones of the namespace. The lease is for efficiency: it prevents two launches from doing the same work. The fence is for
+safety: a queue refuses every fence older than the newest that was announced to it (Kleppmann, "How to do distributed
+locking", 2016).
 
-The times, in seconds, are those of Kubernetes' leader election. A holder trusts its lease for a shorter time than the
-server grants. It counts that time on the boot clock, from before the request.
+The times are those of Kubernetes' leader election, in seconds. A holder trusts its lease for a shorter time than the
+server grants it, counted on the boot clock from before the request.
 """
 
 import re
@@ -33,16 +33,16 @@ RENEW_EVERY = 5.0
 TRUSTED_FOR = 10.0
 SUCCESSOR_TTL = 3.0
 UNNOTICED = 10.0
-"""Seconds by which a server's clock may go back without consequences."""
+"""Seconds by which a server's clock may be set back without consequences."""
 LAUNCHES_KEPT = 5_000
-"""The ledger keeps the last so many launches at least."""
+"""Least number of launches that the ledger keeps."""
 MOST_LAUNCHES_KEPT = 20_000
-"""Most launches of the last two days that the ledger keeps."""
+"""Maximum number of launches in the ledger. Up to it, all those of the last two days are kept."""
 GENERATIONS = ("durations", "durations_before")
 
 
 def write_histogram(histogram: Histogram) -> str:
-    """A histogram as stored text, ``0.75 12:3 40:1``: the sum in seconds, then number and count of each bucket."""
+    """A histogram as stored text, ``0.75 12:3 40:1``: the sum in seconds, then each bucket's number and count."""
     return f"{histogram.total:.9g}" + "".join(f" {bucket}:{count}" for bucket, count in histogram.counts.items())
 
 
@@ -57,16 +57,15 @@ def read_histogram(text: bytes | None) -> Histogram | None:
 
 
 def set_back_by(reached_ms: int, now_ms: int) -> float:
-    """Seconds by which the server's clock was set back from the instant that it had reached. A small difference counts
-    as 0, since the clocks of a cluster's nodes differ."""
+    """Seconds by which the server's clock was set back: it had reached ``reached_ms``, and now shows ``now_ms``. 0 for
+    a small difference, since the clocks of a cluster's nodes differ."""
     by = (reached_ms - now_ms) / 1000
     return by if by > UNNOTICED else 0.0
 
 
 class Group(NamedTuple):
-    """The launches that share a lease. ``name`` is ``consumer:queue,queue`` or ``mover:``. ``handlers``: a digest of
-    the names of the launch's handlers. It is no part of ``name``, so that a new version of a project takes over from
-    the old one."""
+    """The launches that share leases. ``handlers``: a digest of their handlers' names. It is not part of ``name``,
+    which is ``consumer:queue,queue`` or ``mover:``, so a new version of a project takes over from the old one."""
 
     role: str
     queues: tuple[str, ...]
@@ -79,8 +78,8 @@ class Group(NamedTuple):
 
 
 class HeldLeases(NamedTuple):
-    """All leases of the group are held. ``lapses_in``: seconds until the first lease may expire. ``signs``: values that
-    change with each renewal. ``holders``: descriptions of the holders."""
+    """The answer if all leases of the group are held. ``lapses_in``: seconds until the first may expire. ``signs``: for
+    each holder, a text that changes at each renewal. ``holders``: their descriptions."""
 
     lapses_in: float
     signs: tuple[str, ...]
@@ -91,14 +90,14 @@ class HeldLeases(NamedTuple):
 
 
 class TurnedAway(NamedTuple):
-    """All leases of the group are held, and another launch waits for one already. ``holders``: descriptions of the
-    holders; empty if the store is about to close."""
+    """The answer if all leases are held and another launch waits already. ``holders``: descriptions of the holders;
+    empty if instead the store is about to be closed."""
 
     holders: tuple[bytes, ...]
 
 
 class Leases:
-    """The leases and the ledger of a namespace. All their keys are in the control slot."""
+    """The leases and the ledger of a namespace. All their keys are in one slot of a cluster."""
 
     def __init__(self, wire: Wire, namespace: str, *, refuse_rollback: bool = False) -> None:
         self._wire = wire
@@ -106,15 +105,14 @@ class Leases:
         self._allowed = False
         self.refuse_rollback = refuse_rollback
         self.paused_handlers: frozenset[str] = frozenset()
-        """The handlers of the launch that are paused, as `learned` found them."""
+        """Own names of the launch's handlers that were paused at the last call of `learned`."""
         self.recent: tuple[bytes, ...] = ()
-        """The newest entries of the ledger, of all groups, newest first, as `acquire` found them."""
+        """The newest entries of the ledger, newest first, of all groups. Set by `acquire`."""
         self.rollback: tuple[int, int] | None = None
-        """The watermark that the store had reached, and the lower one that the last renewal found. None if it was not
-        lower."""
+        """If the last renewal found a lower watermark than the store had: the higher and the lower one. Else None."""
 
     def demand_rights(self) -> None:
-        """Raise PermissionDenied if a launch's rights are missing."""
+        """Raise PermissionDenied if the store's user lacks a launch's rights."""
         if not self._allowed:
             demand(self._wire, LAUNCH, self._keys.control("fences"))  # GUARD rights of a launch
             self._allowed = True
@@ -122,11 +120,11 @@ class Leases:
     def acquire(
         self, group: Group, launch: str, description: str, entry: str, *, dead: Iterable[str] = (), waits: bool = True
     ) -> Claim | HeldLeases | TurnedAway:
-        """Take a free slot. If there is none and the launch ``waits``, become the group's one successor, unless there
-        is one.
+        """Take a lease of ``group``. If none is free and the launch ``waits``, it becomes the group's only successor,
+        if possible.
 
-        ``description`` and ``entry``: JSON that `lease show` and `launches` print. ``dead``: signs of holders whose
-        renewal is overdue by the caller's clock. Their leases are taken over even if the server has not expired them.
+        ``description`` and ``entry``: JSON for `lease show` and for `launches`. ``dead``: signs of holders that have
+        not renewed for long by the caller's clock; a lease of theirs is taken even if the server has not expired it.
         PermissionDenied if a launch's rights are missing.
         """
         self.demand_rights()
@@ -151,7 +149,8 @@ class Leases:
         return Claim(lease_names[slot], fence.decode(), group.name, slot, at, launch, description)
 
     def withdraw(self, group: Group, launch: str) -> None:
-        """Stop waiting, so that another launch can become the successor. The holder's entry counts it as skipped."""
+        """Stop waiting, so that another launch can be the successor. The holder's entry counts this launch as
+        skipped."""
         names = (f"next:{group.name}", f"lease:{group.name}:0", "ledger")
         self._wire.call("withdraw", [self._keys.control(name) for name in names], [launch])
 
@@ -164,8 +163,8 @@ class Leases:
             self._wire.close()
 
     def call_for_hand_over(self, group: Group, fence: int, seconds: float) -> None:
-        """Tell one holder of the group, at its next step, that a successor waits. The call lasts ``seconds`` at most.
-        ``fence``: the newest fence of the holders, so that a later holder ignores the call."""
+        """Ask one holder of the group to hand over; a holder reads this at its next step. The call ends after
+        ``seconds``. ``fence``: the newest of the holders' fences, so that later holders ignore the call."""
         calls = [
             (self._keys.queue(queue, "successor_waits"), self._keys.queue(queue, "ready_marker"))
             for queue in group.queues
@@ -174,26 +173,26 @@ class Leases:
             self._wire.call("nudge", [f"{sign}:{group.name}", marker], [max(1, int(seconds * 1000)), fence])
 
     def take_call(self, claim: Claim) -> bool:
-        """Whether the successor of a mover has called since the last look. Consumers learn of calls from steps."""
+        """For a mover: whether a successor has called since the last look. Consumers learn that from their steps."""
         key = f"{self._keys.control('successor_waits')}:{claim.group}"
         called, _ = self._wire.all([("GET", key), ("DEL", key)])
         return (called or b"").isdigit() and int(called) >= int(claim.fence)
 
     def live_fences(self) -> list[bytes]:
-        """The fences of all current leases."""
+        """The fences of all leases that are held."""
         lease_names = self._wire.command("SMEMBERS", self._keys.control("leases"))
         keys = [self._keys.control(f"lease:{id_text(lease_name)}") for lease_name in lease_names]
         fences = self._wire.all([("HGET", key, "fence") for key in keys]) if keys else []
         return [fence for fence in fences if fence is not None and fence.isdigit()]
 
     def set_back_by(self) -> float:
-        """Seconds by which the server's clock was set back. While launches run, the instant that it had reached is
-        known to within a few seconds."""
+        """Seconds by which the server's clock was set back. The time that it had reached is known from the last renewal
+        of any lease, so within a few seconds."""
         (time, watermark) = self._wire.all([TIME, ("HGET", self._keys.control("fences"), "mark")])
         return set_back_by(count_of(watermark), to_ms(time))
 
     def held(self) -> list[str]:
-        """The names of all current leases, sorted. StoreRefused if one has no expiry, since no launch holds such."""
+        """The names of all leases that are held, sorted. StoreRefused if one never expires: no launch wrote that."""
         lease_names = sorted(map(id_text, self._wire.command("SMEMBERS", self._keys.control("leases"))))
         keys = [self._keys.control(f"lease:{each}") for each in lease_names]
         lasting = self._wire.all([("PTTL", key) for key in keys])
@@ -202,8 +201,8 @@ class Leases:
         return [lease_name for lease_name, ms in zip(lease_names, lasting, strict=True) if ms != -2]
 
     def renew(self, held: Claim, entry: str) -> bool | None:
-        """Renew the lease, and update the ledger's entry. Returns False if another launch holds it or it was broken,
-        None if the store was emptied."""
+        """Renew the lease, and update the launch's entry in the ledger. Returns False if another launch holds the lease
+        or it was broken; None if the store was emptied."""
         control = self._keys.control
         keys = [control(f"lease:{held.lease_name}"), control("fences"), control("seen"), control("ledger")]
         args = [held.lease_name, held.role, held.fence, int(TTL * 1000), held.launch, held.description, entry]
@@ -216,14 +215,14 @@ class Leases:
         return None if renewed < 0 else bool(renewed)
 
     def extend_serving_markers(self, queues: Iterable[str]) -> None:
-        """Extend the serving markers of these queues by another TTL, if they are there. Producers that start launches
-        on demand look for them."""
+        """Let the keys that mark ``queues`` as being served exist for another TTL, unless they have expired. Producers
+        that start launches on demand look for them."""
         self._wire.all(
             [("SET", self._keys.queue(queue, "presence"), 1, "XX", "PX", int(TTL * 1000)) for queue in queues]
         )
 
     def release(self, held: Claim, entry: str) -> bool:
-        """Release the lease, and close the ledger's entry. Returns False if another launch held the lease already."""
+        """Release the lease, and complete the ledger's entry. Returns False if another launch held the lease."""
         names = (f"lease:{held.lease_name}", f"baton:{held.group}", "fences", "seen", "ledger", "totals")
         keys = [self._keys.control(name) for name in names]
         watermark, released = self._wire.call(
@@ -236,7 +235,7 @@ class Leases:
         self._wire.watermarks = Watermarks(*(max(known, watermark) for known in self._wire.watermarks))
 
     def break_(self, lease_name: str, fence: str) -> bool:
-        """Take the lease from the holder with ``fence``. Returns False if another launch holds it by now."""
+        """Take the lease away from the holder with ``fence``. Returns False if another launch holds it now."""
         control = self._keys.control
         demand_operator(self._wire, self._keys, control("fences"))  # GUARD rights to break
         group = lease_name.rpartition(":")[0]
@@ -249,8 +248,8 @@ class Leases:
     def learned(
         self, group: str, handlers: Iterable[str], aliases: Mapping[str, str] = MappingProxyType({})
     ) -> dict[str, Histogram]:
-        """The remembered durations of ``handlers`` in earlier launches of the group. It also finds out which handlers
-        are paused, under any of their names. ``aliases``: alias → the handler's own name."""
+        """The durations of ``handlers`` in earlier launches of the group, by name. Also sets `paused_handlers`.
+        ``aliases``: the handler's own name for each alias."""
         names, learned = list(handlers), dict[str, Histogram]()
         if not names:
             return learned
@@ -266,7 +265,7 @@ class Leases:
         return learned
 
     def remembered(self, group: str) -> dict[str, Histogram]:
-        """The remembered durations of all handlers in earlier launches of the group, by name."""
+        """The durations of all handlers in earlier launches of the group, by name."""
         found: dict[str, Histogram] = {}
         for fields in self._wire.all([("HGETALL", self._keys.control(f"{each}:{group}")) for each in GENERATIONS]):
             for name, text in zip(fields[::2], fields[1::2], strict=True):

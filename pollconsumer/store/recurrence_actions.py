@@ -1,4 +1,4 @@
-"""What people and programs do with recurrences: put, remove, pause, resume, trigger, and read their history."""
+"""Actions on recurrences by people and programs: put, remove, pause, resume, trigger, and read their history."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from pollconsumer.store.reading.messages import Message
 
 PUT_PAGE, AT_ONCE = 50, 500
-"""How many recurrences one script puts, which takes about a millisecond; and how many are put in one round trip."""
+"""How many recurrences one run of the script puts, in about a millisecond; and how many one round trip puts."""
 TAKEN = "a configuration defines one of that name; choose another name, or change it there"
 Put = tuple[Recurrence, First]
-"""A recurrence, and its first instant if it is new or has another rule."""
+"""A recurrence, and its first instant, which counts only if the recurrence is new or its rule has changed."""
 
 
 class Occurred(NamedTuple):
-    """An occurrence: its instant, and its message."""
+    """A past occurrence: its instant and its message."""
 
     instant: datetime
     message: Message
@@ -46,11 +46,11 @@ class Occurred(NamedTuple):
 
 class Recurrences(RecurrenceReader):
     def put(self, wanted: Iterable[Put]) -> None:
-        """Put recurrences at run time, or replace them, a few hundred in a round trip. If two have the same name, the
-        later one counts.
+        """Put recurrences at run time, or replace them, in round trips of a few hundred. Of two with one name, the
+        later counts.
 
-        An unchanged recurrence continues. So does one whose rule and queue are unchanged. What is due stays due.
-        BadData if a configuration defines a recurrence of that name; earlier round trips are not undone.
+        A recurrence whose rule and queue are unchanged goes on with its instants. An occurrence that is due already
+        stays due. BadData if a configuration defines a recurrence of the same name; earlier round trips are not undone.
         """
         by_name = {recurrence.name: (recurrence, first) for recurrence, first in wanted}
         chosen = list(by_name.values())
@@ -80,9 +80,8 @@ class Recurrences(RecurrenceReader):
             note(self._wire, self._keys, "put", queue, names)
 
     def _look_around(self, recurrences: Sequence[Recurrence]) -> tuple[int, dict[str, tuple[int | None, str]]]:
-        """The server's now. And recurrences of these names that were in another queue, from which this removes them:
-        name → the instant at which it was due next, and its definition. BadData if a configuration defines one of the
-        names."""
+        """The server's time in epoch ms. And, by name, those of ``recurrences`` that were in another queue, and are
+        removed there: next instant and definition. BadData if a configuration defines one of the names."""
         queues, names = known_queues(self._wire, self._keys), [recurrence.name for recurrence in recurrences]
         words = ("recurrences", "recurrence_owners")
         commands = [("HMGET", self._keys.queue(queue, word), *names) for queue in queues for word in words]
@@ -98,14 +97,14 @@ class Recurrences(RecurrenceReader):
         return to_ms(time), {name: (int(due) if due else None, id_text(held)) for (_, name, held), due in found}
 
     def _register(self, queue: str) -> None:
-        """Make ``queue`` known to launches. PermissionDenied if any of an operator's rights is missing."""
+        """Make ``queue`` known to launches. PermissionDenied if a right of an operator is missing."""
         keys = [self._keys.control("queues"), self._keys.control("queues_marker")]
         rows = self._keys.queue(queue, "rows")
         refuse_without(self._wire.call("register", keys, [queue, rows, *OPERATOR.split()]))
 
     def remove(self, name: str) -> None:
-        """Remove a recurrence from every queue. If a configuration defines it, the next launch adds it again. NotFound
-        if there is none, or if it was removed meanwhile."""
+        """Remove the recurrence from every queue; the next launch adds one that a configuration defines. NotFound if
+        there is none."""
         removed = False
         for status in self._named(name):
             self._demand(status)
@@ -116,13 +115,12 @@ class Recurrences(RecurrenceReader):
             raise missing(name)
 
     def pause(self, status: RecurrenceStatus) -> None:
-        """Yield no occurrences until the recurrence is resumed. Those that would have been due do not count as missed.
-        NotFound if it was removed meanwhile."""
+        """Yield no occurrences until `resume`. Those that would have come due in between do not count as missed.
+        NotFound if the recurrence was removed meanwhile."""
         self._hold(status, "pause", "")
 
     def resume(self, status: RecurrenceStatus) -> None:
-        """Yield occurrences again. BadData if the recurrence is disabled rather than paused. NotFound if it was removed
-        meanwhile."""
+        """Yield occurrences again. BadData if it is disabled, not paused. NotFound if it was removed meanwhile."""
         recurrence = readable(status)
         if not recurrence.enabled:
             raise BadData("cannot resume", recurrence.name, "it is disabled: enable it where it is defined")
@@ -136,8 +134,8 @@ class Recurrences(RecurrenceReader):
         self._hold(status, "resume", instant)
 
     def trigger(self, status: RecurrenceStatus, strict: Strict | None = None) -> str:
-        """Enqueue an occurrence now, besides those of the rule. Returns its id. NotFound if the recurrence was removed
-        meanwhile. NotReplicated if it is enqueued, but too few replicas confirmed in time."""
+        """Enqueue one more occurrence now. Returns its id. ``strict``: wait for replicas. NotFound if the recurrence
+        was removed meanwhile. NotReplicated if it was enqueued, but too few replicas confirmed that in time."""
         recurrence, instant = readable(status), now_ms(self._wire)
         if status.awaited:
             self._register(status.queue)
@@ -161,8 +159,8 @@ class Recurrences(RecurrenceReader):
         return message_id
 
     def history(self, status: RecurrenceStatus, limit: int) -> list[Occurred]:
-        """The last occurrences, newest first, at most ``limit``. They are those of the last hundred, within a day,
-        whose messages are kept."""
+        """The last occurrences, ``limit`` at most, newest first. Only the last hundred are known, for a day, and of
+        these only those whose messages are kept."""
         key = self._keys.queue(status.queue, "recurrence_counters")
         stored = self._wire.command("HGET", key, status.raw_name + b":instants") or b""
         instants = sorted({int.from_bytes(stored[at : at + 6], "big") for at in range(0, len(stored), 6)}, reverse=True)
@@ -183,8 +181,8 @@ class Recurrences(RecurrenceReader):
 
 
 def _as_arguments(recurrence: Recurrence, first: First, now: int, due: int | None, held: str) -> list[Any]:
-    """A recurrence as arguments of `put.lua`. ``due``: the next instant that it had in another queue, where its
-    definition was ``held``."""
+    """The arguments of `put.lua`. ``due``, ``held``: its next instant and definition in another queue, if it had
+    one."""
     begins, (text, head), before = recurrence.begins(first, now), recurrence.as_put(), ""
     if begins is not None and due is not None and due <= now and due < begins:
         before = "" if held.startswith(head) else f"{now} {begins} {held}\n"

@@ -1,8 +1,6 @@
-"""Recurrences as stored, and what launches do with them: define those of a configuration, and enqueue occurrences that
-are due.
+"""Recurrences in the store, and the part of launches: define those of a configuration, and enqueue due occurrences.
 
-A recurrence is stored with the queue of its occurrences, so that one script enqueues an occurrence and sets the next
-instant.
+A recurrence is stored with the queue of its occurrences: one script enqueues an occurrence and sets the next instant.
 """
 
 from __future__ import annotations
@@ -29,22 +27,22 @@ from pollconsumer.store.records.rows import ENDING, ended_at, id_bytes, id_text,
 from pollconsumer.store.server import count_of, fields_like, literal, now_ms, readable_queues, unreachable
 
 PAGE = 1000
-"""About so many recurrences are read at once."""
+"""About how many recurrences are read in a round trip."""
 COUNTERS = (b"enqueued", b"skipped", b"last", b"paused", b"previous")
 _NO_DEFINITION = "it has no definition"
 MAX_PAGE_RECURRENCES = 200
-"""Number of recurrences that are ticked in a round trip. Each has a script of its own."""
+"""Maximum number of due recurrences for which one round trip enqueues occurrences, by a run of a script for each."""
 MOST_ANEW = 10_000
-"""Recurrences of a queue that a launch checks after the clock was set back, those that are due last first."""
+"""Most recurrences of a queue that a launch examines after a clock was set back: those with the latest instants."""
 PUT_AT_RUN_TIME = b'{"rule":'
-"""How the definition of a recurrence begins if it was put at run time."""
+"""How the stored definition of a recurrence begins that was put at run time."""
 
 
 class RecurrenceStatus(NamedTuple):
-    """A recurrence and its state. ``recurrence`` is None if it is unreadable; ``error`` says why. ``phase_ms``: one of
-    its instants, in epoch ms, from which its periods count. ``last``: the id of its last occurrence. ``last_state``:
-    that one's state; None if it is no longer kept. ``awaited``: a configuration defines it, but no launch has stored it
-    yet."""
+    """A recurrence and its state. ``recurrence``: None if its definition is unreadable; ``error`` says why.
+    ``phase_ms``: one of its instants, in epoch ms, from which its periods count. ``last``, ``last_state``: its last
+    occurrence's id and state; state None if it is no longer stored. ``awaited``: a configuration defines it, and no
+    launch has stored it yet."""
 
     name: str
     queue: str
@@ -70,12 +68,12 @@ class RecurrenceStatus(NamedTuple):
 
     @property
     def created_by(self) -> str | None:
-        """The name of who put the recurrence; None if unknown."""
+        """Who put the recurrence; None if that is unknown, or the definition is unreadable."""
         return None if self.recurrence is None else self.recurrence.created_by
 
 
 def awaited(recurrence: Recurrence, now_ms: int) -> RecurrenceStatus:
-    """The status of a recurrence that no launch has stored yet, as the next launch will store it."""
+    """The status of a recurrence that the next launch will store."""
     following = recurrence.next_after(now_ms) if recurrence.enabled else None
     return RecurrenceStatus(
         recurrence.name, recurrence.queue, recurrence, error=None, owners=(), next=moment_of(following),
@@ -86,12 +84,12 @@ def awaited(recurrence: Recurrence, now_ms: int) -> RecurrenceStatus:
 
 
 def missing(name: str) -> NotFound:
-    """The error for a name that no recurrence has."""
+    """The error if there is no recurrence with this name."""
     return NotFound("no such recurrence", name, "recurrences list shows those that there are")
 
 
 def readable(status: RecurrenceStatus) -> Recurrence:
-    """The recurrence of a status. BadData if it is unreadable."""
+    """The recurrence of ``status``. BadData if its definition is unreadable."""
     if status.recurrence is None or status.error is not None:
         raise BadData("cannot read recurrence", status.name, f"{status.error}; recurrences remove removes it")
     return status.recurrence
@@ -105,9 +103,9 @@ class RecurrenceReader:
     def statuses(
         self, emit: Callable[[Event], None], prefix: str = "", created_by: str | None = None
     ) -> Iterator[RecurrenceStatus]:
-        """The recurrences whose names begin with ``prefix``, or those of them that ``created_by`` put: queue by queue,
-        a page at a time, each page sorted by name. If one is put or removed meanwhile, it may be missed, or come twice.
-        Queues with unusable keys are left out."""
+        """The recurrences whose names begin with ``prefix``; with ``created_by``, only those that this person put. They
+        come queue by queue, in pages sorted by name. One that is put or removed meanwhile may be missed, or come twice.
+        Queues with corrupt keys are left out, and reported."""
         for queue in readable_queues(self._wire, self._keys):
             try:
                 for page in self._pages(queue, prefix):
@@ -116,7 +114,7 @@ class RecurrenceReader:
                 emit(events.QueueLeftOut(queue, str(error)))
 
     def _pages(self, queue: str, prefix: str) -> Iterator[list[RecurrenceStatus]]:
-        """Recurrences that have a definition, then quarantined ones that have lost theirs."""
+        """The recurrences of a queue in pages: those with a definition, then quarantined ones that have lost it."""
         for names in fields_like(self._wire, self._keys.queue(queue, "recurrences"), f"{literal(prefix)}*"):
             yield self.read({queue: names})
         key = self._keys.queue(queue, "recurrences_unreadable")
@@ -126,9 +124,9 @@ class RecurrenceReader:
             yield [each for each in lost if each.name.startswith(prefix)]
 
     def unowned(self, most: int) -> Iterator[RecurrenceStatus]:
-        """Recurrences that may need a launch: all that launches define, a page at a time; and of those quarantined as
-        unreadable ``most`` of each queue, the earliest first. Recurrences put at run time may be very many, so they are
-        read only if they are quarantined. Queues with unusable keys are left out."""
+        """Recurrences whose owners may be gone: all that launches define, and the ``most`` earliest quarantined ones of
+        each queue. Others, put at run time, may be very many, and are not read. Queues with corrupt keys are left
+        out."""
         for queue in readable_queues(self._wire, self._keys):
             with suppress(StoreRefused):
                 for names in fields_like(self._wire, self._keys.queue(queue, "recurrence_owners"), "*"):
@@ -143,8 +141,7 @@ class RecurrenceReader:
         return self._named(name)[0]
 
     def _named(self, name: str) -> list[RecurrenceStatus]:
-        """The recurrences of that name, from every usable queue, since other queues do not concern a look-up by name.
-        NotFound if there is none."""
+        """The recurrences of that name in all queues, except queues with corrupt keys. NotFound if there is none."""
         if not isinstance(name, str):  # below, a TypeError would be taken for an unreadable answer
             raise missing(repr(name))
         queues = readable_queues(self._wire, self._keys)
@@ -162,7 +159,7 @@ class RecurrenceReader:
         return found
 
     def read(self, names: dict[str, Sequence[bytes]]) -> list[RecurrenceStatus]:
-        """The existing recurrences of ``names``, which are given by queue; each queue's sorted by name."""
+        """Those of ``names``, given by queue, that exist. Sorted by name within each queue."""
         commands: list[tuple[Any, ...]] = []
         asked = {queue: sorted(set(its_names)) for queue, its_names in names.items() if its_names}
         for queue, its_names in asked.items():
@@ -201,8 +198,8 @@ class RecurrenceReader:
 
 
 def read_definition(queue: str, name: bytes, definition: bytes | None) -> Recurrence:
-    """The recurrence ``name``, read from its stored definition. ValueError if that is missing, corrupt, of a newer
-    version, or of another name."""
+    """The recurrence ``name`` from its stored definition. ValueError if that is missing, corrupt, newer, or
+    another's."""
     if definition is None:
         raise ValueError(_NO_DEFINITION)
     # An earlier version wrote the owner and a line feed in front of it.
@@ -213,7 +210,7 @@ def read_definition(queue: str, name: bytes, definition: bytes | None) -> Recurr
 
 
 def read_replaced(queue: str, name: bytes, stored: bytes | None) -> list[Replaced]:
-    """Earlier definitions of the recurrence that still have an occurrence due. Unreadable ones are left out."""
+    """Replaced definitions of a recurrence by which an occurrence is still due. Unreadable ones are left out."""
     found = []
     for entry in (stored or b"").split(b"\n"):
         until, _, rest = entry.partition(b" ")
@@ -224,7 +221,7 @@ def read_replaced(queue: str, name: bytes, stored: bytes | None) -> list[Replace
 
 
 def read_instant(score: bytes) -> int:
-    """The next instant, from its ``score``. ValueError if it is corrupt, or beyond the calendar."""
+    """The next instant in epoch ms, from a sorted set's ``score``. ValueError if it is corrupt, or no date."""
     instant = float(score)
     if not 0 <= instant < 1e14:
         raise ValueError(f"its next instant is {score.decode()}, which no rule yields")
@@ -268,11 +265,11 @@ class LaunchRecurrences:
     def define(
         self, owner: str, queues: Sequence[str], recurrences: Sequence[Recurrence], emit: Callable[[Event], None]
     ) -> None:
-        """Replace ``owner``'s recurrences in all of ``queues``.
+        """Replace the recurrences that ``owner``, a group, defines in ``queues``.
 
-        A new or changed recurrence starts with its first instant from now on, but what is due stays due. An unchanged
-        one continues. A recurrence that has got another owner stays, even if ``owner`` no longer defines it. A name
-        that was put at run time is left out.
+        A new or changed recurrence begins with its first instant from now on; an occurrence that is due already stays
+        due. An unchanged recurrence goes on. One that another group defines, too, is kept, even if ``owner`` no longer
+        defines it. One whose name was put at run time is left out, and reported.
         """
         now = now_ms(self._wire)
         recurrences = self._untaken(queues, recurrences, emit)
@@ -301,8 +298,8 @@ class LaunchRecurrences:
     def _untaken(
         self, queues: Sequence[str], recurrences: Sequence[Recurrence], emit: Callable[[Event], None]
     ) -> list[Recurrence]:
-        """The recurrences whose names nobody has put at run time, in any queue. If a name is put later, that is
-        refused, or the script finds it."""
+        """``recurrences`` without those whose names were put at run time in any queue, which are reported. A name that
+        is put later is refused there, or found by the script."""
         if not recurrences:
             return []
         names = [recurrence.name for recurrence in recurrences]
@@ -318,7 +315,7 @@ class LaunchRecurrences:
     def _each(
         self, queues: Sequence[str], commands: Sequence[tuple[Any, ...]], emit: Callable[[Event], None]
     ) -> Iterator[tuple[str, Any]]:
-        """The answers to idempotent commands, by queue, in one round trip. Queues with unusable keys are left out."""
+        """The answers to one idempotent command for each queue. Queues with corrupt keys are left out, and reported."""
         try:
             answers = self._wire.all(commands) if commands else []
         except OF_ANY_QUEUE:
@@ -337,9 +334,9 @@ class LaunchRecurrences:
     ) -> int:
         """Enqueue the due occurrences of ``queue``. Returns their number.
 
-        ``attended_since``: given the server's time, returns since when a launch has been there, by the server's clock.
+        ``attended_since``: given the server's time, returns since when a launch has been there; both in epoch ms.
 
-        An unreadable recurrence is quarantined until another launch announces itself.
+        An unreadable recurrence is quarantined until a later launch announces itself.
         """
         now, *due = self._wire.run("due", self._keys, queue, [MAX_PAGE_RECURRENCES])
         attended_since_ms = attended_since(now)
@@ -373,8 +370,7 @@ class LaunchRecurrences:
         return sum(max(0, enqueued) for enqueued in self._wire.all(commands)) if commands else 0
 
     def _stop_before(self, queue: str, name: bytes, instant: int) -> None:
-        """Stop the last occurrence of a recurrence if it is unfinished, and was due before ``instant``. A later one was
-        enqueued after this recurrence was found due."""
+        """For ``overlap="replace"``: stop the last occurrence if it is unfinished and due before ``instant``."""
         key = self._keys.queue(queue, "recurrence_counters")
         last = self._wire.command("HGET", key, name + b":last") or b""
         found = occurrence_of(last)
@@ -382,8 +378,8 @@ class LaunchRecurrences:
             stop_message(self._wire, self._keys, queue, last)
 
     def _last_ends(self, queue: str, names: Sequence[bytes]) -> dict[bytes, int | None]:
-        """The time at which the last occurrence of each recurrence ended, in epoch ms. None while it is unfinished; 0
-        if there was none, or nothing is stored of it any more."""
+        """For each recurrence, when its last occurrence ended, in epoch ms. None while it is unfinished. 0 if there was
+        none, or its row is no longer stored."""
         if not names:
             return {}
         key = partial(self._keys.queue, queue)
@@ -398,8 +394,9 @@ class LaunchRecurrences:
         return ends
 
     def begin_anew(self, claim: Claim, queue: str) -> None:
-        """Continue, after the server's clock was set back, with the first instants from now on. Otherwise a recurrence
-        that has had a later instant would stand still until then. One that has not begun keeps its first instant."""
+        """After the server's clock was set back: go on with the first instants from now on. Otherwise recurrences would
+        yield nothing until the instants that they had reached. One that has yielded nothing yet keeps its first
+        instant."""
         now, key = now_ms(self._wire), partial(self._keys.queue, queue)
         farthest = ("+inf", f"({now}", "BYSCORE", "REV", "LIMIT", 0, MOST_ANEW, "WITHSCORES")
         found = self._wire.command("ZRANGE", key("next_instants"), *farthest)
@@ -427,7 +424,8 @@ class LaunchRecurrences:
     def _recur(
         self, claim: Claim, recurrence: Recurrence, found: tuple[bytes, bytes, bytes], plan: Tick
     ) -> tuple[Any, ...]:
-        """The command that carries out ``plan``, if due instant and definition are still as they were ``found``."""
+        """The command that carries out ``plan``. It does nothing if the instant or the definition is no longer as in
+        ``found``: name, instant, definition."""
         name, instant, definition = found
         # GUARD none beside an unfinished one
         alone = recurrence.overlap is Overlap.SKIP or recurrence.after is After.END

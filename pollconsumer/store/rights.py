@@ -1,7 +1,7 @@
-"""The commands that each role's store user needs, and the check before the first write.
+"""The commands that the store's user of each role may need, and the check for them before the first write.
 
-A script without the right to its third command would carry out the first two: a record would be written, and its
-message never become ready. So all rights are checked first. docs/reference/rights.md has the same lists as ACL rules.
+If the third command of a script were refused, the first two would have been carried out: a record would be stored, and
+its message would never become ready. So all rights are checked first. docs/reference/rights.md lists them as ACL rules.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PRODUCER = (
     "SMISMEMBER TIME ZADD ZCARD ZRANGE ZSCORE"
 )
 REPLACING = "HINCRBY LPUSH LREM ZRANGEBYLEX ZREM"
-"""Rights beyond a producer's, for replacing a message that waits."""
+"""What a producer needs besides, to replace a waiting message."""
 LAUNCH = (
     "BLPOP DEL EXISTS GET HDEL HEXISTS HGET HGETALL HINCRBY HLEN HMGET HSCAN HSET HSETNX HVALS INFO LINDEX LLEN LPOP "
     "LPOS LPUSH LRANGE LREM PEXPIRE PTTL RENAME RPOP RPUSH SADD SCARD SCRIPT|LOAD SET SISMEMBER SMEMBERS SMISMEMBER "
@@ -28,24 +28,24 @@ OPERATOR = (
     "ZADD ZCARD ZCOUNT ZMSCORE ZRANGE ZRANGEBYLEX ZREM ZSCORE"
 )
 NOTING = "LPUSH LTRIM"
-"""An operator's rights to write to the audit log."""
+"""What an operator needs to write to the audit log."""
 CHANGING = "LREM"
-"""Rights beyond an operator's, for giving a message another priority."""
+"""What an operator needs besides, to change a message's priority."""
 
 KEEPER = (
     "DEL EXISTS GET HGETALL HLEN HSCAN HSET INFO LLEN LRANGE PEXPIRE PTTL RENAME RPUSH SADD SCAN SCARD SCRIPT|LOAD SET "
     "SMEMBERS SSCAN TIME TYPE UNLINK ZADD ZCARD ZRANGE"
 )
-"""The commands that move a store."""
+"""What moving a store needs."""
 
 
 def demand(wire: Wire, rights: str, key: str) -> None:
-    """Raise PermissionDenied if any of ``rights`` to ``key`` are missing. The error names them."""
+    """Raise PermissionDenied, with their names, if any of ``rights`` to ``key`` are missing."""
     refuse_without(lacking(wire, rights, key))
 
 
 def lacking(wire: Wire, rights: str, key: str) -> list[bytes]:
-    """The missing ones of ``rights`` to ``key``: all of them if access to the key is refused."""
+    """Those of ``rights`` to ``key`` that are missing. All of them if the key itself is refused."""
     wanted = [*rights.split(), *wire.rights]
     try:
         missing: list[bytes] = wire.call("rights", [key], wanted)

@@ -1,12 +1,11 @@
-"""The Lua scripts by name, one file for each operation. A server is sent the digest of a script, and its text if it
-does not know the digest.
+"""The Lua scripts by name, one file for each operation. A server is sent a script's digest; its text only if needed.
 
-A header binds KEYS to words, and names the parts that the script NEEDS. These are files of functions. Each stands once,
-before the script, and after the parts that it needs itself. A line ``-- PART name`` is replaced by the text of that
-part, with the parts that it needs in addition in front. If a script needs `once`, its body is what `once` carries out.
+The header of a file gives the words for KEYS, and NEEDS the parts that it uses. A part is a file of functions, placed
+once before the script, after the parts that it uses itself. A line ``-- PART name`` is replaced by the text of that
+part. In a script that needs `once`, the body becomes the function that `once` calls.
 
-A server does not roll back a failed script, so a key of another type must end the script before anything has changed: a
-line ``-- EXPECT keys`` is replaced by a check of each of these keys.
+A server does not undo a script that fails, so a key of another type must end it before anything has changed. A line
+``-- EXPECT keys`` is replaced by a check of these keys.
 """
 
 from __future__ import annotations
@@ -34,30 +33,30 @@ _ONLY_READS = {"rights"}
 
 
 class Script:
-    """An operation of the store: words for its keys, the text that a server loads, and its digest."""
+    """A script: the words for its keys, the text that the server loads, and its digest."""
 
     def __init__(self, name: str, *, shebang: bool) -> None:
         self.keys, self.code = linked(name, shebang=shebang)
         self.sha = sha1(self.code).encode()
         self.is_act = self.keys[-1:] == ("answered",)
-        """Whether a repetition of a call is answered as its first try was."""
+        """Whether the script stores its answer, so that a repeated call gets the same answer and changes nothing."""
 
     @lazy
     def suffixes(self) -> tuple[str, ...]:
-        """The stored suffixes of the script's keys, if all are keys of a queue."""
+        """The stored suffixes of the script's keys. Only for scripts whose keys all belong to a queue."""
         return tuple(QUEUE_KEYS[name].suffix for name in self.keys)
 
 
 class Scripts(dict[str, Script]):
-    """Every script by name, loaded when it is first used: a launch needs half of them."""
+    """The scripts by name. Each is read when it is first used, since a launch needs half of them."""
 
     def __init__(self, *, shebang: bool = True) -> None:
-        """``shebang`` is off for fakeredis, which does not support script flags."""
+        """``shebang``: False for fakeredis, which does not support script flags."""
         super().__init__()
         self._shebang = shebang
         self._by_sha: dict[bytes, Script] = {}
         self.loads = 0
-        """How often a server did not know a script. Each time cost another round trip."""
+        """How often a server did not know a script, which cost another round trip each time."""
 
     def __missing__(self, name: str) -> Script:
         script = self[name] = Script(name, shebang=self._shebang)
@@ -65,13 +64,13 @@ class Scripts(dict[str, Script]):
         return script
 
     def unknown(self, sha: bytes) -> Script:
-        """The script with the digest ``sha``, which a server did not know."""
+        """The script with digest ``sha``. Called when a server did not know it."""
         self.loads += 1
         return self._by_sha[sha]
 
 
 def linked(name: str, *, shebang: bool) -> tuple[tuple[str, ...], bytes]:
-    """The words for the keys of the script ``name``, and its text with the parts that it needs."""
+    """The words for the keys of a script, and its text with the parts that it needs."""
     source = _whole(name, set())
     keys = tuple(_header(source, "KEYS"))
     flags = " flags=no-writes" if name in _ONLY_READS else "" if name in _MAY_GROW else " flags=allow-oom"
@@ -81,7 +80,7 @@ def linked(name: str, *, shebang: bool) -> tuple[tuple[str, ...], bytes]:
 
 
 def source_of(name: str) -> str:
-    """The text of one file, with the checks of keys and the call of `once` inserted."""
+    """The text of one file, with EXPECT lines replaced, and wrapped for `once` if it needs that."""
     source = _EXPECT.sub(_look_at, (_DIRECTORY / f"{name}.lua").read_text("utf-8"))
     return f"return once(function()\n{source}end)\n" if "once" in _header(source, "NEEDS") else source
 
@@ -91,8 +90,7 @@ def _look_at(found: re.Match[str]) -> str:
 
 
 def _whole(name: str, above: set[str]) -> str:
-    """The text of a file, with inserted parts, behind those parts that it needs and that do not stand ``above`` it.
-    Adds these to ``above``."""
+    """The text of a file, after the parts that it needs and ``above`` does not have. Adds these parts to ``above``."""
     source, needed = source_of(name), list[str]()
     for part in _header(source, "NEEDS"):
         if part not in above:
@@ -106,7 +104,7 @@ def _header(source: str, what: str) -> list[str]:
 
 
 def _inlined(code: str) -> str:
-    """``code`` with constants replaced by their values, since a script may have two hundred local variables at once."""
+    """``code`` with constants replaced by their values: Lua allows two hundred local variables."""
     constants = dict[str, str]()
     for names, values in _CONSTANTS.findall(code):
         constants.update(zip(names.split(", "), values.split(", "), strict=True))

@@ -1,4 +1,4 @@
-"""Common queries to the server: its clock, the known queues, whether they are served, and their throughput."""
+"""Queries that several modules make: the server's clock, its queues, whether they are served, their throughput."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,9 +16,9 @@ from pollconsumer.store.records.rows import ended_at, read_row
 
 TIME = ("TIME",)
 MOST_DIGITS = 16
-"""Number of digits of the largest integers that Lua represents exactly."""
+"""Integers with more digits may not be exact in Lua."""
 COUNTED = 500
-"""Number of completed messages from which the rate is computed: those of a minute, or of less time."""
+"""How many of the last completed messages are read to compute the rate per minute."""
 LOOKED_AT = 100
 SCANNED = 1000
 MINUTE = 60_000
@@ -30,13 +30,13 @@ def now_ms(wire: Wire) -> int:
 
 
 def to_ms(answer: Sequence[bytes]) -> int:
-    """The server's reply to TIME in epoch milliseconds."""
+    """A reply to TIME, in epoch milliseconds."""
     seconds, microseconds = answer
     return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 def info_fields(sections: Sequence[bytes]) -> dict[str, str]:
-    """The fields of replies to INFO. StoreRefused if a reply is not text: such a server is not Redis."""
+    """The fields in replies to INFO. StoreRefused if a reply is not text: the server is not Redis."""
     for section in sections:
         if not isinstance(section, bytes):
             raise not_understood(section)
@@ -44,19 +44,19 @@ def info_fields(sections: Sequence[bytes]) -> dict[str, str]:
 
 
 def known_queues(wire: Wire, keys: Keys) -> list[str]:
-    """Every queue that ever had a message or a consumer, sorted, without corrupt names."""
+    """Every queue that ever had a message or a consumer, sorted. Corrupt names are left out."""
     return queue_names(wire.command("SMEMBERS", keys.control("queues")))
 
 
 def lost_queues(wire: Wire, keys: Keys, queues: Iterable[str]) -> set[str]:
-    """The ``queues`` on a lost node of a cluster; none if the node of the leases is lost, too."""
+    """Those of ``queues`` whose cluster node is lost; none if the node with the leases is lost, too."""
     signs = {keys.queue(queue, "ready"): queue for queue in queues}
     lost = wire.lost(signs)
     return {queue for sign, queue in signs.items() if sign in lost}
 
 
 def readable_queues(wire: Wire, keys: Keys) -> list[str]:
-    """The `known_queues`. If ``wire.skips_lost``, queues whose node of a cluster is lost are left out."""
+    """The `known_queues`. With ``wire.skips_lost``, without those whose cluster node is lost."""
     queues = known_queues(wire, keys)
     wire.unread.clear()
     if wire.skips_lost:
@@ -65,7 +65,7 @@ def readable_queues(wire: Wire, keys: Keys) -> list[str]:
 
 
 def unreachable(queues: Iterable[str]) -> StoreUnreachable:
-    """The error for ``queues`` whose node is lost."""
+    """The error for ``queues`` whose cluster node is lost."""
     fix = "their node of the cluster is lost, and no replica has taken its place"
     return StoreUnreachable("queues unreachable", ", ".join(sorted(queues)), fix)
 
@@ -80,12 +80,12 @@ def queue_names(stored: Iterable[bytes]) -> list[str]:
 
 
 def literal(text: str) -> str:
-    """``text`` as a literal in the server's patterns."""
+    """``text`` escaped for the server's glob patterns."""
     return re.sub(r"([*?\[\]^\\-])", r"\\\1", text)
 
 
 def fields_like(wire: Wire, key: str, pattern: str) -> Iterator[list[bytes]]:
-    """The fields of a hash that match a pattern, a page at a time."""
+    """The fields and values of a hash whose fields match ``pattern``, a page at a time."""
     cursor = b""
     while cursor != b"0":
         cursor, found = wire.command("HSCAN", key, cursor or b"0", "MATCH", pattern, "COUNT", SCANNED)
@@ -93,7 +93,7 @@ def fields_like(wire: Wire, key: str, pattern: str) -> Iterator[list[bytes]]:
 
 
 def instant_of(score: bytes) -> int:
-    """The instant that is an entry's score, kept within the calendar: a corrupt score may be infinite."""
+    """The instant in a sorted set's ``score``, limited to valid dates, since a corrupt score may be infinite."""
     return int(min(max(float(score), 0.0), LAST_MILLISECOND))
 
 
@@ -104,8 +104,8 @@ def count_of(text: bytes | None) -> int:
 
 
 class QueueService(NamedTuple):
-    """Whether and how a queue is served. ``lately``: the next launch of a consumer can still be expected. ``ready``:
-    number of ready messages. ``waits``: other messages wait for a launch, such as scheduled ones."""
+    """Whether a queue is served. ``lately``: launches served it so lately that the next one can be expected. ``ready``:
+    the number of ready messages. ``waits``: other messages are there, such as scheduled ones."""
 
     lately: bool
     paused: bool
@@ -114,11 +114,11 @@ class QueueService(NamedTuple):
 
 
 NO_SERVICE = QueueService(lately=False, paused=False, ready=0)
-"""What is known of a queue whose store has no server yet."""
+"""The `QueueService` of a queue if there is no server yet."""
 
 
 def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, QueueService]:
-    """Whether and how ``queues`` are served; in one round trip."""
+    """The `QueueService` of each queue, in one round trip."""
     commands = []
     for queue in queues:
         commands += [
@@ -140,15 +140,15 @@ def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, Queue
 
 
 def unknown_queues(wire: Wire, keys: Keys, queues: Sequence[str]) -> list[str]:
-    """The ``queues`` that were never enqueued to, paused or served; in one round trip."""
+    """Those of ``queues`` to which nobody ever enqueued and that were never paused or served, in one round trip."""
     known = wire.all([("SISMEMBER", keys.control("queues"), queue) for queue in queues])
     return [queue for queue, is_known in zip(queues, known, strict=True) if not is_known]
 
 
 class Load(NamedTuple):
-    """The throughput and the delays of a queue. ``waited_seconds`` (from ready to reserved) and ``handled_seconds`` are
-    means over the last completed messages. ``late_seconds`` is the longest delay from the due time to ready. None if
-    there are no such messages."""
+    """The throughput and the delays of a queue. ``waited_seconds`` (from ready to reserved) and ``handled_seconds``:
+    means of the last completed messages. ``late_seconds``: their longest delay from due to ready. None without such
+    messages."""
 
     completed_per_minute: float
     waited_seconds: float | None
@@ -157,7 +157,7 @@ class Load(NamedTuple):
 
 
 def load_of(wire: Wire, keys: Keys, queue: str, now: int) -> Load:
-    """The load of ``queue``; ``now`` in epoch ms of the server's clock."""
+    """The `Load` of ``queue``. ``now``: epoch ms of the server's clock."""
     ids = wire.command("LRANGE", keys.queue(queue, "completed"), -COUNTED, -1)
     stored = wire.command("HMGET", keys.queue(queue, "rows"), *ids) if ids else []
     found = [row for row in stored if row]

@@ -1,5 +1,5 @@
-"""A trial of the server: messages pass through their states in a namespace of their own, and the trial names what the
-server lacks. Each step has a queue of its own, so that a step that fails does not break others."""
+"""A trial of the server: in a namespace of its own, messages go through all states. It finds what the server lacks.
+Each step uses a queue of its own, so that its failure does not affect others."""
 
 from __future__ import annotations
 
@@ -34,21 +34,20 @@ from pollconsumer.store.recurrences import LaunchRecurrences
 from pollconsumer.store.rights import LAUNCH, OPERATOR, PRODUCER, lacking
 
 WITHIN = 2.0
-"""A due message must be promoted within so many seconds. A wake-up may take half of them."""
+"""Seconds within which a due message must be promoted. A wake-up may take half of that."""
 BLOCKED_AFTER = 0.1
-"""Seconds after which a command that was sent surely waits on the server."""
+"""Seconds after which a blocking command that was sent certainly blocks in the server."""
 HOUR = 3_600_000
 CONTROL = (
     "fences", "leases", "launches", "ledger", "queues", "queues_marker", "seen", "totals", MARKER,
     "lease:consumer:hold-lease:0", "next:consumer:hold-lease", "baton:consumer:hold-lease",
 )  # fmt: skip
-"""Keys of the namespace that the steps leave behind."""
+"""Words and suffixes of the keys of the namespace, which are removed after the trial."""
 UNKNOWN = "NO-SUCH-COMMAND"
 
 
 class TriedQueue:
-    """A queue that only one step of the trial uses, and a launch that serves it. ``another``: a connection for what
-    blocks."""
+    """The queue of one step, and a launch that serves it. ``another``: a second connection, for a blocking command."""
 
     def __init__(self, wire: Wire, another: Wire, namespace: str, name: str, fence: int = 1) -> None:
         self.wire, self.another, self.namespace, self.name = wire, another, namespace, name
@@ -65,7 +64,7 @@ class TriedQueue:
         return self.store.enqueue([self.message(each, **options) for each in ids])
 
     def step(self, *ended: Reservation | Settlement, member_end: bytes = b"", wait: float = 0.0) -> list[Reservation]:
-        """Complete or settle what has ``ended``, and reserve what is ready."""
+        """Settle what has ``ended``: a reservation as completed, a settlement as it is. Returns new reservations."""
         queue_step, now = QueueStep(self.name, wanted=9), time.monotonic()
         completions: list[Completion] = [
             (r, now, now, (HOUR, b"7", b"", member_end)) for r in ended if isinstance(r, Reservation)
@@ -75,7 +74,7 @@ class TriedQueue:
         return self.store.step(self.claim, [queue_step], lasts_ms=HOUR, now=time.monotonic, wait=wait).reserved
 
     def take(self, *ids: str) -> list[Reservation]:
-        """Reserve what is ready: it must be ``ids``."""
+        """Reserve the ready messages. Raises StoreRefused unless they are ``ids``."""
         reserved = self.step()
         expect(names(reserved), [*ids])
         return reserved
@@ -89,7 +88,7 @@ class TriedQueue:
         self.step(Settlement.dead(reservation, at, at, error="trial"))
 
     def promote(self) -> None:
-        """Promote a message as soon as it is due."""
+        """Wait until one message is promoted. Raises StoreRefused if that takes too long."""
         until = time.monotonic() + WITHIN
         while not (moved := self.store.promote(self.claim, self.name, 9).moved) and time.monotonic() < until:
             pass
@@ -101,7 +100,7 @@ def names(reservations: list[Reservation]) -> list[str]:
 
 
 def expect(found: object, wanted: object) -> None:
-    """Raise StoreRefused if ``found`` is not what was ``wanted``."""
+    """Raise StoreRefused unless ``found`` equals ``wanted``."""
     if found != wanted:
         fix = "docs/store.md lists the servers that were tried"
         raise StoreRefused("answered otherwise", f"{found!r}, not {wanted!r}", fix)
@@ -230,7 +229,7 @@ def wake_waiting_launch(queue: TriedQueue) -> None:
 
 
 def ignore(*_: object) -> None:
-    """Ignore what would be reported to a person."""
+    """Takes a report, and does nothing."""
 
 
 STEPS: dict[str, Callable[[TriedQueue], None]] = {
@@ -241,11 +240,11 @@ STEPS: dict[str, Callable[[TriedQueue], None]] = {
         recover_orphan, wake_waiting_launch,
     )
 }  # fmt: skip
-"""The steps by their names, which are also those of their queues."""
+"""The steps, by the names of their queues."""
 
 
 class Lack(NamedTuple):
-    """Something that the server lacks, as a ``step`` of the trial shows."""
+    """Something that the server lacks: the ``step`` of the trial that failed, and its error."""
 
     step: str
     error: PollConsumerError
@@ -258,13 +257,13 @@ class Lack(NamedTuple):
 
 class ServerTrial:
     def __init__(self, wire: Wire, another: Wire, namespace: str) -> None:
-        """``another``: a second connection to the server, on which a command blocks. The keys of the trial begin like
-        those of ``namespace``, so that whoever may use that may use them."""
+        """``another``: a second connection to the same server, for a blocking command. The trial's namespace begins
+        with ``namespace``, so that the same rights to keys suffice."""
         self._wire, self._another = wire, another
         self.namespace = f"{namespace}:trial-{os.urandom(8).hex()}"
 
     def lacks(self) -> list[Lack]:
-        """Try each step. Returns what the server lacks. All keys are removed, unless the server refuses that."""
+        """Try all steps. Returns what the server lacks. Removes all keys, if the server permits it."""
         if refused := self._refused_commands():
             fix = "grant it to the store's user, or have the server enable it"
             return [Lack("commands", PermissionDenied("refused", each, fix)) for each in refused]
@@ -284,9 +283,8 @@ class ServerTrial:
         return found
 
     def _refused_commands(self) -> list[str]:
-        """The commands of any role that the server refuses. Without `acl_check_cmd` each command is sent by itself,
-        since an error of a script does not tell which command caused it. They change nothing, since their keys do not
-        exist."""
+        """Those commands of all roles that the server refuses. If the server has no `acl_check_cmd`, each command is
+        sent with a key that does not exist, since a script's error does not tell which command was refused."""
         key, rights = Keys(self.namespace).control("fences"), sorted({*f"{PRODUCER} {LAUNCH} {OPERATOR}".split()})
         if lacking(self._wire, UNKNOWN, key):
             return [each.decode() for each in lacking(self._wire, " ".join(rights), key)]

@@ -1,4 +1,4 @@
-"""What reads and writes a store, all on one connection."""
+"""All that reads and writes a store, by one connection."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _made(kind: Callable[[Wire, str], T]) -> Callable[[Store], T]:
 
 
 class Store:
-    """The store of a namespace, over a connection. Its readers and writers are made when they are first used.
-    ``producer``: a producer on the same connection that follows the settings, such as limits and launches on demand."""
+    """The store of a namespace, over the connection ``wire``. Its parts, such as `Inspector`, are constructed at their
+    first use. ``producer``: one that follows the settings, such as limits; by default a plain one."""
 
     def __init__(self, wire: Wire, namespace: str, producer: Producer | None = None) -> None:
         self.wire, self.namespace, self.keys = wire, namespace, Keys(namespace)
@@ -44,5 +44,5 @@ class Store:
     reruns: lazy[Reruns] = lazy(lambda store: Reruns(store.producer))
 
     def audit(self, limit: int) -> list[Intervention]:
-        """The audit log, as `audit_of` reads it."""
+        """The last ``limit`` interventions, see `audit_of`."""
         return audit_of(self.wire, self.namespace, limit)

@@ -1,12 +1,11 @@
-"""Checks that a server may be used: it is recent enough, a primary, and does not evict; and it has the store that we
-know, which is open and has not gone back.
+"""Checks a server at each new connection: it is recent enough, a primary, and does not evict keys. And it has the store
+that this process knows, which is open and was not rolled back.
 
-A store goes back if a replica without the last writes is promoted, if its file is cut, or if a backup is restored. The
-store has a watermark, which rises with each acquisition, renewal and release of a lease. A process that has seen a
-higher watermark than the store has now reports that the store went back. The heartbeat of a launch compares watermarks
-at each renewal. Every process compares them when it connects, with the highest one that it, or an earlier process of
-this user, has seen. No watermark shows the loss of writes since the last renewal. The process that wrote them notices
-it when it connects again.
+A store is rolled back if a replica without the last writes is promoted, if its file is cut, or if a backup is restored.
+Its watermark rises whenever a lease is acquired, renewed or released. A process that has seen a higher watermark than
+it finds now reports the rollback. A launch's heartbeat compares at each renewal; every process compares at each new
+connection, also with what earlier processes of the same user have seen. Watermarks do not show the loss of writes after
+the last renewal. The process that made such writes looks for the last one at its next connection.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from pollconsumer.store.server import count_of, info_fields
 
 EXPORT, IMPORT = "export", "import"
 LIMIT = 1 << 48
-"""The limit of watermarks and fences: they have six bytes in a row."""
+"""Watermarks and fences are less than this, since they have six bytes in a row."""
 ACCEPT = "see what is missing, then accept it: pollconsumer store adopt"
 _REFUSED = "refused: "
 OLDEST = (7, 0)
 OLDEST_WITH_WAITAOF = (7, 2)
 CLOSED = "closed "
-"""The beginning of a closed store's id: see ``moving/store_closer.py``."""
+"""How a closed store's id begins: see ``moving/store_closer.py``."""
 
 
 class ClosingNote(NamedTuple):
-    """Why a store is closed: for an EXPORT or IMPORT, ``for_``, which has an ``id``."""
+    """Why a store is closed. ``for_``: EXPORT or IMPORT. ``id``: that of the export or import."""
 
     at: int
-    """Epoch ms of the server's clock."""
+    """When it was closed, in epoch ms of the server's clock."""
     for_: str
     id: str
 
@@ -58,7 +57,7 @@ class ClosingNote(NamedTuple):
 
 
 def refusal(text: str) -> StoreUnreachable:
-    """The error for a process that connects to a closed store, from the store's note."""
+    """The error for a process that connects to a closed store. ``text``: the closing note, stored as its id."""
     note = ClosingNote.of(text)
     if note is None:
         return StoreUnreachable("store closed", None, "a newer version did that")
@@ -70,7 +69,7 @@ def refusal(text: str) -> StoreUnreachable:
 
 
 class WatermarkMemo(Protocol):
-    """Remembers text outside of the store."""
+    """Keeps the watermarks that were seen, as text in a file outside the store."""
 
     def read_watermarks(self) -> str: ...
 
@@ -78,28 +77,28 @@ class WatermarkMemo(Protocol):
 
 
 class Rollback:
-    """Notices, for one process, that a store went back, and reports it."""
+    """Finds out, for one process, that a store was rolled back, and reports it."""
 
     def __init__(
         self, namespace: str, memo: WatermarkMemo, warn: Callable[[str], None], *, refuse: bool, confirmed: bool = False
     ) -> None:
-        """``refuse``: raise WentBack, in this process and in later ones, instead of warning. ``confirmed``: writes wait
-        for replicas, so that only confirmed watermarks count as reached. A watermark that was merely read may be lost
-        without the loss of anything acknowledged."""
+        """``refuse``: raise WentBack instead of warning, in this process and in later ones. ``confirmed``: writes wait
+        for replicas, so only confirmed watermarks count. One that was only read may be lost without any acknowledged
+        write."""
         self._keys, self._memo, self._warn, self._refuse = Keys(namespace), memo, warn, refuse
         self._confirmed = confirmed
         self._watermarks: Watermarks | None = None
         self.losses = 0
-        """How often this process has noticed a loss."""
+        """How often this process has found a rollback."""
 
     def remembered(self) -> str:
-        """What earlier processes have seen; empty once this process has compared. Read it before the store is asked: a
-        launch that ends in between writes down a watermark that the store had not reached before."""
+        """What earlier processes have seen, as text; empty once this process has compared. Read it before the store's
+        watermark: a launch that ends in between stores a higher one."""
         return "" if self._watermarks else self._memo.read_watermarks()
 
     def look(self, wire: Wire, found: bytes | None, remembered: str) -> None:
-        """Check on a new connection, where this watermark was ``found``, whether the store went back. Raises
-        WentBack."""
+        """Compare the watermark ``found`` on a new connection with those seen before. If the store was rolled back,
+        warn, or raise WentBack. ``remembered``: what `remembered` returned."""
         watermarks = self._watermarks or self._read(remembered)
         seen = max(watermarks.seen, wire.watermarks.seen)
         watermark = count_of(found)
@@ -121,12 +120,12 @@ class Rollback:
         self._warn(line)
 
     def note(self, wire: Wire) -> None:
-        """Remember, at the end of a launch, what was seen."""
+        """At the end of a launch, store the watermarks that it has seen."""
         if not self._memo.read_watermarks().startswith(_REFUSED):
             self._write(wire.watermarks)
 
     def refuse(self, line: str) -> NoReturn:
-        """Raise WentBack, in this process and in later ones."""
+        """Raise WentBack with ``line``, in this process and in later ones."""
         self._memo.write_watermarks(_REFUSED + line)
         raise WentBack(line, None, ACCEPT)
 
@@ -145,7 +144,8 @@ class Rollback:
         )
 
     def _missing(self, wire: Wire, last_acknowledged: LastAcknowledged) -> str:
-        """What the store has lost of ``last_acknowledged``. Empty if nothing, or if it may be forgotten by now."""
+        """What the store has lost of ``last_acknowledged``, in words; empty if nothing. Also empty if that write is so
+        old that the store may have deleted it as usual."""
         queue, message_id, completed, at = last_acknowledged
         if (time.monotonic() - at) * 1000 > REPEAT_WITHIN_MS:
             return ""
@@ -166,7 +166,7 @@ class Rollback:
 
 
 def went_back(seen: int, watermark: int) -> str:
-    """The line about a store that had the watermark ``seen`` and has a lower one. Both are in epoch ms."""
+    """The line for the log: the store had reached ``seen``, and now has the lower ``watermark``; both in epoch ms."""
     return f"store rolled back: it had reached {iso(seen)}; {_may_be_lost(watermark)}"
 
 
@@ -176,7 +176,7 @@ def _may_be_lost(watermark: int) -> str:
 
 
 class Memo(Protocol):
-    """Remembers a store's id outside the store."""
+    """Keeps a store's id in a file outside the store."""
 
     def read(self) -> str | None: ...
 
@@ -184,7 +184,7 @@ class Memo(Protocol):
 
 
 class Suitability:
-    """Checks every new connection, as the ``greet`` of a `Wire`."""
+    """The check of a new connection, for the parameter ``greet`` of `Wire`."""
 
     def __init__(
         self,
@@ -195,7 +195,7 @@ class Suitability:
         aof: bool = False,
         rollback: Rollback | None = None,
     ) -> None:
-        """``aof``: writes must be in the server's append-only file. ``rollback`` notices losses."""
+        """``aof``: the server must have an append-only file. ``rollback``: looks for a rollback; None: not checked."""
         self._key, fences = map(Keys(namespace).control, ("store-id", "fences"))
         self._watermark = [("HGET", fences, "mark")] if rollback is not None else []
         self._memo, self._warn, self._aof, self._rollback = memo, warn, aof, rollback
@@ -203,8 +203,9 @@ class Suitability:
         self._asked = [("INFO", section) for section in sections]
 
     def __call__(self, wire: Wire) -> int:
-        """Check a new connection. Returns the number of the server's replicas. StoreRefused. StoreUnreachable for a
-        closed store. Unanswered for a replica, since another connection may lead to the primary."""
+        """Check a new connection. Returns the number of the server's replicas. StoreRefused if the server or the store
+        must not be used. StoreUnreachable if the store is closed. Unanswered if the server is a replica: a later
+        connection may find the primary."""
         # Read what is remembered first: another process may see this store for the first time in between.
         known, seen = self._memo.read(), self._rollback.remembered() if self._rollback is not None else ""
         try:
@@ -220,14 +221,13 @@ class Suitability:
         return int(replicas)
 
     def check_server(self, wire: Wire) -> int:
-        """Check the server, but neither which store it has nor whether that is closed. Returns the number of its
-        replicas."""
+        """Check only the server, not which store it has or whether that is closed. Returns its number of replicas."""
         (replicas,) = self._check(wire)
         return int(replicas)
 
     def _check(self, wire: Wire, *reads: Command) -> list[Any]:
-        """Check the server. Returns the number of its replicas, and the answers to ``reads``, which are sent in the
-        same write. An answer is an error if another node of a cluster has the key."""
+        """Check the server. Returns the number of its replicas, then the answers to ``reads``, sent in the same round
+        trip. An answer is an error if another node of the cluster has its key."""
         try:
             answers = wire.once([*self._asked, *reads])
         except StoreRefused:  # for a command that a Sentinel lacks
@@ -257,7 +257,8 @@ class Suitability:
         return [_replicas(info), *answers[len(self._asked) :]]
 
     def _recognise(self, wire: Wire, known: str | None, held: str | None) -> None:
-        """Refuse a store whose id is missing or different, since it was emptied or replaced; or a closed store."""
+        """Raise StoreRefused if the store's id, ``held``, is not the ``known`` one: it was emptied or replaced. Raise
+        StoreUnreachable if it is closed. A store without an id gets one if none is known."""
         if held is not None and held.startswith(CLOSED):
             raise refusal(held)
         if known is None:
@@ -278,15 +279,14 @@ def _refuse_sentinel(wire: Wire, info: dict[str, str]) -> None:
 
 
 def count_replicas(wire: Wire) -> int:
-    """Return the number of the server's replicas. A heartbeat asks no more of a new connection, since its launch has
-    checked the server."""
+    """The number of the server's replicas. A heartbeat checks no more, since its launch has checked the server."""
     (section,) = wire.once([("INFO", "replication")])
     return _replicas(info_fields([section]))
 
 
 def _replicas(info: Mapping[str, str]) -> int:
-    """The number of replicas. A client that copies the server (``store backup``) is listed with them, but listens on no
-    port, is never online, and confirms nothing."""
+    """The number of replicas, from the server's INFO. A client that copies the server (``store backup``) is also
+    listed, but confirms nothing. It has no port, and is never online."""
     listed = [replica for name, replica in info.items() if name[:5] == "slave" and name[5:].isdigit()]
     copies = [replica for replica in listed if ",port=0," in replica and ",state=online," not in replica]
     return int(info.get("connected_slaves", 0)) - len(copies)

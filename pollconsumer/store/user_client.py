@@ -1,11 +1,11 @@
-"""Redis-py clients of users: which kinds may be used, and connections as the client's own pool would make them.
+"""Clients of redis-py that users give us: which kinds are accepted, and how connections like theirs are made.
 
-Server, login, TLS and name are those of the client, and so are hooks such as ``redis_connect_func``. What a client has
-for its own calls is left out: decoding, retries, health checks, the limit of its pool. A `Wire` knows what may be
-repeated, and for how long. This module is imported only if a client is given.
+Such a connection has the client's server, login, TLS, name and hooks such as ``redis_connect_func``. It does not have
+the client's decoding, retries, health checks or limit of the pool: `Wire` decides what to repeat, and for how long.
+This module is imported only if a client is given.
 
-It uses nothing private of redis-py. So there is no descriptor to wait on, and redis-py itself waits for the rest of a
-reply that has begun to come.
+Only public names of redis-py are used. So the connection has no descriptor to wait on, and redis-py itself waits for
+the rest of a reply that has begun to arrive.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.scripts import Scripts
 
 READABLE_EVERY = 0.05
-"""Seconds between two checks of a connection while something else is waited for, too."""
+"""Seconds between two checks whether a reply is there, while a launch also waits for something else."""
 LOOK_EVERY = 1.0
-"""Seconds of use after which a Sentinel is asked whether the server is still the primary."""
+"""Seconds of use between two questions to a Sentinel whether the server is still the primary."""
 LOOK_AGAIN_AFTER = 5.0
-"""Seconds after which another Sentinel is asked, if one did not answer."""
+"""Seconds until the next question, after a Sentinel did not answer."""
 OF_THE_CLIENT = ("retry", "retry_on_error", "retry_on_timeout", "himport_registry", "event_dispatcher")
-"""Options of the client's connections that only serve its own calls."""
+"""Options of the client's pool that do not concern single connections; they are left out."""
 OF_NOTIFICATIONS = ("maint_", "oss_cluster_maint_", "orig_")
-"""Prefixes of options that serve the client's notifications, which only RESP3 has."""
+"""Prefixes of options for the client's push notifications, which need RESP3; they are left out."""
 UserClient = redis.Redis | RedisCluster
 KINDS = "a redis-py Redis, RedisCluster or Sentinel(…).master_for(…)"
 ASYNCIO = (redis.asyncio.Redis, redis.asyncio.RedisCluster, redis.asyncio.sentinel.Sentinel)
 
 
 class AsciiError(ErrorReply, ResponseError):
-    """An error reply as the server wrote it. In redis-py's own errors its first word is missing."""
+    """An error reply as the server wrote it. redis-py's own errors lack its first word."""
 
 
 class ReplyParser(DefaultParser):  # type: ignore[misc, valid-type]
-    """Parses replies as redis-py does, except for errors."""
+    """A parser of replies like redis-py's, but with `AsciiError` for errors."""
 
     @classmethod
     def parse_error(cls, response: str) -> AsciiError:
@@ -62,18 +62,18 @@ class ReplyParser(DefaultParser):  # type: ignore[misc, valid-type]
 
 
 class ClientConnection:
-    """A `Connection` that consists of a connection of redis-py's, made with the options of a pool."""
+    """A `Connection` over one of redis-py's, which is made with the options of a client's ``pool``."""
 
     def __init__(self, pool: Any, **options: Any) -> None:
-        """``options`` replace those of the pool."""
+        """``options``: replace those of the pool."""
         self._pool, self._options = pool, options
         self._is_found_by_sentinel = isinstance(pool, redis.sentinel.SentinelConnectionPool)
         self._look_at = time.monotonic() + LOOK_EVERY
         self._lost = False
-        """Whether the connection was lost. redis-py would connect again by itself at the next read or write."""
+        """Whether the connection was lost. Without this, redis-py would silently reconnect at the next use."""
 
     def connect(self, timeout: float) -> None:
-        """Open the connection. Also raises ConfigurationError for a permanent failure of TLS."""
+        """Open the connection. Also raises ConfigurationError if TLS with this server can never work."""
         kind = self._pool.connection_class
         kept = {
             name: value
@@ -103,7 +103,7 @@ class ClientConnection:
         return getattr(made, "path", None) or f"{made.host}:{made.port}"
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Send ``commands``. Also raises ConnectionError if a Sentinel names another primary."""
+        """Send ``commands``. ConnectionError if the connection is lost, or if a Sentinel names another primary."""
         self._leave_replaced()
         text = b"".join(map(packed, commands))
         pieces = [text[at : at + MOST_BYTES] for at in range(0, len(text), MOST_BYTES)]
@@ -130,7 +130,7 @@ class ClientConnection:
             raise
 
     def fileno(self) -> None:
-        """None: redis-py keeps its descriptor private."""
+        """None, since redis-py does not publish the descriptor."""
 
     def close(self) -> None:
         self._connection.disconnect()
@@ -156,7 +156,7 @@ class ClientWire(Wire):
 
 @contextmanager
 def _as_ours() -> Iterator[None]:
-    """Wrap calls of redis-py: its errors become those of a `Connection`."""
+    """In the block, turn errors of redis-py into those of a `Connection`."""
     try:
         yield
     except ErrorReply:
@@ -175,9 +175,8 @@ def _as_ours() -> Iterator[None]:
 
 
 class SuppliedClient(NamedTuple):
-    """A client that a user gives us. ``address``: that of its server, without a login. ``connecting``: given a
-    namespace, it returns a function that makes connections. ``in_memory``: the client is fakeredis, whose server only
-    this process has."""
+    """A client that a user gave us. ``address``: its server's, without the login. ``connecting``: given a namespace,
+    returns a function that makes connections. ``in_memory``: it is fakeredis, which no other process can reach."""
 
     address: str
     connecting: Callable[[str], Callable[..., Wire]]
@@ -185,7 +184,7 @@ class SuppliedClient(NamedTuple):
 
 
 def supplied_client(client: object, name: str = "PollConsumer(store=…)") -> SuppliedClient:
-    """The client, called ``name`` in errors. ConfigurationError if it is none of the `KINDS`."""
+    """The `SuppliedClient` of ``client``. ConfigurationError, naming it ``name``, if it is none of the `KINDS`."""
     if isinstance(client, RedisCluster):
         cluster = ClientCluster(client)
         return SuppliedClient(cluster.shown, partial(connecting_to, cluster))
@@ -216,7 +215,7 @@ def _address(pool: Any) -> str:
 
 
 class ClientCluster(ClusterAddress):
-    """A cluster to which a user's client connects. ``seeds``: the nodes that the client, a RedisCluster, knows."""
+    """The cluster of a user's client. ``seeds``: the nodes that the client, a RedisCluster, knows."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -227,8 +226,8 @@ class ClientCluster(ClusterAddress):
         return f"redis://[{node.host}]:{node.port}" if ":" in node.host else f"redis://{node.host}:{node.port}"
 
     def options_of(self, node: Node) -> dict[str, Any]:
-        """Options of `Wire` for a connection to ``node``. The client's own hook is left out: it would replace the
-        parser, and allow reads from a replica."""
+        """Options for `Wire`, for a connection to ``node``. The client's own connect hook is not used: it would replace
+        our parser, and allow reads from replicas."""
         client = self._client
         pool = client.nodes_manager.create_redis_node(*node, **client.get_connection_kwargs()).connection_pool
         return {"connect": partial(ClientConnection, pool, redis_connect_func=partial(_begin, client))}
