@@ -1,5 +1,5 @@
-"""Addresses and logins of servers, Sentinels and clusters, read from a store's URL; warnings about URLs whose password
-others may read."""
+"""Addresses and logins of servers, Sentinels and clusters, read from a store's URL. Also warnings about URLs that send
+a password unencrypted, or otherwise let others read it."""
 
 import ipaddress
 import re
@@ -15,31 +15,31 @@ from pollconsumer.core.users_code import called, described
 SCHEMES = ("redis", "rediss", "unix")
 TLS_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 CERTIFICATE = "ssl_cert_reqs"
-"""Whether the server must have a certificate that can be verified."""
+"""The URL's option that says whether the server's certificate must be verified."""
 TLS_OPTIONS = frozenset({*TLS_FILES, CERTIFICATE, "ssl_password", "ssl_check_hostname", "ssl_ciphers"})
-"""Options of TLS, named as redis-py names them."""
+"""The names of TLS options in a URL; redis-py uses the same."""
 PORT = 6379
 KEPT_ALIVE_EVERY = 60
-"""Seconds. Proxies forget connections that are idle for some minutes, often without telling either end."""
+"""Seconds of idleness after which TCP checks a connection. Proxies often drop idle ones without telling either end."""
 HIGHEST_PORT = 65535
 _HOST, _PORT = r"(?a:[\w.:%-]{1,255})", "[0-9]{1,5}"
-"""Patterns of host names, addresses and ports. They match no character that has a meaning in a URL. Compiled when a URL
-is read, which few launches do."""
+"""Patterns of a host name or address, and of a port. They match no character with a meaning in URLs. They are text,
+since few launches compile them."""
 _IDLE: int = getattr(socket, "TCP_KEEPIDLE", 0) or getattr(socket, "TCP_KEEPALIVE", 0)
-"""The socket option for idle seconds, by its name on Linux or on macOS."""
+"""The socket option for the seconds of idleness: its name differs between Linux and macOS."""
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 
 
 class CredentialProvider(Protocol):
-    """A credential provider as redis-py defines it: any object with this method."""
+    """A credential provider, as redis-py defines it: an object with this method."""
 
     def get_credentials(self) -> Sequence[str]:
-        """User and password, or a password alone."""
+        """User and password; or only the password."""
 
 
 class Address(NamedTuple):
-    """The address of a server. ``path``: a socket of this machine; empty if ``host`` and ``port`` count. ``tls``:
-    options of TLS; None without TLS."""
+    """A server's address. ``path``: a Unix socket; empty if ``host`` and ``port`` are used. ``tls``: options; None
+    without."""
 
     host: str
     port: int
@@ -49,10 +49,10 @@ class Address(NamedTuple):
     database: int
     tls: Mapping[str, str] | None
     credentials: CredentialProvider | None = None
-    """Asked for the login at each connection, instead of user and password."""
+    """If set, it is asked for the login at each connection, instead of user and password."""
 
     def login(self) -> list[tuple[str | int, ...]]:
-        """The first commands of a connection. Raises what `asked_of` raises."""
+        """The commands that log in at the beginning of a connection. Raises the errors of `asked_of`."""
         commands: list[tuple[str | int, ...]] = []
         if self.credentials is not None:
             commands.append(("AUTH", *asked_of(self.credentials)))
@@ -63,7 +63,7 @@ class Address(NamedTuple):
         return commands
 
     def open(self, timeout: float) -> socket.socket:
-        """A connected socket, without TLS. OSError."""
+        """A connected socket, without TLS. OSError if it cannot connect within ``timeout`` seconds."""
         if not self.path:
             # As bytes: text would import the codec of internationalised names.
             host: Any = self.host.encode() if self.host.isascii() else self.host
@@ -83,8 +83,8 @@ class Address(NamedTuple):
 
 
 def asked_of(provider: CredentialProvider) -> Sequence[str]:
-    """The login that ``provider`` returns now. ConnectionError if the provider fails: tokens come over a network, so
-    another try may help. ConfigurationError if it returns no login. That error does not show the value."""
+    """The login that ``provider`` returns now. ConnectionError if the provider raises: it may ask another host, so
+    another try may help. ConfigurationError, which does not show the value, if what it returns is no login."""
     try:
         given = called(provider.get_credentials)
     except Exception as error:
@@ -100,7 +100,7 @@ def asked_of(provider: CredentialProvider) -> Sequence[str]:
 
 
 def host_and_port(answer: Any) -> tuple[str, int] | None:
-    """Host and port in a server's reply that names another server; None if the reply has none."""
+    """Host and port in the ``answer`` of a server that names another server; None if they are missing."""
     if not isinstance(answer, list | tuple) or len(answer) != 2:
         return None
     host, port = (each.decode("ascii", "replace") if isinstance(each, bytes) else str(each) for each in answer)
@@ -134,7 +134,7 @@ def address_of(url: str) -> Address:
 
 
 def _broken_rule(scheme: str, path: str, database: str, options: Mapping[str, str]) -> str:
-    """The first rule that the parts of a URL break; empty if they break none."""
+    """The first rule that a URL with these parts breaks, for an error; empty if it breaks none."""
     if scheme not in SCHEMES:
         return "one of embedded, redis://, rediss://, unix://, redis+sentinel://, redis+cluster://"
     if scheme == "unix" and not path:
@@ -147,14 +147,14 @@ def _broken_rule(scheme: str, path: str, database: str, options: Mapping[str, st
 
 
 def rule_of_certificate(options: Mapping[str, str]) -> str:
-    """The rule that the option of the server's certificate breaks; empty if it breaks none."""
+    """The rule for `CERTIFICATE` that ``options`` break, for an error; empty if they break none."""
     known = options.get(CERTIFICATE, "none") in ("none", "optional", "required")
     return "" if known else f"{CERTIFICATE} must be none, optional or required"
 
 
 class SeveralHosts(NamedTuple):
-    """The parts of a URL that names several hosts. ``login`` (with its ``@``) and ``hosts`` (with their ports) are as
-    the user wrote them."""
+    """The parts of a URL with several hosts. ``login``, with its ``@``, and ``hosts``, with their ports, are
+    unchanged."""
 
     login: str
     hosts: list[str]
@@ -163,8 +163,7 @@ class SeveralHosts(NamedTuple):
 
 
 def several_hosts(url: str) -> SeveralHosts:
-    """The parts of ``url``, which `urlsplit` cannot read if its second host is in brackets. ValueError if the options
-    are unreadable."""
+    """The parts of ``url``; `urlsplit` fails if the second host is in brackets. ValueError for unreadable options."""
     _, _, rest = url.partition("://")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     path, _, query = rest.removeprefix(authority).partition("?")
@@ -173,7 +172,7 @@ def several_hosts(url: str) -> SeveralHosts:
 
 
 def take_boolean(options: dict[str, str], name: str, *, otherwise: bool) -> bool:
-    """Remove the boolean option ``name`` and return it. ValueError if it is neither true nor false."""
+    """Remove the option ``name`` and return its value, by default ``otherwise``. ValueError if it is no boolean."""
     text = options.pop(name, "")
     if text.lower() not in ("", *_BOOLEANS):
         raise ValueError(f"{name} must be true or false")
@@ -185,7 +184,7 @@ _SENTINEL = r"(\[[0-9A-Fa-f:.]+]|[^:\[\]]+)(?::([0-9]{1,5}))?"
 
 
 class SentinelService(NamedTuple):
-    """The service that a URL names. ``primary``: the login to each server of the service, without host and port."""
+    """A service of Sentinels, as a URL names it. ``primary``: its servers' login and options, without host and port."""
 
     name: str
     sentinels: tuple[Address, ...]
@@ -193,7 +192,7 @@ class SentinelService(NamedTuple):
 
 
 def service_of(url: str) -> SentinelService:
-    """The service that ``url`` names. If the URL is invalid, a ValueError says which rule it breaks."""
+    """The service in ``url``. ValueError, with the rule that ``url`` breaks, if it is invalid."""
     try:
         login, hosts, path, options = several_hosts(url)
     except ValueError:
@@ -223,7 +222,7 @@ def service_of(url: str) -> SentinelService:
 
 
 def _sentinel_host(text: str) -> tuple[str, int]:
-    """Host and port of a Sentinel."""
+    """Host and port of a Sentinel, from its part of the URL."""
     found = re.fullmatch(_SENTINEL, text)
     if found is None or not 1 <= (port := int(found[2] or SENTINEL_PORT)) <= HIGHEST_PORT:
         raise ValueError("write Sentinels as host:port,host:port, and / ? # @ in a password as %2F %3F %23 %40")
@@ -241,7 +240,7 @@ class Node(NamedTuple):
 
 
 def server_urls(url: str) -> list[str]:
-    """The URL of each server that ``url`` names. If it cannot be read, a ValueError says which rule it breaks."""
+    """The URL of each server in ``url``. ValueError, with the rule that ``url`` breaks, if it is invalid."""
     login, hosts, path, options = several_hosts(url)
     if path not in ("", "/", "/0") or options.get("db", "0") != "0":
         raise ValueError("a cluster has no numbered databases: end the URL after its hosts")
@@ -253,8 +252,8 @@ def server_urls(url: str) -> list[str]:
 
 
 class ClusterAddress:
-    """The nodes of a cluster, given by its URL, and the options of connections to them. ``seeds``: the nodes that the
-    URL names. ``shown``: the cluster's address, without a login, as messages show it."""
+    """The nodes of a cluster, given by its URL. ``seeds``: the nodes in the URL. ``shown``: the cluster's address for
+    messages, without a login."""
 
     shown: str
     seeds: Sequence[Node]
@@ -278,12 +277,12 @@ class ClusterAddress:
         return f"{scheme}://{login}{at}{host}:{node.port}{question}{query}"
 
     def options_of(self, node: Node) -> dict[str, Any]:  # noqa: ARG002  all nodes have the same
-        """Options of `Wire` for a connection to ``node``, besides its URL."""
+        """Options for `Wire` for a connection to ``node``, in addition to its URL."""
         return {"credentials": self.credentials}
 
 
 def url_warnings(url: str, *, logs_in: bool = False) -> Iterator[str]:
-    """Warnings about insecure options of ``url``. ``logs_in``: a password is sent that is not in the URL."""
+    """Warnings about insecure options of ``url``. ``logs_in``: a password that is not in the URL is sent, too."""
     if not url.startswith("redis+cluster:"):
         return _url_warnings(url, "use rediss://", logs_in)
 
@@ -292,7 +291,7 @@ def url_warnings(url: str, *, logs_in: bool = False) -> Iterator[str]:
 
 
 def _url_warnings(url: str, encrypt: str, logs_in: bool) -> Iterator[str]:
-    """Warnings about the URL of one server, or of servers behind Sentinels. ``encrypt``: what to write to have TLS."""
+    """Warnings about a URL of one server, or of servers with Sentinels. ``encrypt``: how to write a URL with TLS."""
     login, _, _, asked = several_hosts(url)
     if asked.get("ssl_cert_reqs", "").lower() in ("none", "optional"):
         yield "store: ssl_cert_reqs=none: anybody in between can read and change everything; name its CA instead"

@@ -1,5 +1,5 @@
-"""A cluster as one connection: each command goes to the node that has its keys' slot. And its nodes: which has which
-slot, and which answer."""
+"""A cluster as one `Wire`: each command goes to the node that has the slot of its keys. Also the cluster's nodes: which
+slots they have, and whether they answer."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ from pollconsumer.store.keyspace import Keys
 
 SLOTS = 16384
 KEYLESS = frozenset({"TIME", "INFO"})
-"""Our commands that name no key."""
+"""Commands without a key that this program sends."""
 COMMAND = ("CLUSTER", "SLOTS")
 _UNKNOWN_HOSTS = ("?", b"?")
 ANSWER_WITHIN = 0.5
-"""Seconds in which a node must answer; fewer if the caller cannot wait so long."""
+"""Seconds within which a node must answer; less if the caller's patience is shorter."""
 SILENT_FOR = 0.4
-"""Fewest seconds after which a node that did not answer is asked again."""
+"""Least number of seconds for which a node that did not answer is not asked again."""
 LONGER_SILENT = 5
-"""`SILENT_FOR` as a multiple of the time that was spent waiting. A silent node costs more time than a refusal."""
+"""Factor: a silent node is not asked again for so many times the seconds spent waiting, since that takes longer than a
+refusal."""
 _NO_ANSWER = ErrorReply("CLUSTERDOWN no answer")
 
 
 @lru_cache(4096)
 def slot_of(key: str | bytes) -> int:
-    """The slot of a key: the CRC16 of its hash tag, if it has one, or of the whole key."""
+    """The slot of a key: the CRC16 of its hash tag, or of the whole key if it has none."""
     name = key.encode() if isinstance(key, str) else key
     _, opened, rest = name.partition(b"{")
     tag, closed, _ = rest.partition(b"}")
@@ -42,38 +43,39 @@ def slot_of(key: str | bytes) -> int:
 
 
 def key_of(command: tuple[Any, ...], clock_key: str) -> str | bytes:
-    """The first key of a command, whose other keys are in the same slot. ``clock_key`` for a command without a key."""
+    """The first key of a command; its other keys are in the same slot. ``clock_key`` for a command without a key."""
     at = 3 if command[0] == "EVALSHA" else 1
     return clock_key if command[0] in KEYLESS else command[at]
 
 
 class Topology:
-    """The nodes of a cluster and their slots. The connections of a process share it: what one learns, all know."""
+    """The nodes of a cluster and their slots. All connections of a process share one object, and so what it learns."""
 
     def __init__(self, address: ClusterAddress) -> None:
         self.address = address
         self._owners: list[Node | None] = [None] * SLOTS
         self._asked = [*address.seeds]
-        """Nodes, in the order in which they will be asked."""
+        """The nodes in the order in which `refresh` asks them."""
         self.suspect = True
-        """Whether a node was lost, or did not answer, since the slots were last learned."""
+        """Whether the slots must be learned again, since a node was lost or did not answer."""
 
     def owner(self, slot: int) -> Node:
-        """The node that has ``slot``. Unanswered if none is known."""
+        """The node that has ``slot``. Unanswered if that is not known."""
         owner = self._owners[slot]
         if owner is None:
             raise Unanswered(f"no node serves slot {slot}", sent=False)
         return owner
 
     def primaries(self) -> list[Node]:
-        """Every node that has a slot."""
+        """All nodes that have slots."""
         return sorted(set(filter(None, self._owners)))
 
     def learn(self, slot: int, node: Node) -> None:
         self._owners[slot] = node
 
     def redirection(self, error: ErrorReply, sender: Node) -> tuple[str, int, Node] | None:
-        """MOVED or ASK, the slot, and the node to which the error redirects. None for another error."""
+        """If the error redirects the command (MOVED or ASK): this word, the slot, and the node to ask. Else None.
+        ``sender``: the node that answered."""
         kind, *rest = str(error).split() or [""]
         if kind not in {"MOVED", "ASK"}:
             return None
@@ -83,10 +85,10 @@ class Topology:
         return kind, int(rest[0]), _node([host.strip("[]"), port], sender)
 
     def refresh(self, ask: Callable[[Node], Any]) -> None:
-        """Call ``ask`` for one node after the other, until one knows the slots. Unanswered if none does.
+        """Learn the slots: call ``ask`` for one node after the other, until one answers. Unanswered if none does.
         ConfigurationError if a node belongs to no cluster.
 
-        The next call begins with another node, since a node that is cut off from the others reports old slots.
+        The next call begins with another node, since a node that is cut off from the others still reports old slots.
         """
         failure = Unanswered("no node of the cluster answers", sent=False)
         for node in list(self._asked):
@@ -124,8 +126,8 @@ class Topology:
 
 
 def _node(described: Sequence[Any], asked: Node) -> Node:
-    """The node that is ``described``. Without a host it has the host of the node ``asked``. StoreRefused if the
-    description has no host and port."""
+    """The node in ``described``, part of an answer of ``asked``. If it has no host, it has that of ``asked``.
+    StoreRefused if it has no host and port."""
     host, port, *_ = described
     if not host or host in _UNKNOWN_HOSTS:
         host = asked.host
@@ -135,13 +137,13 @@ def _node(described: Sequence[Any], asked: Node) -> Node:
 
 
 class NodeWire(Wire):
-    """A connection to one node. It returns errors as answers, since a caller that sends to several nodes first reads
-    the answers of all nodes."""
+    """A connection to one node. It returns most error replies instead of raising them, since a caller that sends to
+    several nodes must read the answers of all."""
 
     def _refuse(self, reply: ErrorReply, command: Command) -> None: ...
 
     def once(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
-        """The answers to ``commands``. Raises an error reply, unless it tells which node has the slot."""
+        """The answers to ``commands``. Raises an error reply, except MOVED and ASK, which are among the answers."""
         answers = super().once(commands, blocking=blocking)
         for answer in answers:
             if not (isinstance(answer, ErrorReply) and str(answer).startswith(("MOVED ", "ASK "))):
@@ -150,12 +152,12 @@ class NodeWire(Wire):
 
 
 def node_wire(address: ClusterAddress, node: Node, patience: Callable[[], Patience], **options: Any) -> NodeWire:
-    """A connection to ``node``, with these options of `Wire`."""
+    """A connection to ``node``. ``options``: further ones of `Wire`."""
     return NodeWire(address.url_of(node), patience, **address.options_of(node), **options)
 
 
 def slots_by(wire: NodeWire) -> Any:
-    """Which node has which slots, as reported by the node to which ``wire`` connects. Closes the connection."""
+    """The answer of the node at ``wire`` about all nodes and their slots. Closes the connection."""
     with closing(wire):
         wire.send([COMMAND])
         return wire.receive([COMMAND])[0]
@@ -167,7 +169,7 @@ class Liveness:
         self._silent_until: dict[Node, float] = {}
 
     def silent_keys(self, keys: Collection[str]) -> set[str]:
-        """The ``keys`` whose node does not answer, or does not serve them."""
+        """Those of ``keys`` whose node does not answer, or that no node serves."""
         self._refresh()
         parts: dict[Node, list[str]] = {}
         silent = set[str]()
@@ -183,20 +185,20 @@ class Liveness:
         return silent
 
     def silent_nodes(self) -> list[Node]:
-        """The nodes with slots that do not answer."""
+        """The nodes that have slots and do not answer."""
         self._refresh()
         asked = {node: [""] for node in self._topology.primaries()}
         return [node for node, (answer,) in self._answers(asked).items() if not self._serves(node, answer)]
 
     def _refresh(self) -> None:
-        """Learn the nodes again while some are silent, since replicas may have replaced them."""
+        """Learn the slots again if a node was lost or is silent: a replica may have replaced it."""
         if self._topology.suspect or self._silent_until:
             with suppress(Unanswered):  # then the known nodes are asked
                 self._topology.refresh(lambda node: slots_by(self._connect(node)))
 
     def _answers(self, parts: Mapping[Node, Collection[str]]) -> dict[Node, list[Any]]:
-        """Each node's answers to a question about its keys. An error stands in place of an answer. All nodes are asked
-        before any answer is read."""
+        """For each node, one answer to EXISTS for each of its keys; an error, if there was one, is in place of an
+        answer. All nodes are asked before any answer is read."""
         answers = {node: [_NO_ANSWER] * len(keys) for node, keys in parts.items()}
         due = [node for node in parts if monotonic() >= self._silent_until.get(node, 0.0)]
         commands = {node: [("EXISTS", key) for key in parts[node]] for node in due}
@@ -219,7 +221,7 @@ class Liveness:
         return answers
 
     def _serves(self, node: Node, answer: Any) -> bool:
-        """Whether ``node``, by its ``answer``, has a key, or knows which node has it."""
+        """Whether ``answer`` shows that ``node`` serves a key, or redirects to another node."""
         if isinstance(answer, ErrorReply) and self._topology.redirection(answer, node) is not None:
             return True
         try:
@@ -229,8 +231,8 @@ class Liveness:
         return True
 
     def _connect(self, node: Node) -> NodeWire:
-        """A connection to ``node``. OutOfTime if the caller has no time left to connect. Unanswered while the node is
-        not to be asked again."""
+        """A connection to ``node``. OutOfTime if the caller's patience is over. Unanswered if the node was silent too
+        recently to be asked again."""
         if monotonic() < self._silent_until.get(node, 0.0):
             raise Unanswered("it did not answer", sent=False)
         within = min(ANSWER_WITHIN, self._patience().to_connect())
@@ -241,19 +243,19 @@ class Liveness:
 
 RIGHTS = ("ASKING", "CLUSTER|SLOTS")
 LOOK_EVERY = 0.05
-"""Seconds between two checks. No blocking read can wait for markers of several slots, nor for a connection besides
-something else."""
+"""Seconds between two checks of markers. A blocking read cannot wait for keys in several slots, or for anything
+else."""
 MOST_REDIRECTIONS = 8
-"""Maximum number of redirections of one call. A slot that moves has two nodes, and a replica may replace each."""
+"""Maximum number of redirections in a call. While a slot moves, two nodes are concerned, and each may be replaced."""
 Part = tuple[Node, list[int]]
-"""A node, and the positions of the commands that go to it."""
+"""A node, and the positions in the call of the commands that are sent to it."""
 
 
 class ClusterWire(Wire):
-    """A cluster's connections: one to each node that is needed. It sends to all nodes before it receives.
+    """A cluster as one `Wire`, with a connection to each node that is needed. It sends to all nodes before it receives.
 
-    If a node redirects a command, the command has not been carried out, and is sent again at once. If a node is lost,
-    or serves no slots for now, the whole call is Unanswered, as when a single server is lost.
+    A node that redirects a command has not carried it out, so it is sent again at once. If a node is lost, or serves no
+    slots for now, the whole call is Unanswered, as when a single server is lost.
     """
 
     is_cluster, look_every = True, LOOK_EVERY
@@ -266,23 +268,23 @@ class ClusterWire(Wire):
         patience: Callable[[], Patience],
         **options: Any,
     ) -> None:
-        """The node with the key ``clock_key`` tells the time. ``options`` of `Wire`: ``greet``, which checks each new
-        connection to a node, ``scripts`` and ``strict``."""
+        """``clock_key``: its node tells the time. ``options``: ``greet``, ``scripts`` and ``strict`` of `Wire`;
+        ``greet`` checks each new connection to a node."""
         super().__init__(url, patience, **options)
         self._topology, self._clock_key = topology, clock_key
         self._liveness = Liveness(topology, self._patience_source)
         self._nodes: dict[Node, NodeWire] = {}
         self._isolated_keys: Sequence[str] = ()
-        """One key of each queue that is isolated: see `isolate_keys`."""
+        """The keys that `isolate_keys` was given."""
         self._commands: list[Command] = []
         self._sent: list[Part] = []
-        """Parts whose answers have not been received."""
+        """What was sent and is not received yet."""
         self._markers: Sequence[str] = ()
-        """Markers in several slots. `receive` waits for them before it sends the other commands."""
+        """Markers in several slots. `receive` waits for one of them before it sends the other commands."""
         self._taken: list[Any] | None = None
-        """The marker that the last check found, and its value."""
+        """The marker that a check has found, and its value; None before that."""
         self._until = self._look_at = 0.0
-        """The end of the wait for markers, and the time to check them again."""
+        """When the wait for markers ends, and when to check them again."""
 
     @property
     def rights(self) -> tuple[str, ...]:
@@ -322,8 +324,8 @@ class ClusterWire(Wire):
         return not self._sent and not self._markers and all(node.at_rest() for node in self._nodes.values())
 
     def readable(self, timeout: float) -> bool:
-        """Like the method for one server, but a check of markers raises Unanswered if a node does not answer, and
-        raises the error replies of nodes."""
+        """As in `Wire`; while it waits for markers, Unanswered if a node is silent, and nodes' error replies, are
+        raised."""
         if not self._markers:
             return all(self._nodes[node].readable(timeout) for node, _ in self._sent)
         end = monotonic() + timeout
@@ -340,7 +342,7 @@ class ClusterWire(Wire):
         return True
 
     def _look(self) -> None:
-        """Take the first marker that exists."""
+        """Take a value from the first marker that has one."""
         self._look_at = monotonic() + LOOK_EVERY
         try:
             self._send([("LPOP", marker) for marker in self._markers])
@@ -359,7 +361,7 @@ class ClusterWire(Wire):
         return self.replicas
 
     def servers(self) -> list[Wire]:
-        """Connections to all nodes that have a slot. The first leads to the node that tells the time."""
+        """Connections to all nodes that have slots. The first one's node tells the time."""
         self.command("TIME")  # this learns the nodes
         clock_key = self._topology.owner(slot_of(self._clock_key))
         return [self._node(node) for node in sorted(self._topology.primaries(), key=lambda node: node != clock_key)]
@@ -401,8 +403,8 @@ class ClusterWire(Wire):
         self._send_to(self._owners(range(len(commands))))
 
     def _owners(self, positions: Sequence[int]) -> list[Part]:
-        """The nodes of the commands at ``positions``, each with the positions of its commands. A WAIT at the end goes
-        to every node that gets a write."""
+        """For each node, the positions of its commands, from those at ``positions``. A WAIT at the end goes to every
+        node that is sent something."""
         last = len(self._commands) - 1
         waits = bool(self._commands) and self._commands[last][0] in WAITING
         parts: dict[Node, list[int]] = {}
@@ -449,7 +451,7 @@ class ClusterWire(Wire):
         return answers
 
     def _receive_into(self, answers: list[Any], blocking: float) -> list[int]:
-        """Receive what was sent into ``answers``. Returns the positions of commands to send again elsewhere."""
+        """Receive what was sent, into ``answers``. Returns the positions of commands to send again elsewhere."""
         moved: list[int] = []
         elsewhere: list[tuple[int, Node]] = []
         while self._sent:
@@ -477,8 +479,8 @@ class ClusterWire(Wire):
     def _note_all(
         self, node: Node, positions: Sequence[int], node_items: Sequence[Any], answers: list[Any]
     ) -> Iterator[tuple[int, str, Node]]:
-        """Put the answers of a node among all. Yields for each redirected command its position, the kind of
-        redirection, and the new node."""
+        """Enter the answers of one node, ``node_items``, into ``answers``. Yields, for each command that the node
+        redirects: its position, MOVED or ASK, and the new node."""
         served = False
         for at, answer in zip(positions, node_items, strict=True):
             redirection = self._topology.redirection(answer, node) if isinstance(answer, ErrorReply) else None
@@ -496,7 +498,7 @@ class ClusterWire(Wire):
                 yield at, kind, owner
 
     def _note(self, answers: list[Any], at: int, answer: Any) -> None:
-        """Put an answer among all. If several nodes answer a WAIT, keep the least number, or an error."""
+        """Enter one answer. If several nodes answer a WAIT, enter an error if there is one, else the least number."""
         before = answers[at]
         if before is None or isinstance(answer, ErrorReply):
             answers[at] = answer
@@ -515,5 +517,5 @@ class ClusterWire(Wire):
 
 
 def connecting_to(cluster: ClusterAddress, namespace: str) -> Callable[..., ClusterWire]:
-    """A function that makes connections to a cluster, given a patience."""
+    """A function that makes connections to the cluster. Its parameters are those of `Wire` after ``url``."""
     return partial(ClusterWire, cluster.shown, Topology(cluster), Keys(namespace).control("fences"))

@@ -1,7 +1,6 @@
-"""A connection to a server: a socket, and hiredis for its protocol.
+"""A connection to a server: a socket, with hiredis for the protocol.
 
-Half of a launch's start was the import of redis-py's connection, and most of the time of a call was spent in it. It
-does more than a launch needs.
+redis-py's connection does more than launches need: its import took half of their start, and it took most of each call.
 """
 
 from __future__ import annotations
@@ -20,59 +19,59 @@ from pollconsumer.store.client.patience import COMMAND_TIMEOUT, Patience, left_u
 from pollconsumer.store.client.replies import ErrorReply
 
 MOST_BYTES = 64 * 1024
-"""The most that is read, or written, at once."""
+"""Maximum bytes of one read or write."""
 _NONE = object()
-"""The reader returns this until a reply is complete."""
+"""What the parser returns until a reply is complete."""
 _TEXT = frozenset({bytes, str})
 LONGEST_VALUE = 64 << 20
-"""Maximum bytes of one value, or of a line. A message has a MiB at most, and pages are read value by value."""
+"""Maximum bytes of a value, or of a line, in a reply. A message has 1 MiB at most; pages have a value for each."""
 _TIME = struct.Struct("ll")
-"""Seconds and microseconds, in the system's format."""
+"""Seconds and microseconds, in the system's format for socket timeouts."""
 
 Command = tuple[Any, ...]
 
 
 class Connection(Protocol):
-    """All that the store needs of a connection to a server. The connection is ours, or comes from a client of the
-    user's.
+    """What the store needs of a connection to a server: ours, or one like those of the user's own client.
 
-    Pipelines, scripts, waits with a deadline, repetitions, clusters and confirmations by replicas are made of these
-    methods. Each method raises OSError if the connection is lost.
+    Pipelines, scripts, repetitions, clusters and confirmations by replicas are built upon these methods. Each method
+    raises OSError if the connection is lost.
     """
 
     @property
     def location(self) -> str:
-        """The server's place: equal for two connections to the same server."""
+        """A text for the server: host and port, or a path. Connections to the same server have the same one."""
 
     def connect(self, timeout: float) -> None:
-        """Open the connection. Raises ErrorReply if the server refuses the login."""
+        """Open the connection, within ``timeout`` seconds. ErrorReply if the server refuses the login."""
 
     def send(self, commands: Sequence[Command]) -> None:
         """Send ``commands`` in one write."""
 
     def read(self, timeout: float) -> Any:
-        """The next reply; an `ErrorReply` for an error. TimeoutError if no reply comes within ``timeout`` seconds."""
+        """The next reply; for an error an `ErrorReply`, not raised. TimeoutError after ``timeout`` seconds."""
 
     def readable(self, timeout: float) -> bool:
-        """Whether a reply, or the connection's end, arrives within ``timeout`` seconds."""
+        """Whether a reply arrives, or the connection ends, within ``timeout`` seconds."""
 
     def fileno(self) -> int | None:
-        """The descriptor to wait on; None if there is none and the caller must check `readable`."""
+        """The descriptor to wait on. None if there is none: then the caller must call `readable` now and then."""
 
     def close(self) -> None: ...
 
 
 class SocketConnection:
-    """Our own connection. Its socket blocks, and the system limits its waits: a timeout of Python's costs one more
-    system call for each.
+    """Our own connection. Its socket is blocking, with timeouts of the system: a timeout of Python's needs one more
+    system call for each operation.
 
-    A reply that comes in pieces has one deadline for the whole. So has a command that the server takes in pieces.
+    A reply or a command that is transferred in pieces has one time limit for all of them.
     """
 
     _connected = False
 
     def __init__(self, address: Address, patience: Callable[[], Patience] | None = None) -> None:
-        """A reply that has begun to come may take as long as ``patience`` lasts, if that is longer than its timeout."""
+        """``patience``: if it lasts longer than a reply's timeout, a reply that has begun to arrive may take so
+        long."""
         self._address, self._patience = address, patience
         self._late: tuple[type[OSError], ...] = (BlockingIOError,)
 
@@ -115,7 +114,7 @@ class SocketConnection:
         return self._connected and self._address == address and self._opened.is_open()
 
     def ask(self, command: Command, timeout: float) -> Any:
-        """The reply to one command. Raises an ErrorReply."""
+        """The reply to one command. An error reply is raised."""
         self.send([command])
         if isinstance(reply := self.read(timeout), ErrorReply):
             raise reply
@@ -157,8 +156,8 @@ class SocketConnection:
         return reply
 
     def raw(self, command: Command, timeout: float) -> Generator[bytes]:
-        """Send a command after which the server no longer speaks the protocol, and yield the bytes that it sends.
-        TimeoutError if nothing comes within ``timeout`` seconds."""
+        """Send a command after which the server does not speak the protocol any more, and yield the bytes that it
+        sends. TimeoutError if nothing comes within ``timeout`` seconds."""
         self.send([command])
         self._limit(timeout)
         try:
@@ -168,7 +167,7 @@ class SocketConnection:
             raise TimeoutError(f"nothing within {timeout:.3g} s") from None
 
     def _limit(self, timeout: float) -> None:
-        """Limit the next wait to ``timeout`` seconds."""
+        """Set the timeout of the next read or write, in seconds."""
         if self._late:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
         else:
@@ -187,7 +186,7 @@ class SocketConnection:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close the connection, unless a handler closed its descriptor: then the number may belong to another file."""
+        """Close the connection, unless a handler has closed its descriptor: another file may have the number now."""
         if self._connected:
             self._connected = False
             if not self._opened.is_open():
@@ -198,8 +197,8 @@ class SocketConnection:
 
 
 def packed(command: Command) -> bytes:
-    """The bytes of a command. Numbers become text here: hiredis crashes the interpreter if a signal handler raises
-    while hiredis turns a number into text."""
+    """The bytes of a command. Numbers are turned into text here: hiredis would crash the interpreter if a signal
+    handler raised while hiredis did it."""
     if not _TEXT.issuperset(map(type, command)):
         command = tuple([part if isinstance(part, (bytes, str)) else str(part) for part in command])
     text: bytes = hiredis.pack_command(command)

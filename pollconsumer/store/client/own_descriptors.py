@@ -1,8 +1,7 @@
-"""Descriptors that survive handlers that close descriptors they did not open; and a wait for descriptors that does not
-end late.
+"""Descriptors that are safe from handlers which close descriptors they did not open. And a wait that does not end late.
 
-The system reuses the numbers of closed descriptors. So ours must not be 0, 1 or 2, where a connection would receive a
-handler's output. And we close a number only while it still refers to the same file.
+The system reuses the numbers of closed descriptors. So ours must not be 0, 1 or 2: a handler's output would go into a
+connection. And a number is closed only while it still leads to the same file.
 """
 
 from __future__ import annotations
@@ -18,26 +17,25 @@ from typing import NamedTuple
 
 STANDARD = (0, 1, 2)
 HIGHEST = 8192
-"""Copies get numbers just below this, or below a lower limit: code that closes all descriptors often stops earlier. It
-is not higher, since each fork copies the table of descriptors up to the highest number."""
+"""Copies of descriptors have numbers just below this, or below a lower limit of the process: code that closes
+descriptors in a loop often stops earlier. A fork copies the table up to the highest number, so it is not greater."""
 COPIES = 16
 LOWEST = 64
-"""Limit of open descriptors up to which none is copied or reserved."""
+"""If the process may open no more descriptors than this, none is copied or reserved."""
 
 changing_standard = Lock()
-"""Held while one of the descriptors 0, 1 and 2 is opened."""
+"""Held while one of the descriptors 0, 1 and 2 may be opened."""
 HELD_FOR = 0.5
-"""Seconds. If the lock is held for longer, a signal handler that raised has interrupted its holder."""
+"""Seconds to wait for that lock. If it is held longer, a signal handler's exception has interrupted its holder."""
 SHORT = 0.02
-"""A wait of at most so many seconds is left to the system alone."""
+"""Seconds. A wait up to this is one call of the system; a longer one is split."""
 LATE = 0.005
 END = 0.0005
-"""The last part of a longer wait, which is a wait of its own: a share ``LATE`` of the whole, and ``END`` seconds for a
-processor to wake up."""
+"""The last part of a split wait: a fraction ``LATE`` of the whole, and ``END`` seconds for the processor to wake up."""
 
 
 class Opened(NamedTuple):
-    """A descriptor, and the file for which it was opened."""
+    """A descriptor, and device and inode of its file when it was opened."""
 
     number: int
     file: tuple[int, int]
@@ -54,13 +52,13 @@ class Opened(NamedTuple):
             return False
 
     def close(self) -> None:
-        """Close the descriptor, unless it was closed, or refers to another file by now."""
+        """Close the descriptor, unless its number is closed already, or another file's now."""
         if self.is_open():
             os.close(self.number)
 
 
 def high_copy(number: int) -> Opened | None:
-    """A copy of descriptor 0, 1 or 2. None if it is closed, or if too few descriptors are allowed."""
+    """A copy of descriptor 0, 1 or 2, with a high number. None if it is closed, or too few are allowed."""
     limit = os.sysconf("SC_OPEN_MAX")
     highest = min(limit, HIGHEST) if limit >= 0 else HIGHEST
     try:
@@ -80,7 +78,7 @@ def is_open(number: int) -> bool:
 
 @contextmanager
 def above_standard() -> Iterator[None]:
-    """Descriptors that are opened within this block have numbers from 3 on."""
+    """In the block, newly opened descriptors have numbers from 3 on."""
     if all(map(is_open, STANDARD)):
         yield
         return
@@ -98,12 +96,11 @@ def above_standard() -> Iterator[None]:
 
 
 def wait_readable(descriptors: Sequence[int], seconds: float) -> Sequence[int]:
-    """Which of ``descriptors`` are readable within ``seconds``.
+    """Those of ``descriptors`` that are readable within ``seconds``; it waits until one is.
 
     Linux ends `select` late, so that timers expire together: by up to a thousandth of its timeout, or 50 µs; in a
     process with a positive nice value by up to five thousandths (``select_estimate_accuracy`` in ``fs/select.c``).
-    After a wait of half a second a due message would be half a millisecond late. So the end of a wait is a wait of its
-    own.
+    After half a second a message would be late by half a millisecond. So a second, short wait follows the first.
     """
     until = monotonic() + seconds
     if seconds > SHORT and (ready := _readable(descriptors, seconds * (1 - LATE) - END)):

@@ -1,4 +1,4 @@
-"""The clocks of a machine, and patience: how long a caller waits for a server that does not answer."""
+"""The clocks of a machine. And patience: how long a caller repeats a call that the server does not answer."""
 
 from __future__ import annotations
 
@@ -9,20 +9,19 @@ from typing import Protocol
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 COMMAND_TIMEOUT = 2.0
-"""A command that does not block must be answered within so many seconds."""
+"""Seconds within which a command must be answered that does not block."""
 
 
 STEP = 0.1
-"""The timeout of an answer is rounded up to a multiple of so many seconds: while it stays the same, the socket need not
-be told."""
+"""Timeouts are rounded up to a multiple of this, in seconds, so that the system need not be told new ones often."""
 
 
 class Clocks:
-    """Tells the time, in seconds, and waits, by the clocks of this machine. A simulated machine has its own clocks."""
+    """The clocks of this machine, in seconds, and a sleep by them. A simulated machine has others."""
 
     monotonic = staticmethod(time.monotonic)
     boot_time = staticmethod(partial(time.clock_gettime, _BOOT))
-    """The time of a clock that goes on while the machine sleeps."""
+    """A clock that also runs while the machine is suspended."""
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -32,36 +31,35 @@ SYSTEM_CLOCKS = Clocks()
 
 
 class Patience(Protocol):
-    """A caller's retry budget."""
+    """How long, and how, a caller repeats a call that is not answered."""
 
     def left(self) -> float:
-        """Seconds until the caller gives up; 0: it gives up now."""
+        """Seconds for which calls are still repeated; 0: not any more."""
 
     def pause(self, seconds: float) -> None:
-        """Wait before the next try."""
+        """Wait ``seconds``, or less, before a repetition."""
 
     def missed(self, address: str, reason: str, *, first: bool) -> None:  # noqa: ARG002  most tell nobody
-        """Called when the server at ``address`` has not answered, before it is asked again. ``first``: for the first
-        time in this call."""
+        """Called before each repetition of a call: the server at ``address`` did not answer, for ``reason``. ``first``:
+        it is the call's first repetition."""
         return
 
     def for_one_answer(self, blocking: float = 0.0) -> float:
-        """Timeout of one command, in seconds: at most COMMAND_TIMEOUT, plus ``blocking``, for which the command
-        blocks."""
+        """Timeout of one command in seconds: COMMAND_TIMEOUT at most, plus ``blocking``, which it waits in the
+        server."""
 
     def to_connect(self) -> float:
-        """Timeout of a new connection, in seconds; 0 if it is too late for one."""
+        """Timeout of a new connection in seconds; 0: do not connect any more."""
         return self.for_one_answer()
 
 
 def answer_within(left: float) -> float:
-    """The timeout of one command, in seconds, if the caller's patience ends in ``left`` seconds."""
+    """Timeout of one command in seconds, if patience lasts for ``left`` seconds."""
     return COMMAND_TIMEOUT if left >= COMMAND_TIMEOUT else max(STEP, -(-left // STEP) * STEP)
 
 
 def left_until(until: float, most: float = inf) -> float:
-    """Seconds until the instant ``until`` of the monotonic clock, at most ``most``. For calls with several answers.
-    TimeoutError if no time is left."""
+    """Seconds until ``until``, on the monotonic clock; ``most`` at most. TimeoutError if that has passed."""
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError("no time left")

@@ -1,4 +1,4 @@
-"""Maps error replies of the server, and errors of its connections, to our exceptions."""
+"""Turns error replies of the server, and errors of its connections, into our exceptions."""
 
 from __future__ import annotations
 
@@ -33,19 +33,18 @@ _REFUSALS = (
         "the store refused a command", r"\1", "is it a Redis or a Valkey? see docs/reference/rights.md",
     ),
 )  # fmt: skip
-"""How an error reply begins, and the parts of its exception: the problem, which part of the reply is shown, and the
-fix."""
+"""For each beginning of an error reply: the problem, the part of the reply to show, and the fix, for the exception."""
 _OF_SOCKETS = ("pollconsumer", "socket", "ssl", "contextlib", "gevent", "eventlet")
-"""Packages whose code may raise an error of a connection."""
+"""Packages whose code may raise an OSError because a connection is lost."""
 _NO_MORE_CLIENTS = "ERR max number of clients reached"
 
 
 class ErrorReply(Exception):
-    """An error reply of the server, unchanged."""
+    """An error reply of the server, with its text unchanged."""
 
 
 class Unanswered(Exception):
-    """A call had no answer, or met a transient error. ``sent``: the server may have carried it out."""
+    """A call was not answered, or met an error that may pass. ``sent``: the server may have carried it out."""
 
     def __init__(self, reason: str, *, sent: bool) -> None:
         super().__init__(reason)
@@ -53,15 +52,15 @@ class Unanswered(Exception):
 
 
 class OutOfTime(Unanswered):
-    """No connection was made, since the caller had no time left for one."""
+    """There was no time left to connect, so nothing was sent."""
 
     def __init__(self) -> None:
         super().__init__("no time", sent=False)
 
 
 def raise_if_error(answer: Any, command: Sequence[Any] = ()) -> None:
-    """Raise the exception for ``answer`` if it is an error reply to ``command``. The exception names the key of the
-    command, or the first key of its script."""
+    """If ``answer`` is an error reply, raise its exception, which names the key of ``command``, of a script the
+    first."""
     if isinstance(answer, ErrorReply):
         raise _exception_for(str(answer), command) from None
 
@@ -107,7 +106,7 @@ def not_understood(reply: object) -> StoreRefused:
 
 
 def refuse_without(lacking: Sequence[bytes]) -> None:
-    """Raise PermissionDenied if commands are ``lacking``."""
+    """Raise PermissionDenied, with their names, if any commands are ``lacking``."""
     if lacking:  # GUARD refusal
         raise _rights_missing(lacking)
 
@@ -118,8 +117,8 @@ def _rights_missing(commands: Sequence[bytes]) -> PermissionDenied:
 
 
 class Interruption(Exception):
-    """A signal handler raised ``error``, an OSError such as TimeoutError, in the middle of a call. So it says nothing
-    about the connection."""
+    """A signal handler raised ``error``, an OSError such as TimeoutError, within a call. The connection may be
+    intact."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(error)
@@ -127,7 +126,7 @@ class Interruption(Exception):
 
 
 def raise_if_thrown(error: OSError) -> None:
-    """Raise Interruption if the connection did not raise ``error``: errors of the system have a number."""
+    """Raise Interruption if ``error`` does not come from the connection: the system's errors have an errno."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

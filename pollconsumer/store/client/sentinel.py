@@ -1,4 +1,4 @@
-"""Finds the primary of a service by asking its Sentinels: ``redis+sentinel://host:port,host/SERVICE/DATABASE``."""
+"""Finds the primary of a service through its Sentinels: ``redis+sentinel://host:port,host/SERVICE/DATABASE``."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from pollconsumer.store.client.patience import Patience, left_until
 from pollconsumer.store.client.replies import LOGIN_REFUSED, ErrorReply, raise_if_thrown
 
 ANSWER_WITHIN = 0.5
-"""A Sentinel must answer within so many seconds: each new connection may have to wait that long for a Sentinel that is
-away."""
+"""Seconds within which a Sentinel must answer. Each new connection may have to wait so long for one that is away."""
 LOOK_EVERY = 1.0
-"""Seconds of use after which a connection asks whether its server is still the primary. A primary that was replaced
-while it could be reached learns of that only ten seconds later. Until then it accepts writes, and loses them."""
+"""Seconds of use between two questions whether the server is still the primary. A replaced primary that is cut off only
+from the others notices that ten seconds later. Until then it accepts writes, which will be lost."""
 LOOK_AGAIN_AFTER = 5.0
-"""Seconds after which the connection asks another Sentinel, if one did not answer."""
+"""Seconds until the next question, after a Sentinel did not answer."""
 
 
 class Sentinels:
-    """The Sentinels of a service. The one that answered last is asked first, over a connection that is kept. One that
-    did not answer is asked last."""
+    """The Sentinels of a service. The one that answered last is asked first, over a connection that is kept open. One
+    that did not answer is asked last."""
 
     def __init__(self, url: str, credentials: CredentialProvider | None = None) -> None:
-        """``credentials`` are for the servers. ConfigurationError if ``url`` is invalid."""
+        """``credentials``: for the servers, not for Sentinels. ConfigurationError if ``url`` is invalid."""
         try:
             self._service = service_of(url)
         except ValueError as error:
@@ -41,8 +40,8 @@ class Sentinels:
         self.login = self._service.primary._replace(credentials=credentials)
 
     def primary(self, timeout: float) -> Address:
-        """The address of the primary. ConnectionError if no Sentinel answers with it within ``timeout`` seconds.
-        PermissionDenied and ConfigurationError if no repetition can help."""
+        """The primary's address. ConnectionError if no Sentinel tells it within ``timeout`` seconds. PermissionDenied
+        or ConfigurationError if a repetition cannot help."""
         until, silent, refused = time.monotonic() + timeout, list[str](), list[str]()
         failure: OSError | None = None
         for sentinel in tuple(self._sentinels):
@@ -77,8 +76,8 @@ class Sentinels:
 
     @staticmethod
     def _refuse_wrong_tls(sentinel: Address, failure: OSError) -> None:
-        """Raise ConfigurationError if ``failure`` is an error of TLS that no repetition can help, or if the port
-        expects TLS and the URL does not."""
+        """Raise ConfigurationError if TLS can never work with this Sentinel, or its port wants TLS and the URL does
+        not."""
         hung_up = isinstance(failure, ConnectionResetError)
         if sentinel.tls is None and not hung_up:
             return
@@ -93,8 +92,8 @@ class Sentinels:
             raise ConfigurationError("store: TLS", f"{location} speaks it", fix)
 
     def moved_from(self, address: Address, patience: Callable[[], Patience]) -> bool:
-        """Whether another server is known to be the primary by now. It asks only now and then, so it mostly returns at
-        once."""
+        """Whether the primary is known to be another server than ``address``. It asks once in `LOOK_EVERY`, else
+        False."""
         now = time.monotonic()
         if now < self._look_at:
             return False
@@ -112,7 +111,7 @@ class Sentinels:
         self._sentinels.append(sentinel)
 
     def _primary_by(self, sentinel: Address, timeout: float) -> tuple[str, int] | None:
-        """Host and port of the primary, according to ``sentinel``; None if it knows none. OSError, ErrorReply;
+        """Host and port of the primary, as ``sentinel`` tells; None if it knows none. OSError, ErrorReply.
         ConfigurationError if it is no Sentinel."""
         answer = self._ask(sentinel, timeout)
         if answer is None:
@@ -135,7 +134,7 @@ class Sentinels:
 
 
 class PrimaryConnection(SocketConnection):
-    """A connection to the server that is the primary when the connection is made."""
+    """A connection to the server that was the primary when the connection was opened."""
 
     def __init__(self, sentinels: Sentinels, patience: Callable[[], Patience]) -> None:
         super().__init__(sentinels.login, patience)
@@ -156,7 +155,7 @@ class PrimaryConnection(SocketConnection):
             raise
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Send ``commands``. Also raises ConnectionError if another server has become the primary."""
+        """Send ``commands``. ConnectionError if the connection is lost, or another server has become the primary."""
         # GUARD a primary that was replaced is left
         if self._sentinels.moved_from(self._address, self._patience_source):
             raise ConnectionError(f"{self.location} is not the primary any more")

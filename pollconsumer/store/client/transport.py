@@ -1,4 +1,4 @@
-"""TLS: sockets, and permanent failures."""
+"""TLS for connections, and the errors after which it can never work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pollconsumer.store.client.address import CERTIFICATE, TLS_FILES, Address
 
 NO_TLS = "WRONG_VERSION_NUMBER"
 PROBED_WITHIN = 0.5
-"""Seconds for an answer that only serves to explain a mistake."""
+"""Seconds within which a port must answer that is asked only to explain a mistake."""
 _REQUIREMENTS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _EXPIRED, _NOT_YET_VALID, _OTHER_NAME, _OTHER_ADDRESS = 10, 9, 62, 64
 _FIXES = {
@@ -25,7 +25,7 @@ _FIXES = {
 
 
 def encrypted(opened: socket.socket, address: Address) -> socket.socket:
-    """``opened``, with TLS by the options of the URL. OSError; `tls_refusal` says what to change."""
+    """``opened``, with TLS by the options of the URL. OSError; then `tls_refusal` may explain it."""
     options = address.tls or {}
     context = ssl.create_default_context()
     requirement = _REQUIREMENTS[options.get(CERTIFICATE, "required")]
@@ -51,10 +51,8 @@ def encrypted(opened: socket.socket, address: Address) -> socket.socket:
 
 
 def tls_refusal(error: BaseException, options: Mapping[str, Any], *, established: bool) -> ConfigurationError | None:
-    """The error for a permanent failure of TLS; None if the failure may be transient.
-
-    ``options``: those of the URL. Once a connection is ``established``, only a certificate can be invalid.
-    """
+    """The error to raise if ``error`` shows that TLS can never work with these ``options`` of the URL. None if it may
+    work later. ``established``: the connection was open already, so only a certificate can be wrong."""
     failure: BaseException | None = error
     while failure is not None and not isinstance(failure, ssl.SSLError | FileNotFoundError | PermissionError):
         failure = failure.__cause__ or failure.__context__
@@ -79,7 +77,7 @@ def _failed_handshake(options: Mapping[str, Any], failure: ssl.SSLError) -> Conf
 
 
 def speaks_tls(address: Address) -> bool:
-    """Whether the port, which hung up on an unencrypted connection, speaks TLS. False if it does not answer."""
+    """Whether the port speaks TLS, after it hung up on a plain connection. False if it does not answer."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:

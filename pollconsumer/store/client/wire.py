@@ -1,5 +1,5 @@
-"""Calls to the store: repetitions within a caller's patience, confirmations by replicas, errors that say what to do.
-And the connection to one server, which is made when it is first needed, after a loss, and in a child process."""
+"""Calls to the store: repetitions while the caller's patience lasts, confirmations by replicas, errors that say what to
+do. And the connection to one server, opened when it is first needed, after a loss, and in a forked process."""
 
 from __future__ import annotations
 
@@ -31,15 +31,12 @@ from pollconsumer.store.scripts import Script, Scripts
 WAITING = ("WAIT", "WAITAOF")
 MARKER = "replicated"
 PREPARING = ("rights", "register")
-"""Scripts whose changes are not confirmed one by one: each precedes another change, and a confirmation covers all
-earlier changes."""
+"""Scripts whose changes need no confirmation of their own: that of the change which always follows covers them."""
 
 
 class Strict(NamedTuple):
-    """How many replicas must have a change, and within how many seconds. ``replicas`` None: one, if the server has any.
-
-    ``aof``: the change must be in the append-only files of the server and of these replicas.
-    """
+    """How many ``replicas`` must confirm a change ``within`` how many seconds; None: one, if the server has any.
+    ``aof``: the change must be in the append-only files of the server and of these replicas."""
 
     replicas: int | None
     within: float
@@ -47,19 +44,19 @@ class Strict(NamedTuple):
 
     @property
     def right(self) -> str:
-        """The command that waits, to which the store's user needs a right besides those of a role."""
+        """The command that waits for replicas. The store's user needs a right to it."""
         return WAITING[self.aof]
 
     def waits(self, connected: int) -> bool:
-        """Whether there is anything to wait for on a server with ``connected`` replicas."""
+        """Whether a server with ``connected`` replicas has to wait for any."""
         return self.aof or bool(self._wanted(connected))
 
     def awaiting(self, connected: int, keys: Iterable[str]) -> list[Command]:
-        """The commands at the end of a round trip that wait for replicas. Empty if a server with ``connected`` replicas
-        need not wait. ``keys``: one key of each slot that was written to.
+        """Commands to append to a call, which wait for replicas; empty if a server with ``connected`` replicas need not
+        wait. ``keys``: one key of each slot that the call wrote to.
 
-        WAIT covers the last write of its own connection, but another connection may have written what is repeated. So
-        each slot gets a write first.
+        WAIT covers only writes of its own connection. A repeated call may change nothing, because its first try, on
+        another connection, did. So a write to each slot comes first.
         """
         if not self.waits(connected):
             return []
@@ -68,12 +65,12 @@ class Strict(NamedTuple):
         return [*dict.fromkeys(map(self.marking, keys)), waiting]  # GUARD what a lost connection wrote
 
     def marking(self, key: str) -> Command:
-        """The command that writes something to the slot of ``key``: to the counters of its queue, or to the fences."""
+        """A command that writes to the slot of ``key``: to its queue's counters, or to the namespace's fences."""
         tag = key.partition("}")[0]
         return "HSET", f"{tag}}}:{QUEUE_KEYS['counters'].suffix if ':' in tag else 'fences'}", MARKER, 1
 
     def shortfall(self, answer: Any, connected: int) -> str:
-        """What is missing, according to the ``answer`` to the last command of `awaiting`. Empty if nothing is."""
+        """What is not confirmed, in words, by the ``answer`` to the last command of `awaiting`. Empty if all is."""
         local, having = answer if self.aof else (1, answer)
         wanted = self._wanted(connected)
         if having < wanted:
@@ -81,8 +78,8 @@ class Strict(NamedTuple):
         return "" if local else f"it was not in the append-only file within {self.within:.3g}s"
 
     def unconfirmed(self, problem: str) -> Exception:
-        """The exception for a change that is not confirmed in time. It is Unanswered: the change is repeated on another
-        connection, as after a lost answer."""
+        """The exception for a change that was not confirmed in time: Unanswered, so it is repeated on another
+        connection."""
         return Unanswered(problem, sent=True)
 
     def _wanted(self, connected: int) -> int:
@@ -90,7 +87,7 @@ class Strict(NamedTuple):
 
 
 class ByPeople(Strict):
-    """The rule where a person changes something: the person decides whether to repeat it."""
+    """For changes by a person, who decides whether to repeat a change that was not confirmed."""
 
     def unconfirmed(self, problem: str) -> Exception:
         fix = "the change is lost if a replica without it is promoted: check before you repeat it"
@@ -98,31 +95,29 @@ class ByPeople(Strict):
 
 
 class ByKeepers(ByPeople):
-    """The rule where the store may be closed, so that each hash is replaced by a note."""
+    """For moving a store, which may be closed: a text is in place of each hash, so it writes to a key of its own."""
 
     def marking(self, key: str) -> Command:
         return "SET", f"{key.partition('}')[0]}}}:{MARKER}", 1, "PX", 1000
 
 
 MISREAD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error)
-"""The errors that may end the reading of an answer whose form is not the expected one."""
+"""Errors that reading an answer may raise if it does not have the expected form."""
 LastAcknowledged = tuple[str, str | bytes, bool, float]
-"""The last message that was acknowledged to a caller: its queue and id; whether it was completed, or only accepted; and
-when, on the monotonic clock."""
+"""The last message that was acknowledged to a caller: queue, id, whether completed or only accepted, monotonic time."""
 
 
 class Watermarks(NamedTuple):
-    """What is known of a store's watermark. ``seen``: the watermark that the store must have reached. ``greatest``: a
-    number above every known fence."""
+    """What is known of a store's watermark. ``seen``: one that the store has certainly reached. ``greatest``: the
+    greatest of all watermarks and fences that are known."""
 
     seen: int
     greatest: int
 
 
 class CallPatienceSource:
-    """The wire calls it to learn how long it may wait. All answers of one `call` share one patience; outside a call,
-    each wait gets a new one. It keeps no reference to the wire, so that an unused connection is collected, and closed,
-    at once."""
+    """Returns the patience for the next wait: all waits of one `Wire.all` share one; any other wait gets a new one. It
+    has no reference to the wire, so that an unused wire is deleted, and closed, at once."""
 
     __slots__ = ("_patience", "call")
 
@@ -135,11 +130,11 @@ class CallPatienceSource:
 
 
 class Wire:
-    """Connections to one server, or to the nodes of a cluster."""
+    """Commands to one server, over a connection that is opened when needed; or, in `ClusterWire`, to a cluster."""
 
     is_cluster = False
     look_every = inf
-    """Whoever waits on `fileno` must check `readable` after so many seconds."""
+    """Seconds after which a caller that waits on `fileno` must check `readable`."""
 
     def __init__(
         self,
@@ -153,11 +148,11 @@ class Wire:
         scripts: Scripts | None = None,
         strict: Strict | None = None,
     ) -> None:
-        """``greet`` checks each new connection, and raises if the server must not be used. It returns the number of the
-        server's replicas; None if it has not asked. ``strict``: a script's change counts as unanswered until it is
-        confirmed. ``revive`` starts an embedded server, within the given seconds. ``connect`` makes another kind of
-        connection. ``credentials`` are asked at each new connection of ours. ConfigurationError for an invalid ``url``.
-        """
+        """``patience``: called for the patience of each call. ``greet`` checks each new connection, and raises if the
+        server must not be used; it returns the number of the server's replicas, or None. ``strict``: a script's change
+        counts as unanswered until replicas confirm it. ``revive`` starts an embedded server within so many seconds.
+        ``connect`` makes another kind of connection. ``credentials``: asked for the login at each connection.
+        ConfigurationError for an invalid ``url``."""
         self.address = redacted(url)
         self.over_network = not url.startswith(("unix:", "memory:"))
         self.patience = patience
@@ -166,21 +161,20 @@ class Wire:
         self.last_answer: Any = None
         """The answers to the last call; None before the first."""
         self.location = ""
-        """The server of the last connection: host and port, or a path."""
+        """The server to which the last connection led: host and port, or a path."""
         self._patience_source = CallPatienceSource(patience)
         self.repeated = False
         """Whether the last call was sent more than once."""
         self._problem = "no time is left to connect"
-        """Why the last call was not answered."""
+        """Why the last call was not answered, for an error."""
         self.replicas = 0
-        """The number of the server's replicas when it was greeted."""
+        """The number of the server's replicas when the connection was opened."""
         self.watermarks = Watermarks(0, 0)
         self.last_acknowledged: LastAcknowledged | None = None
-        """The last message that was acknowledged. It and the watermarks show the connection's holder that the store
-        went back: see ``suitability.py``."""
+        """The last message that was acknowledged. By it and the watermarks a later connection finds that the store was
+        rolled back: see ``suitability.py``."""
         self.skips_lost = False
-        """Whether `readable_queues` leaves out the queues whose node of a cluster is lost. These are then in
-        ``unread``."""
+        """Whether `readable_queues` leaves out queues whose cluster node is lost, and adds them to ``unread``."""
         self.unread: set[str] = set()
         self._revive = revive
         self._tls: Mapping[str, str] | None = None
@@ -196,37 +190,37 @@ class Wire:
         self._connection: Connection | None = None
         self._client: int | None = None
         self._abandoned: dict[str, list[int]] = {}
-        """Our clients that were closed while a command of theirs was unanswered: the ids by which each server knows
-        them."""
+        """For each server, the client ids of connections of ours that were closed with an unanswered command."""
         self._pid = 0
         self._greeted = self._awaits = False
-        """Whether the server was greeted on this connection, and whether an answer is outstanding."""
+        """``_greeted``: the connection's server was checked. ``_awaits``: an answer is outstanding."""
 
     @property
     def rights(self) -> tuple[str, ...]:
-        """The commands that the wire uses besides its caller's."""
+        """Commands that the wire itself sends, for which the store's user needs rights."""
         return () if self.strict is None else (self.strict.right,)  # GUARD rights of one that waits
 
     def call(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        """Run an idempotent script. After a lost answer it is repeated."""
+        """Run an idempotent script, and return its answer. It is repeated after a lost answer."""
         return self.all([self.script(script, keys, args)])[0]
 
     def run(self, name: str, keys: Keys, queue: str, args: Sequence[Any]) -> Any:
-        """`call` for the script ``name`` with its keys of ``queue``."""
+        """`call` for the script ``name``, with its keys of ``queue``."""
         return self.all([self.queue_command(name, keys, queue, args)])[0]
 
     def queue_command(self, name: str, keys: Keys, queue: str, args: Sequence[Any]) -> Command:
-        """`script` for the script ``name`` with its keys of ``queue``."""
+        """The command that runs the script ``name`` with its keys of ``queue``: see `script`."""
         script = self.scripts[name]
         return self.script(script, keys.names_for(script, queue), args)
 
     def command(self, *arguments: str | bytes | float) -> Any:
-        """Run one idempotent command. After a lost answer it is repeated."""
+        """Run an idempotent command, and return its answer. It is repeated after a lost answer."""
         return self.all([arguments])[0]
 
     def script(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> tuple[Any, ...]:
-        """The command that runs a script, for `all` and `once`. The last key of an act is numbered by the call, so a
-        repetition is answered as the first try was. Without that key each repetition is answered anew."""
+        """The command that runs a script, for `all` and `once`. If the script's last key is ``answered``, it gets a
+        number of this call, under which the script stores its answer for repetitions. Otherwise a repetition is run
+        anew."""
         if isinstance(script, str):
             script = self.scripts[script]
         if script.is_act and len(keys) == len(script.keys):
@@ -241,11 +235,12 @@ class Wire:
         blocking: float = 0.0,
         parting: bool = True,
     ) -> list[Any]:
-        """The answers to commands that are sent in one write. They are repeated until patience ends; then
+        """Send the commands in one write; return their answers. Lost answers are repeated until patience ends:
         StoreUnreachable.
 
-        One of them may block for ``blocking`` seconds. ``on_repeat`` is called before each repetition, to undo what the
-        last try may have done. ``parting``: raise NodeLost as `part` does; otherwise wait for a lost node of a cluster.
+        ``blocking``: seconds that one of them may wait in the server. ``on_repeat`` is called before each repetition,
+        to undo what the last try may have done. ``parting``: raise NodeLost as `part` does, else wait for a lost
+        cluster node.
         """
         source = self._patience_source
         outer = source.call
@@ -279,10 +274,10 @@ class Wire:
             source.call = outer
 
     def once(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
-        """The answers to commands that are sent in one write, one of which may block for ``blocking`` seconds.
+        """Send the commands in one write; return their answers. ``blocking``: seconds that one may wait in the server.
 
-        Raises Unanswered if there is no answer. Then, and if an exception of other code, such as Ctrl-C's, interrupts
-        the call, it closes the connection. Otherwise a late reply could be taken for the answer to a later command.
+        Raises Unanswered if there is no answer. Then, and after an exception within the call, such as Ctrl-C's, the
+        connection is closed, so that a late reply is not taken for the answer to a later command.
         """
         try:
             if self.strict is not None and any(command[0] == "EVALSHA" for command in commands):
@@ -304,8 +299,8 @@ class Wire:
             raise
 
     def misread(self, error: BaseException) -> StoreRefused | None:
-        """The error to raise in place of ``error``, an exception in reading an answer, if the server is no Redis: it
-        does not tell the time as Redis does. None if ``error`` is a bug of ours."""
+        """If reading an answer raised ``error``, and the server is no Redis, since it does not tell the time as Redis
+        does: the error to raise instead. None if ``error`` is another one, or a bug of ours."""
         if not isinstance(error, MISREAD) or isinstance(error, PollConsumerError) or self.last_answer is None:
             return None
         replied = self.last_answer
@@ -323,8 +318,8 @@ class Wire:
         return None if is_error_of_redis else not_understood(replied)  # GUARD whose word it is
 
     def _refuse(self, reply: ErrorReply, command: Command) -> None:
-        """Raise the exception for an error reply to ``command``. If a key has another type, the store may have been
-        closed after the connection was greeted. So greet it again to find out."""
+        """Raise the exception for an error reply to ``command``. If it says that a key has the wrong type, first check
+        the server again, since the store may have been closed."""
         greet = self._greet
         if greet is not None and "WRONGTYPE" in str(reply):
             self._greet = None
@@ -335,31 +330,31 @@ class Wire:
         raise_if_error(reply, command)
 
     def servers(self) -> Sequence[Wire]:
-        """Connections to every server that has some of the keys. The first leads to the server that tells the time."""
+        """A wire for each server of the store. The first server tells the time."""
         return [self]
 
     def lost_servers(self) -> Sequence[Wire]:
-        """The nodes of a cluster that do not answer."""
+        """Wires for the cluster nodes that do not answer; none for a single server."""
         return []
 
     def lost(self, keys: Collection[str]) -> set[str]:  # noqa: ARG002  all of them are on one server
-        """The ``keys`` whose node of a cluster does not answer, while the node with the leases does."""
+        """Those of ``keys`` whose cluster node does not answer; none if the node with the leases is lost, too."""
         return set()
 
     def isolate_keys(self, keys: Sequence[str]) -> None:
-        """Have `part` raise if only some of ``keys``, one of each queue, are on lost nodes, so that the other queues
-        need not wait."""
+        """Set ``keys``, one of each queue, for `part`: if only some of them are on lost cluster nodes, calls for those
+        raise, so that the other queues need not wait."""
 
     def part(self, commands: Sequence[Command]) -> None:
-        """Raise NodeLost, on a cluster, if some of ``commands``, which were not answered, need a lost node, while other
-        nodes have the leases and some of the isolated keys."""
+        """Raise NodeLost if ``commands``, which were not answered, need a lost cluster node, while other nodes have the
+        leases and some of the keys of `isolate_keys`."""
 
     def at_rest(self) -> bool:
-        """Whether everything that was sent is answered. Only then may another call use the connection."""
+        """Whether all that was sent is answered, so that another call may use the connection."""
         return self._connection is None or (self._greeted and not self._awaits)
 
     def send(self, commands: Sequence[Command]) -> None:
-        """Send ``commands`` in one write, on a new connection if there is none."""
+        """Send ``commands`` in one write. Connects if there is no connection."""
         connection = self._connected()
         self._awaits = True
         try:
@@ -370,8 +365,8 @@ class Wire:
             raise Unanswered(str(error), sent=True) from None
 
     def receive(self, commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
-        """The answers to what `send` sent. If the server does not know a script, the script is loaded and run again,
-        before a WAIT at the end."""
+        """The answers to ``commands``, which `send` has sent. A script that the server does not know is loaded and run;
+        then a WAIT at the end is repeated."""
         patience = self._patience_source.call or self.patience()
         answers = self._answers(len(commands), patience.for_one_answer(blocking))
         for answer in answers:
@@ -380,8 +375,7 @@ class Wire:
         return answers
 
     def _loading(self, commands: Sequence[Command], answers: list[Any], blocking: float) -> list[Any]:
-        """Load the scripts that the server did not know, and run them. Returns ``answers`` with theirs filled in.
-        Raises any other error reply."""
+        """Load and run the scripts that the server did not know; enter their answers. Raises any other error reply."""
         loading = False
         for at, answer in enumerate(answers):
             if isinstance(answer, ErrorReply) and str(answer).startswith("NOSCRIPT"):
@@ -403,9 +397,9 @@ class Wire:
         return answers
 
     def raw(self, command: Command, timeout: float) -> Generator[bytes]:
-        """Send a command after which the server no longer speaks the protocol, and yield the bytes that it sends.
-        Closes the connection afterwards. StoreUnreachable if it is lost, or silent for ``timeout`` seconds. UsageError
-        if it is not a connection of ours."""
+        """Send a command after which the server does not speak the protocol any more, yield the bytes that it sends,
+        and close the connection. StoreUnreachable if it is lost, or nothing comes within ``timeout`` seconds.
+        UsageError if it is one of a user's client."""
         connection = self._connected()
         if not isinstance(connection, SocketConnection):
             raise UsageError("a client of your own", self.address, "name its server: --store URL")
@@ -422,7 +416,7 @@ class Wire:
         return self.replicas
 
     def readable(self, timeout: float) -> bool:
-        """Whether an answer arrives within ``timeout`` seconds. A lost connection counts as readable: `receive`
+        """Whether an answer arrives within ``timeout`` seconds. True if the connection is lost: `receive` then
         raises."""
         try:
             return self._connection is None or self._connection.readable(timeout)
@@ -430,11 +424,11 @@ class Wire:
             return True
 
     def fileno(self) -> int | None:
-        """The descriptor to wait on; None if there is none."""
+        """The descriptor of the connection; None if there is none."""
         return None if self._connection is None else self._connection.fileno()
 
     def close(self) -> None:
-        """Close a connection with unanswered commands."""
+        """Close the connection, with or without unanswered commands. The next call opens another one."""
         connection, self._connection, self._client = self._connection, None, None
         if connection is not None:
             connection.close()
@@ -486,8 +480,8 @@ class Wire:
         return connection
 
     def _close_abandoned(self) -> None:
-        """Close abandoned connections on the server, too. TCP may deliver a command minutes after we gave it up, and
-        after it was repeated. A server that refuses this is used nevertheless."""
+        """Have the server close connections of ours that were abandoned: TCP may deliver their commands minutes later,
+        after they were repeated. If the server refuses that, it is used nevertheless."""
         abandoned = self._abandoned.get(self.location, ())  # GUARD clients of another server are left alone
         commands = [("CLIENT", "ID"), *(("CLIENT", "KILL", "ID", client) for client in abandoned)]
         self.send(commands)
@@ -505,8 +499,8 @@ class Wire:
         self.close()
 
     def _answers(self, count: int, timeout: float) -> list[Any]:
-        """Read ``count`` answers. Each has ``timeout``; all of them have the rest of the patience, if that is
-        longer."""
+        """The next ``count`` answers. Each must come within ``timeout`` seconds; all together within ``timeout`` or the
+        rest of the patience, whichever is longer."""
         connection = self._connection
         if connection is None:
             raise Unanswered("connection lost", sent=True)
@@ -527,7 +521,7 @@ class Wire:
             raise Unanswered(str(error), sent=True) from None
 
     def _raise_if_refused(self, error: OSError, *, established: bool) -> None:
-        """Raise for a permanent failure of TLS."""
+        """If ``error`` shows that TLS can never work, raise the error that says so."""
         if self._tls is not None:
             from pollconsumer.store.client.transport import tls_refusal
 
@@ -538,8 +532,8 @@ class Wire:
 
 
 def confirmed(wire: Wire, strict: Strict, commands: Sequence[Command], blocking: float) -> list[Any]:
-    """The answers to ``commands``, once the changes of their scripts are confirmed; else `Strict.unconfirmed`. A caller
-    that waits for replicas itself has put a WAIT at the end."""
+    """The answers to ``commands``, once replicas have confirmed what their scripts changed; else raises
+    `Strict.unconfirmed`. If there is a WAIT at the end, the caller checks that itself."""
     preparing = {wire.scripts[name].sha for name in PREPARING}
     changing = (command for command in commands if command[0] == "EVALSHA" and command[1] not in preparing)
     keys = [] if commands[-1][0] in WAITING else [command[3] for command in changing]

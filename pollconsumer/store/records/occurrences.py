@@ -1,7 +1,6 @@
-"""Occurrences: the ids, contents and results of the messages that recurrences yield.
+"""Occurrences of recurrences as messages: their ids, contents and results.
 
-An id consists of the recurrence's name and the instant, so that an instant is enqueued at most once. The instant has no
-``@``, but a name may have one.
+An id is the recurrence's name, ``@`` and the instant, so an instant is enqueued only once. A name may have an ``@``.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ _SECOND = 1000
 
 
 class Occurrence(NamedTuple):
-    """An occurrence of a recurrence; its ``instant`` in epoch ms."""
+    """An occurrence, read from a message's id. ``instant``: when it was due, in epoch ms."""
 
     recurrence: bytes
     instant: int
 
     def completed(self, ended: int) -> bytes:
-        """The occurrence as an argument of `step.lua`, with the instant at which it was completed, in epoch ms."""
+        """The occurrence as an argument of `step.lua`. ``ended``: when it was completed, in epoch ms."""
         return rows.pack6(self.instant) + rows.pack6(ended) + self.recurrence
 
 
 class PreviousOccurrence(NamedTuple):
-    """The last occurrence that was completed: its instant, when it was completed, and its result."""
+    """The last completed occurrence of a recurrence: its instant, when it was completed, and its result."""
 
     instant: datetime
     completed: datetime
@@ -44,12 +43,12 @@ class PreviousOccurrence(NamedTuple):
 
 
 def id_of(name: str, instant: int) -> str:
-    """The id of an occurrence. The same instant always has the same id."""
+    """The id of the occurrence of the recurrence ``name`` at ``instant``, in epoch ms."""
     return f"{name}@{iso_of(datetime_of(instant), 'milliseconds' if instant % _SECOND else 'seconds')}"
 
 
 def occurrence_of(message_id: bytes) -> Occurrence | None:
-    """The occurrence with this id; None if it is the id of another message."""
+    """The occurrence with this id. None if the message is no occurrence."""
     name, _, instant = message_id.rpartition(b"@")
     if not name or not instant.endswith(b"Z"):
         return None
@@ -61,7 +60,7 @@ def occurrence_of(message_id: bytes) -> Occurrence | None:
 
 
 def read_previous(stored: bytes | None) -> PreviousOccurrence | None:
-    """The last occurrence, as stored; None if it is missing or corrupt."""
+    """The last completed occurrence, from its stored text. None if that is missing or corrupt."""
     if stored is None or len(stored) < 12:
         return None
     instant, completed = (datetime_of(int.from_bytes(part, "big")) for part in (stored[:6], stored[6:12]))
@@ -81,8 +80,7 @@ def record_of(recurrence: Recurrence, instant: int) -> bytes:
 
 
 def _headers_of(recurrence: Recurrence) -> Mapping[str, str]:
-    """The headers of the recurrence's occurrences. They include ``created_by``, unless it is no valid header, or would
-    make the headers too long."""
+    """The headers of a recurrence's occurrences. ``created_by`` is added if it is valid there, and not too long."""
     if recurrence.created_by is not None:
         with suppress(BadData):
             return check_new_headers(created_header(recurrence.created_by) | recurrence.headers)

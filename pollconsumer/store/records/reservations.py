@@ -9,10 +9,10 @@ from pollconsumer.store.records.rows import id_text
 
 
 class Claim(NamedTuple):
-    """What identifies a launch as the holder of its lease: the lease's name, the launch's fence, and their group.
+    """A held lease: its name, its holder's fence, and its group.
 
-    ``slot``: the slot in the group. ``at``: when the lease was acquired, in epoch ms of the server's clock. ``launch``:
-    the id of the launch. ``description``: JSON that `lease show` prints, and launches that find the lease held.
+    ``slot``: which of the group's leases. ``at``: when it was acquired, in epoch ms of the server's clock. ``launch``:
+    the holder's id. ``description``: JSON about the holder, for `lease show` and for launches that find the lease held.
     """
 
     lease_name: str
@@ -29,11 +29,11 @@ class Claim(NamedTuple):
 
 
 class CommonFields:
-    """Everything that messages of one reply have in common; only id and payload differ. ``options`` and
-    ``continuation`` are encoded. ``expires`` is in epoch ms, 0 for never.
+    """The fields that messages of one reply have in common: all but id and payload. ``options`` and ``continuation``
+    are encoded. ``expires``: in epoch ms; 0 for never.
 
-    ``reserved_at`` is an instant of the server, in epoch ms, and ``shown_at`` the same instant on the monotonic clock
-    of this host. Later instants are computed from these two, without this host's wall clock.
+    ``reserved_at`` and ``shown_at``: one instant, by the server's clock in epoch ms, and by this host's monotonic
+    clock. Later instants are computed from these two, so this host's wall clock is not used.
     """
 
     __slots__ = ("continuation", "expires", "handler", "options", "queue", "reserved_at", "row", "shown_at")
@@ -54,8 +54,8 @@ class CommonFields:
 
 
 class Reservation:
-    """A message that a launch has reserved. Its row is the common one until it is begun or has a checkpoint. A key that
-    it has not is empty. Its order key stands behind the ``concurrency_key``, after a zero."""
+    """A message that a launch has reserved. It shares its row with others until it is begun or has a checkpoint. A
+    missing key is empty. ``concurrency_key``: after a zero byte, the order key follows."""
 
     __slots__ = ("common", "concurrency_key", "handler", "id", "payload", "row", "unique_key")
 
@@ -75,7 +75,7 @@ class Reservation:
     def alone(
         cls, queue: str, message_id: bytes, row: bytes, record: bytes, reserved_at: int = 0, shown_at: float = 0.0
     ) -> Self:
-        """A reservation that shares its fields with no other."""
+        """A reservation whose fields are shared with no other."""
         handler, payload, options, expires, continuation = rows.content(record)
         return cls(
             CommonFields(queue, row, handler, options, expires, reserved_at, shown_at, continuation),
@@ -93,22 +93,22 @@ class Reservation:
 
     @property
     def name(self) -> str:
-        """The id as text, even if it is corrupt."""
+        """The id as text; corrupt bytes are escaped."""
         return id_text(self.id)
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt, from 1, including one in progress."""
+        """The number of the current attempt, from 1."""
         return rows.attempts(self.row)
 
     @property
     def crashes(self) -> int:
-        """How often a process died while it had the message in flight; 255 if the message is `spent`."""
+        """How often a process died while it handled the message; 255 if the message is `spent`."""
         return self.row[rows.CRASHES]
 
     @property
     def spent(self) -> bool:
-        """Whether a launch died before the message's last attempt was settled."""
+        """Whether a launch died in the message's last attempt."""
         return self.crashes == rows.SPENT
 
     @property
@@ -122,7 +122,7 @@ class Reservation:
 
     @property
     def begun(self) -> bool:
-        """Whether it is recorded that the message was begun, to be handled at most once."""
+        """Whether the message is recorded as begun, which happens only for delivery at most once."""
         return bool(self.row[rows.FLAGS] & rows.BEGUN)
 
     @property
@@ -134,7 +134,7 @@ class Reservation:
         return occurrence_of(self.id)
 
     def has_expired(self, monotonic: float) -> bool:
-        """Whether it is too late to begin the message. A redriven one does not expire: a person asked for it."""
+        """Whether the message's expiry has passed at ``monotonic``. Never for a redriven one: a person asked for it."""
         # GUARD a redriven message does not expire
         return 0 < self.common.expires <= self.server_ms(monotonic) and self.generation == 0
 
@@ -151,8 +151,7 @@ def reservations_of(
     reserved_at: int,
     shown_at: float,
 ) -> list[Reservation]:
-    """The reservations in a step's reply. ``changes``: rows, each after the position, from 1, of the first message with
-    that row."""
+    """The reservations in a step's reply. ``changes``: pairs of a position, from 1, and the row from there on."""
     reservations: list[Reservation] = []
     ends = (*changes[2::2], len(ids) + 1)  # without changes this end is not used
     for first, row, end in zip(changes[::2], changes[1::2], ends, strict=False):
@@ -167,7 +166,7 @@ def reservations_of(
 
 
 class DeadLetter(NamedTuple):
-    """A dead letter that the store made of a message that cannot be reserved; and why not."""
+    """A message that the store made a dead letter instead of handing it out. ``problem``: why."""
 
     message: Reservation
     problem: str

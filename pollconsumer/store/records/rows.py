@@ -1,7 +1,7 @@
-"""Reading and rewriting of packed rows and records. `lua/parts/rows.lua` and `records.lua` have the same layout.
+"""Reads and rewrites rows and records, packed as bytes. `lua/parts/rows.lua` and `records.lua` have the same layout.
 
-A settled row is computed here from the reserved row. A script stores it only if the stored row still is the reserved
-one, so every concurrent change of the message is noticed.
+The row of a settled message is computed here, from its reserved row. A script stores it only if the stored row is still
+the reserved one, so a concurrent change of the message is always noticed.
 """
 
 import re
@@ -24,27 +24,27 @@ from pollconsumer.core.spans import parse_rate
 
 NEVER = bytes(6)
 TRACE_FOLLOWS = "\0"
-"""Separates a stored error from its traceback."""
+"""In a stored error, the text before the traceback ends with this."""
 LARGE, UNIQUE_KEY, PARKED, CONCURRENCY_KEY, WAITING, BEGUN, CHECKPOINT, BOOKED = 1, 2, 4, 8, 16, 32, 64, 128
 KEYED = UNIQUE_KEY | CONCURRENCY_KEY
 SPENT = 255
-"""The value of CRASHES in a message that has no attempt left."""
+"""The value of the field CRASHES in a message whose last attempt ended with a death."""
 FLAGS, ENDING, PRIORITY, ATTEMPTS, CRASHES, GENERATION, FENCE = 0, 1, 2, 4, 6, 7, 8
 RESERVED, STARTED, ENDED, SCHEDULED, DUE, ENQUEUED, FAILED, NEXT_ATTEMPT, HANDLER = 14, 20, 26, 32, 38, 44, 50, 56, 62
-"""Offsets of a row's fields."""
+"""Offsets of the fields of a row."""
 WRITTEN_BY_NEWER = "written by a newer pollconsumer"
-"""The problem of a message that a newer version wrote. This version leaves the message as it is."""
+"""Why a message is left alone: a newer version wrote it."""
 WHY_PARKED = ("unknown_handler: ", "paused: ", "not begun: ")
-"""How the problem of a parked message begins."""
+"""How the stored problem of a parked message begins."""
 BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
-"""The row that stands for a missing one."""
+"""A row to read in place of a missing one."""
 _READY_AT_ONCE = NEVER + b"%b" + 2 * NEVER
-"""The fields from DUE to NEXT_ATTEMPT of a message that was ready at once, by its instant of acceptance."""
+"""The fields from DUE to NEXT_ATTEMPT of a message that was ready at once, with a place for when it was enqueued."""
 RECORD_KEYS = 11
 _RATE, _EXPIRY, _DIGEST, _OPTIONS, DIGEST_BYTES = 16, 32, 64, 128, 8
-"""Flags that only records have, and the size of a digest."""
+"""Flags that only records have; and the bytes of a digest."""
 _CONTINUATION, _ORDER = 1, 2
-"""Flags in the second byte of a record of letter C."""
+"""Flags in the second byte of flags, which only records of letter C have."""
 _HEAD = struct.Struct(">cBHB")
 _OUT_OF_FLIGHT = ((RESERVED, NEVER), (STARTED, NEVER))
 _NO_NEXT = (NEXT_ATTEMPT, NEVER)
@@ -52,15 +52,15 @@ _ROW = struct.Struct(">BcHHBB" + "HI" * 9)
 
 
 def id_text(stored: bytes) -> str:
-    """The inverse of `id_bytes`. Valid ids are ASCII, but others may write ids of any bytes. Escapes bytes that are not
-    UTF-8, as in ``\\xff``, and backslashes that would look like an escape."""
+    """A stored id as text; the inverse of `id_bytes`. Valid ids are ASCII, but other programs may write any bytes.
+    Bytes that are not UTF-8 are escaped, as ``\xff``, and so are backslashes that would look like an escape."""
     if b"\\" in stored:
         stored = re.sub(rb"\\(?=x(?:5c|[89a-f][0-9a-f]))", rb"\\x5c", stored)
     return stored.decode("utf-8", "backslashreplace")
 
 
 def id_bytes(text: str) -> bytes:
-    """Inverse of `id_text`. Arguments of a command line may contain undecodable bytes."""
+    """The inverse of `id_text`. Undecodable bytes of a command line's argument are kept."""
     stored = text.encode("utf-8", "surrogateescape")
     if b"\\" not in stored:
         return stored
@@ -72,7 +72,7 @@ def pack6(number: int) -> bytes:
 
 
 def is_newer(record: bytes) -> bool:
-    """Whether a newer version wrote a record: its letter comes after C, or it has unknown flags."""
+    """Whether a newer version wrote the record: its letter comes after C, or it has unknown flags."""
     if record[:1] == b"C" and len(record) > RECORD_KEYS:
         at = _after_rate_key(record)
         return not record[1] & _OPTIONS or not b"" < record[at : at + 1] <= bytes([_CONTINUATION | _ORDER])
@@ -81,8 +81,8 @@ def is_newer(record: bytes) -> bool:
 
 @lru_cache
 def record_head(handler: str) -> bytes:
-    """The part of a record between the instant of enqueueing and the payload, for a message without options. The
-    scripts that enqueue add the part before it, which all such messages share."""
+    """The part of a record between the instant of enqueueing and the payload, if the message has no options. The
+    scripts that enqueue add the part before it, which is the same for all such messages."""
     return b"\0%b\n" % handler.encode()
 
 
@@ -102,7 +102,7 @@ def new_record(message: NewMessage) -> bytes:
 
 
 def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
-    """The letter, flags and content of a record that needs more than letter A offers."""
+    """For a record with more than letter A allows: its letter, its flags, and the fields for these flags."""
     digest, options, continuation, rate = bytes.fromhex(message.digest), b"", message.continuation.encode(), b""
     if message.rate_key:
         most, period_ms = parse_rate(message.rate) if message.rate else (0, 0)
@@ -128,17 +128,17 @@ def _extension(message: NewMessage) -> tuple[bytes, int, bytes]:
 
 
 def bare_record(row: bytes) -> bytes:
-    """A record that has only the handler's name."""
+    """A record with the handler's name in ``row`` and nothing else."""
     return b"A".ljust(RECORD_KEYS, b"\0") + _handler_in(row) + b"\n"
 
 
 def _handler_in(row: bytes) -> bytes:
-    """The handler's name in a row. A digest may follow it there."""
+    """The handler's name in ``row``, without a digest that may follow it."""
     return row[HANDLER:].partition(b"\0")[0]
 
 
 def content(record: bytes) -> tuple[str, bytes, bytes, int, bytes]:
-    """Handler name, payload, encoded options, expiry (epoch ms, 0 for never) and encoded continuation of a record."""
+    """The handler's name, payload, encoded options, expiry (epoch ms, 0: never), encoded continuation of a record."""
     at, options, expires, continuation = RECORD_KEYS, b"", 0, b""
     if record[1:2] > b"\0":  # most have neither key; a corrupt record may be empty
         at = _after_keys(record)
@@ -155,8 +155,8 @@ def content(record: bytes) -> tuple[str, bytes, bytes, int, bytes]:
 
 
 def message_in(record: bytes) -> NewMessage:
-    """The message of a stored record, as far as the record has it: without id and queue, without the digest of a chosen
-    id, and without the expiry, which is an instant there. Malformed or a LookupError for an invalid record."""
+    """The message in a stored record. Not in the record, so missing: id, queue, a chosen id's digest, the lifetime.
+    Malformed or a LookupError for an invalid record."""
     handler, payload, stored, _, continuation = content(record)
     options, _ = decoded_options(stored)
     at = RECORD_KEYS + record[10]
@@ -180,8 +180,8 @@ def message_in(record: bytes) -> NewMessage:
 
 
 def keys(record: bytes) -> tuple[bytes, bytes]:
-    """The unique key and the concurrency key of a record, empty for none. The order key stands behind the latter, after
-    a zero."""
+    """The unique key and the concurrency key in a record; empty for none. After the latter and a zero: the order
+    key."""
     if not record[1] & KEYED:
         return b"", b""
     end, key = RECORD_KEYS + record[10], b""
@@ -193,20 +193,20 @@ def keys(record: bytes) -> tuple[bytes, bytes]:
 
 
 def order_key(record: bytes) -> bytes:
-    """The order key of a record; empty if it has none."""
+    """The order key in a record; empty without one."""
     if record[:1] != b"C" or not _second_flags(record) & _ORDER:
         return b""
     return _sized(record, _after_rate_key(record) + 1, 1)[0]
 
 
 def _sized(record: bytes, at: int, size: int) -> tuple[bytes, int]:
-    """The text at ``at``, which begins with its length in ``size`` bytes; and where it ends."""
+    """The text at position ``at``, whose length is in its first ``size`` bytes; and the position at which it ends."""
     begin, end = at + size, at + size + int.from_bytes(record[at : at + size], "big")
     return record[begin:end], end
 
 
 def _after_keys(record: bytes) -> int:
-    """The position at which the keys of a record end; beyond the record's end if it is truncated."""
+    """The position after a record's keys; beyond the record's end if it is truncated."""
     at = _after_rate_key(record)
     if record[:1] != b"C":
         return at
@@ -219,8 +219,7 @@ def _second_flags(record: bytes) -> int:
 
 
 def _after_rate_key(record: bytes) -> int:
-    """The position at which the rate key of a record ends, or, if it has none, the key before. In a record of letter C
-    the second byte of flags is there."""
+    """The position after a record's rate key, or after its keys if it has none; letter C has its second flags there."""
     at = RECORD_KEYS + (record[10] if len(record) >= RECORD_KEYS else 0)
     if len(record) > at + 1 and record[1] & CONCURRENCY_KEY:
         at += 2 + record[at + 1]
@@ -248,18 +247,18 @@ def reserved_at(row: bytes) -> int:
 
 
 def due_at(row: bytes) -> int:
-    """The time at which a message was due or, if that is later, enqueued, in epoch ms."""
+    """When the message was due or, if that is later, enqueued, in epoch ms."""
     return max(int.from_bytes(row[SCHEDULED:DUE], "big"), int.from_bytes(row[DUE:ENQUEUED], "big"))
 
 
 def ended_at(row: bytes) -> int:
-    """The end of a message, in epoch ms; 0 if it has not ended."""
+    """When the message ended, in epoch ms; 0 if it has not ended."""
     return int.from_bytes(row[ENDED:SCHEDULED], "big")
 
 
 def completed(row: bytes, started: int, ended: int) -> bytes:
-    """The row of a completed message. The usual message gets a row without the fields from DUE on: it was ready at
-    once, never failed, and its record is kept after completion."""
+    """The row of a completed message. Fields from DUE on are left out if it was ready at once, never failed, and its
+    record is kept."""
     # Hot path, once for each message: so it uses neither `_set` nor `pack6`.
     rest = row[SCHEDULED:DUE]
     if row[FLAGS] & LARGE or not row.startswith(_READY_AT_ONCE % rest, DUE):
@@ -279,7 +278,7 @@ def checkpointed(row: bytes) -> bytes:
 
 
 def retrying(row: bytes, failed: int) -> bytes:
-    """The row of a message that will be tried again. The script adds the due time of the next attempt."""
+    """The row of a message with a failed attempt, to be tried again. The script adds when."""
     return _set(_unbegun(row), *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), (FAILED, pack6(failed)), _NO_NEXT)
 
 
@@ -289,7 +288,7 @@ def dead(row: bytes, started: int, failed: int) -> bytes:
 
 
 def expired(row: bytes, ended: int) -> bytes:
-    """The row of a message that expired before it was handled. The attempt is not counted."""
+    """The row of a message that expired before it was handled. The attempt is not charged."""
     return _set(unstarted(row), (ENDING, b"e"), *_OUT_OF_FLIGHT, (ENDED, pack6(ended)))
 
 
@@ -299,30 +298,29 @@ def stopped(row: bytes, started: int, ended: int) -> bytes:
 
 
 def released(row: bytes, deaths: int = 0) -> bytes:
-    """The row of a message that is ready again. Its deaths increase by ``deaths``. The attempt is not counted."""
+    """The row of a message that is ready again. No attempt is charged; ``deaths`` are added to its deaths."""
     ready = _set(unstarted(row), *_OUT_OF_FLIGHT)
     return _set(ready, (CRASHES, bytes([row[CRASHES] + deaths]))) if deaths else ready
 
 
 def parked(row: bytes) -> bytes:
-    """The row of a message that is scheduled again, uncharged, until a launch knows its handler, or that is resumed."""
+    """The row of a message that is parked, uncharged: its handler is unknown or paused."""
     row = deferred(row)
     return _set(row, (FLAGS, bytes([row[FLAGS] | PARKED])))
 
 
 def deferred(row: bytes) -> bytes:
-    """The row of a message that is scheduled again, uncharged."""
+    """The row of a message that is scheduled again, uncharged, since its handler deferred it."""
     return _set(unstarted(row), *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), _NO_NEXT)
 
 
 def unstarted(row: bytes) -> bytes:
-    """The row of a message that was reserved, but not handled. The attempt is not counted."""
+    """The row of a message that was reserved and not begun. The attempt is not charged."""
     return _set(_unbegun(row), (ATTEMPTS, (attempts(row) - 1).to_bytes(2, "big")))
 
 
 def _unbegun(row: bytes) -> bytes:
-    """``row`` without the flag BEGUN, for a handler that has not begun, or begins again. With the flag, a death of the
-    process before that would make the message a dead letter."""
+    """``row`` without the flag BEGUN: if the process dies before the next beginning, it makes no dead letter."""
     return _set(row, (FLAGS, bytes([row[FLAGS] & ~BEGUN])))
 
 
@@ -346,7 +344,7 @@ class Row(NamedTuple):
 
 
 def read_row(row: bytes, record: bytes | None = None) -> Row:
-    """A row, unpacked. ``record`` has the handler's name if the row lacks it, as the row of a completed message may."""
+    """``row``, unpacked. If it lacks the handler's name, as that of a completed message may, ``record`` has it."""
     if len(row) == DUE:
         row += _READY_AT_ONCE % row[SCHEDULED:DUE]
         if record is not None:
@@ -380,7 +378,7 @@ def read_row(row: bytes, record: bytes | None = None) -> Row:
 
 
 def read_record(record: bytes) -> Row:
-    """The row of a message that has only a record: ready, never reserved."""
+    """The unpacked row of a message that was never reserved, so that it has only a record."""
     record = record.ljust(RECORD_KEYS, b"\0")
     accepted = int.from_bytes(record[4:10], "big")
     handler, *_ = content(record)

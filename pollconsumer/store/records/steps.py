@@ -1,5 +1,5 @@
-"""Arguments and results of a step: what it settles, its limits, what it has reserved and promoted. And what handlers
-leave between attempts: progress, checkpoints and steps."""
+"""The arguments and results of a step: what it settles, its limits, what it reserves and promotes. Also what handlers
+store during an attempt: progress, logged lines, checkpoints and steps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
@@ -21,23 +21,23 @@ from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import DeadLetter, Reservation
 
 CompletionEffects = tuple[int, bytes, bytes, bytes]
-"""What a completion leaves besides its row: how long its result is kept, in ms; the result; follow-ups; and, for a
-member of a batch, the report of its end. Each is b"" for none."""
+"""What a completion stores besides the message's row: for how many ms its result is kept; the result; follow-ups; and
+the report of a batch's member. Each of the last three is empty if there is none."""
 _NO_EFFECTS: CompletionEffects = 0, b"", b"", b""
 Completion = tuple[Reservation, float, float, CompletionEffects | None]
-"""A reservation whose handler has returned, and when the handler started and ended, on the monotonic clock."""
+"""A completed message, when its handler began and ended on the monotonic clock, and its effects, or None."""
 CompletedGroup = tuple[bytes, bytes, list[bytes], list[bytes]]
-"""Completed messages that are alike: their row, their new row and their ids; and their unique keys and concurrency
-keys, if the flags of the row say that they have any."""
+"""Completed messages that are alike: the row that they had, their new row, and their ids. If the row's flags say that
+there are keys, also their unique keys and concurrency keys."""
 GroupEffects = tuple[int, int, bytes, bytes, list[bytes], int, bytes]
-"""What a run of completed messages leaves: the position of the first in the step, from 1; how long their results are
-kept, in ms; follow-ups of the first message, and which occurrence it is, each b"" for none; one result of each message,
-or no results; how many are members of a batch; and the report of their ends."""
+"""The effects of consecutive completed messages in a step: the position of the first, from 1; for how many ms results
+are kept; the first one's follow-ups, and which occurrence it is, each empty for none; one result for each, or no
+results; how many of them are members of a batch; and the report of these."""
 
 
 class LogEntry(NamedTuple):
-    """What an attempt has logged and printed. ``head``: the beginning of the entry, which is unlike that of other
-    attempts. ``text`` is JSON. Entries of earlier attempts stay as long as all have ``most`` bytes together."""
+    """What an attempt has logged and printed. ``head``: how the entry begins, which identifies the attempt. ``text``:
+    JSON. ``most``: entries of earlier attempts are kept while all together have no more bytes."""
 
     head: str
     text: str
@@ -45,15 +45,14 @@ class LogEntry(NamedTuple):
 
 
 Reports = Mapping[str, Mapping[bytes, Progress | LogEntry]]
-"""Reports about messages, by queue and then by what they replace. Progress has the message's id. A log entry has the
-id, a line feed and the attempt's instant."""
+"""Reports of handlers, by queue, then by the name under which a later report replaces an earlier one: for progress the
+id; for a log entry the id, a line feed and when the message was reserved."""
 _INSTANT = 6
 
 
 class Limits(NamedTuple):
-    """The limits of a queue. ``max_in_flight``: messages in flight at one time. ``quota``: messages handed out in any
-    ``period_ms``. ``rate``: in any ``rate_period_ms``, messages with one rate key and no rate of their own. None for no
-    limit."""
+    """The limits of a queue; None: no limit. ``max_in_flight``: messages in flight. ``quota``: messages handed out in
+    any ``period_ms``. ``rate``: messages with one rate key, and no rate of their own, in any ``rate_period_ms``."""
 
     max_in_flight: int | None = None
     quota: int | None = None
@@ -67,24 +66,24 @@ class Limits(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """How many ended messages are kept at most, and for how many ms; None for no limit."""
+    """The maximum number of ended messages that are kept, and for how many ms; None for no limit."""
 
     number: int | None = None
     ms: int | None = None
 
 
 class Retention(NamedTuple):
-    """What one queue keeps. ``finished``: the time and the number for completed, for cancelled and
-    for expired messages each; None for the default."""
+    """How long a queue keeps messages. ``finished``: for each of completed, cancelled and expired; None for the
+    default."""
 
     finished: Kept | None = None
     dead: Kept = Kept()
 
 
 class Settlement(NamedTuple):
-    """What the store is told of a reserved message that is not completed. ``ms``: the delay until the message is
-    offered again, 0 if it is not scheduled; for a dead letter, 1 if it holds its order key. ``text``: the error of the
-    attempt, or why the message waits."""
+    """How a reserved message that is not completed is settled. ``kind``: what becomes of it. ``ms``: when it is offered
+    again, 0 if it is not scheduled; for a dead letter 1 if it holds its order key. ``text``: the error, or why it
+    waits."""
 
     id: bytes
     row: bytes
@@ -93,7 +92,7 @@ class Settlement(NamedTuple):
     ms: int = 0
     text: str = ""
     took: int | str = ""
-    """How many milliseconds the handler took; "" if the message was not handled."""
+    """Milliseconds that the handler took; empty if it was not called."""
 
     @classmethod
     def retrying(cls, reservation: Reservation, started: int, failed: int, *, delay_ms: int, error: str) -> Self:
@@ -102,7 +101,7 @@ class Settlement(NamedTuple):
 
     @classmethod
     def deferred(cls, reservation: Reservation, *, delay_ms: int, error: str, took: int) -> Self:
-        """The settlement of a message that its handler defers. No attempt is charged."""
+        """For a message that its handler defers. No attempt is charged. ``took``: see the field."""
         row = rows.deferred(reservation.row)
         return cls(reservation.id, reservation.row, row, "retry", delay_ms, error, took)
 
@@ -117,71 +116,70 @@ class Settlement(NamedTuple):
         counted: bool = True,
         holds: bool = False,
     ) -> Self:
-        """The settlement of a message that becomes a dead letter. ``counted``: the attempt was made. ``holds``: the
-        messages behind it with its order key wait until it is redriven or purged."""
+        """For a message that becomes a dead letter. ``counted``: the attempt counts. ``holds``: messages with its order
+        key wait until it is redriven or purged."""
         row = reservation.row
         new_row = rows.dead(row if counted else rows.unstarted(row), started, failed)
         return cls(reservation.id, row, new_row, "dead", int(holds), error, failed - started if counted else "")
 
     @classmethod
     def expired(cls, reservation: Reservation, now: int) -> Self:
-        """The settlement of a message that has expired. It was not handled, and no attempt is charged."""
+        """For a message that expired before it was handled. No attempt is charged."""
         return cls(reservation.id, reservation.row, rows.expired(reservation.row, now), "expire")
 
     @classmethod
     def stopped(cls, reservation: Reservation, started: int, ended: int, *, error: str) -> Self:
-        """The settlement of a message that is cancelled, because a person stopped it while it was in flight."""
+        """For a message that is cancelled, since somebody asked to stop it while it was in flight."""
         row = reservation.row
         return cls(reservation.id, row, rows.stopped(row, started, ended), "cancel", 0, error, ended - started)
 
     @classmethod
     def released(cls, reservation: Reservation, deaths: int = 0) -> Self:
-        """The settlement of a message that goes back to the head of its queue. No attempt is charged. ``deaths`` is
-        added to its number of deaths."""
+        """For a message that returns to the head of its queue, uncharged. ``deaths`` are added to its number of
+        deaths."""
         return cls(reservation.id, reservation.row, rows.released(reservation.row, deaths), "release")
 
     @classmethod
     def parked(cls, reservation: Reservation, *, offered_in_ms: int, problem: str) -> Self:
-        """The settlement of a message that waits, uncharged, until a launch knows its handler, or that is resumed."""
+        """For a message whose handler is unknown or paused: offered again ``offered_in_ms``, uncharged."""
         row = reservation.row
         return cls(reservation.id, row, rows.parked(row), "park", offered_in_ms, problem)
 
     @classmethod
     def asleep(cls, reservation: Reservation, *, wakes_in_ms: int, took: int) -> Self:
-        """The settlement of a message that leaves its slot, uncharged, until a sleep ends or a signal comes."""
+        """For a message that sleeps until a time, or until a signal comes. No attempt is charged."""
         row = rows.deferred(reservation.row)
         return cls(reservation.id, reservation.row, row, "asleep", wakes_in_ms, "", took)
 
     @classmethod
     def postponed(cls, reservation: Reservation, *, offered_in_ms: int, problem: str = "") -> Self:
-        """The settlement of a message that is left for later, perhaps for a newer version. No attempt is charged. It
-        counts as parked, too."""
+        """For a message that could not begin, or that a newer version wrote. It is offered again ``offered_in_ms``,
+        counts as parked, and no attempt is charged."""
         row = reservation.row
         return cls(reservation.id, row, rows.deferred(row), "park", offered_in_ms, problem)
 
 
 class QueueStep:
-    """One queue's part of a step: settlements, how many messages to reserve, and the limits."""
+    """The part of a step for one queue: settlements, the number of messages to reserve, the limits."""
 
     def __init__(self, queue: str, wanted: int = 0, limits: str = "") -> None:
         self.queue, self.wanted, self.limits = queue, wanted, limits
         self.single = False
-        """Whether to reserve one message only, if it is without options: see `reserve_one.lua`."""
+        """Whether to reserve one message only, unless it has options: see `reserve_one.lua`."""
         self.trims: Retention | None = None
-        """What the queue keeps, if the step trims it first."""
+        """If set, the step first deletes old messages of the queue, and keeps what this says."""
         self.completed = 0
-        """How many messages are completed."""
+        """The number of completed messages in the step."""
         self.groups: list[CompletedGroup] = []
         self.group_effects: list[GroupEffects] = []
         self.settlements: list[Settlement] = []
         self.occurred: set[bytes] = set()
-        """Recurrences whose occurrences are completed."""
+        """Recurrences of which an occurrence is completed."""
         self.reports_ends = False
-        """Whether a settlement may report the end of a message with a continuation."""
+        """Whether a settlement may end a message that has a continuation, whose end is then reported."""
 
     def complete(self, completions: Sequence[Completion]) -> None:
-        """Add completed messages, in the order in which they ended. Hot path: short messages that were enqueued
-        together differ only in their ids."""
+        """Add completed messages, in the order in which they ended; optimised for messages that differ only in id."""
         last_row, since, until, ids = b"", 0.0, 0.0, list[bytes]()
         flags, leaves, groups_before = 0, False, len(self.groups)
         for reservation, started, ended, effects in completions:
@@ -208,7 +206,7 @@ class QueueStep:
         self.completed += len(completions)
 
     def _add_effects(self, completions: Sequence[Completion], *, occurs: bool) -> None:
-        """Add what completed messages leave. Mostly each has a result."""
+        """Add the effects of completed messages. ``occurs``: some are occurrences."""
         first = self.completed + 1
         ms, results, outgoing, member_end = zip(*[each[3] or _NO_EFFECTS for each in completions], strict=True)
         if (
@@ -232,8 +230,8 @@ class QueueStep:
                 self._add_results(number, kept_ms, [result], end)
 
     def _add_results(self, first: int, ms: int, results: Sequence[bytes], member_end: bytes) -> None:
-        """Add the results of consecutive messages, all of which have one or none, and the reports of their ends.
-        Results that are kept for the same time make one entry."""
+        """Add the results of consecutive messages, which all have one or all have none, and the reports of their ends.
+        Messages whose results are kept for the same time share one entry."""
         kept, members = [*results] if results[0] else [], len(results) if member_end else 0
         if self.group_effects:
             first_before, ms_before, outgoing, which, before, members_before, member_end_before = self.group_effects[-1]
@@ -254,14 +252,13 @@ class QueueStep:
                 keys += [each[0].concurrency_key for each in in_group]
 
     def has_outgoing(self) -> bool:
-        """Whether the step leaves anything in the outbox: follow-ups, or reports of ends."""
+        """Whether the step puts anything into the outbox: follow-ups, or reports of ends."""
         return self.reports_ends or any(
             outgoing or member_end for _, _, outgoing, _, _, _, member_end in self.group_effects
         )
 
     def packed(self) -> list[Any]:
-        """The settlements, for `step.lua`. Numbers of completions are text already, since converting them here would
-        mean looking at each part."""
+        """The step's settlements as arguments of `step.lua`. Numbers of completions are text already."""
         packed: list[Any] = [b"%d" % self.completed, b"", b""]
         for _, _, ids, _ in self.groups:
             packed += ids
@@ -282,9 +279,9 @@ class QueueStep:
 
 
 class Promoted(NamedTuple):
-    """What a promotion has moved and found. ``next_due``: seconds until the next due time; None if there is none.
-    ``recurring``: a recurrence is due now. ``to_repair``: messages are in flight, wait for a place, or are in the
-    outbox. They may belong to a launch that died."""
+    """The result of a promotion. ``next_due``: seconds until the next due time, or None. ``recurring``: a recurrence is
+    due. ``to_repair``: messages are in flight, wait for a key, or are in the outbox, and may be those of a dead
+    launch."""
 
     moved: int
     next_due: float | None
@@ -299,31 +296,31 @@ class Promoted(NamedTuple):
 
 
 class Stepped:
-    """What a step has found and reserved in all of its queues."""
+    """What a step has reserved and found, in all of its queues."""
 
     def __init__(self) -> None:
         self.reserved: list[Reservation] = []
         self.stale: list[bytes] = []
-        """Ids of settled messages that were no longer reserved for this launch."""
+        """Ids of settled messages that were not reserved for this launch any more."""
         self.successor = False
         """Whether the next launch waits for the lease."""
         self.more_in: float | None = None
-        """Seconds until limits allow more; 0 to ask again at once. None if nothing was held back, or if that depends on
-        messages in flight."""
+        """Seconds until a limit allows more messages; 0: ask again at once. None if no limit held any back, or if it
+        depends on messages in flight."""
         self.held_back = False
-        """Whether some queue has ready messages, and none of them was reserved."""
+        """Whether a queue has ready messages, and none of them was reserved."""
         self.newer: list[str] = []
         """Queues in which messages of a newer version were deferred."""
         self.promoted: list[Promoted] = []
-        """The results of the promotions, in the order of the queues."""
+        """The result of each promotion, in the order of the queues."""
         self.dead_letters: list[DeadLetter] = []
-        """Malformed messages, which are dead letters now."""
+        """Messages that could not be read, and became dead letters."""
         self.needs_full_step: list[str] = []
-        """Queues whose next message has options, although one without options was wanted."""
+        """Queues whose next message has options, so that it was not reserved alone (`QueueStep.single`)."""
 
 
 def read_log(stored: bytes | None) -> list[AttemptLog]:
-    """What attempts have logged, from stored text, the earliest first. Corrupt entries are left out."""
+    """What each attempt has logged, from its stored text, the earliest first. Corrupt entries are left out."""
     found = []
     for line in (stored or b"").split(b"\n"):
         try:
@@ -336,7 +333,7 @@ def read_log(stored: bytes | None) -> list[AttemptLog]:
 
 
 def read_progress(stored: bytes | None) -> Progress | None:
-    """The progress in stored text; None if it is missing or corrupt."""
+    """The progress, from its stored text. None if that is missing or corrupt."""
     if stored is None:
         return None
     try:
@@ -347,7 +344,7 @@ def read_progress(stored: bytes | None) -> Progress | None:
 
 
 def read_recorded(wire: Wire, key: str, message_id: bytes) -> tuple[bytes | None, Recorded | None]:
-    """The last checkpoint of a message, from the hash ``key``; and its steps and signals, None if it has none."""
+    """A message's last checkpoint, or None; and its steps and signals, or None. ``key``: the hash of checkpoints."""
     first = ("HMGET", key, message_id, *head_and_signals(message_id))
     state, head, signals = wire.all([first], parting=False)[0]
     fields, entries = step_fields(message_id, head), list[bytes | None]()
