@@ -47,14 +47,14 @@ OnLaunch = TypeVar("OnLaunch", bound="Callable[[], object]")
 P = ParamSpec("P")
 R = TypeVar("R")
 PATIENCE = 5.0
-"""Seconds for which a call is repeated while the store does not answer, by default."""
+"""Default of how long a call is repeated while the store does not answer, in seconds."""
 
 
 class HookRegistration:
-    """Hooks apply to the application and all of its handlers, including those registered earlier.
+    """Registers hooks. They apply to the application and all of its handlers, including those registered earlier.
 
-    An exception of a hook is logged in one line, and changes nothing. ConfigurationError for a function that cannot be
-    called as a hook.
+    An exception of a hook is logged in one line, and changes nothing, unless the hook's method says otherwise.
+    ConfigurationError for a function that cannot be called as a hook.
     """
 
     _hooks: Hooks
@@ -68,30 +68,30 @@ class HookRegistration:
         return _hook(self._hooks.after, hook, 2)
 
     def on_failure(self, hook: OnFailure) -> OnFailure:
-        """Call ``hook(context, error, delay)`` when an attempt has failed; the next is in ``delay`` seconds."""
+        """Call ``hook(context, error, delay)`` when an attempt has failed. The next one begins in ``delay`` seconds."""
         return _hook(self._hooks.on_failure, hook, 3)
 
     def on_dead(self, hook: OnDead) -> OnDead:
-        """Call ``hook(context, error)`` when a message has become a dead letter, even if no handler was called."""
+        """Call ``hook(context, error)`` when a message has become a dead letter, even without an attempt."""
         return _hook(self._hooks.on_dead, hook, 2)
 
     def on_expired(self, hook: Before) -> Before:
-        """Call ``hook(context)`` when a message has expired, and so is not handled."""
+        """Call ``hook(context)`` when a message has expired, so it will not be handled."""
         return _hook(self._hooks.on_expired, hook, 1)
 
     def before_enqueue(self, hook: BeforeEnqueue) -> BeforeEnqueue:
         """Call ``hook(draft)`` in the producer, before this application or one of its handlers enqueues a message. The
         hook may change ``draft.headers``. If it raises, such as ``Refused``, nothing is sent, and the caller gets the
-        exception."""
+        error."""
         return _hook(self._hooks.before_enqueue, hook, 1)
 
     def on_launch(self, hook: OnLaunch) -> OnLaunch:
-        """Call ``hook()`` in each launch that has its lease, before it handles anything. If the hook raises, the launch
-        ends with exit code 78."""
+        """Call ``hook()`` in each launch that has its lease, before the launch handles a message. If the hook raises,
+        the launch ends with exit code 78."""
         return _hook(self._hooks.on_launch, hook, 0)
 
     def on_launch_end(self, hook: OnLaunch) -> OnLaunch:
-        """Call ``hook()`` at the end of each launch whose ``on_launch`` hooks were called. It has five seconds."""
+        """Call ``hook()`` at the end of each launch that called ``on_launch`` hooks. The hook has five seconds."""
         return _hook(self._hooks.on_launch_end, hook, 0)
 
 
@@ -110,19 +110,18 @@ def _hook(hooks: list[Any], hook: H, parameters: int) -> H:
 class PollConsumer(HookRegistration):
     """Handlers, and the store of their messages.
 
-    The settings are those of the command that imports the module. In any other process they are read from the
-    environment, a file and defaults. The file is ``config``, else what POLLCONSUMER_CONFIG names, else ``config.toml``
-    beside the module that makes the application, or above it. ``store``, a URL or a redis-py client, and ``namespace``
-    take precedence. The store is opened when it is needed. An instance is thread-safe, and may be used on both sides of
-    a fork.
+    In a command, the settings are the command's. In any other process they are read from the environment, a file and
+    defaults. The file is ``config``, else the one that POLLCONSUMER_CONFIG names, else ``config.toml`` beside the
+    module that creates the application, or in a directory above. ``store``, a URL or a redis-py client, and
+    ``namespace`` take precedence over settings. The store is opened when it is needed. An instance is thread-safe, and
+    may be used on both sides of a fork.
 
-    ``patience``: how long a call waits for the store, in seconds, as text such as ``1s`` or as a timedelta, more than
-    0. After that a call raises StoreUnreachable, or OutcomeUnknown if it was sent. It may last a few tenths of a second
-    longer, and with ``durability = "strict"`` longer by ``strict.within``. In a bulk enqueue each round trip has this
-    patience. ConfigurationError for an invalid value.
+    ``patience``: how long a call waits for the store: seconds, text such as ``1s``, or a timedelta, more than 0. Then
+    the call raises StoreUnreachable, or OutcomeUnknown if it was sent. It may last a few tenths of a second longer, and
+    with ``durability = "strict"`` longer by ``strict.within``. In a bulk enqueue each round trip has this patience.
+    ConfigurationError for an invalid value.
 
     ``codec``: an object whose ``encode(bytes)`` returns what the store gets in place of the JSON of payloads, results,
-    checkpoints, steps and signals, and whose ``decode(bytes)`` is the inverse.
     checkpoints, steps and signals, and whose ``decode(bytes)`` is the inverse.
     """
 
@@ -169,9 +168,9 @@ class PollConsumer(HookRegistration):
     def handler(self, name: Any = None, /, **options: Any) -> Any:
         """Register a function as the handler ``name``, by default the function's name.
 
-        When it returns, the message is completed with its return value as result. When it raises, the message is
-        retried until ``max_attempts``; then, or after Fatal and the exceptions in ``fatal``, it becomes a dead letter.
-        With ``bulk`` it is given a list of messages.
+        When it returns, the message is completed, and the return value is its result. When it raises, the message is
+        retried until ``max_attempts``; then, or at once after Fatal and the exceptions in ``fatal``, it becomes a dead
+        letter. With ``bulk`` the function gets a list of messages. ``options``: see `HandlerOptions`.
         """
         if name is not None and not isinstance(name, str):
             return self.handler()(name)
@@ -186,7 +185,7 @@ class PollConsumer(HookRegistration):
 
     def retry_policy(self, name: str, policy: Retrying) -> None:
         """Register ``policy`` under ``name``, which messages can give as their ``retry``. ConfigurationError for an
-        invalid policy, or for a second one of that name. BadData for an invalid name."""
+        invalid policy, or if another policy has that name. BadData for an invalid name."""
         checked = policy_of(policy)
         if check_policy_name(name) in self._calls.retry_policies:
             raise ConfigurationError("retry policy registered twice", name, "give one of them another name")
@@ -213,18 +212,19 @@ class PollConsumer(HookRegistration):
         headers: Mapping[str, str] | None = None,
         **options: Unpack[HandlerOptions],
     ) -> Register:
-        """Register a function as a recurring handler. It recurs by a cron expression in ``timezone``, or by a period:
-        text such as ``90s``, a number of seconds, or a timedelta.
+        """Register a function as a handler that recurs by ``when``: a cron expression in ``timezone``, or a period
+        (text such as ``90s``, seconds, a timedelta). If it has a parameter ``occurrence: datetime``, it gets the due
+        instant.
 
-        ``H`` in a field of the expression stands for a value that namespace and name determine. They also determine by
-        which part of ``jitter`` each instant is later. A parameter ``occurrence: datetime`` receives the due instant.
-        ``missed``: what happens to missed occurrences. ``overlap``: what happens while the last occurrence is
-        unfinished. With ``"skip"`` none is enqueued; with ``"queue"`` one waits until the last one has ended; with
-        ``"replace"`` the last one is stopped. With ``after="end"`` a period counts from the end of the last occurrence:
-        completed, dead, cancelled or expired. With ``enabled=False`` the handler is listed and does not recur.
-        ``ping``: the URL of a monitor that is told how each occurrence begins and ends. ``expires``: how long after its
-        instant an occurrence may still begin. ``concurrency_key``, ``concurrency_limit``, ``order_key``, ``headers``:
-        as in a message's ``using``.
+        ``H`` in a field of the expression stands for a value that depends on namespace and name alone. So does the
+        delay, less than ``jitter``, that each instant gets (default: none). ``missed``: ``"skip"`` skips occurrences
+        that came due while no launch ran, ``"once"`` (default) enqueues the last one, ``"all"`` enqueues all.
+        ``overlap``: what happens while the last occurrence is unfinished. ``"allow"`` (default) enqueues the next one,
+        ``"skip"`` does not; with ``"queue"`` it waits until the last one has ended; ``"replace"`` stops the last one.
+        With ``after="end"`` a period counts from the end of the last occurrence in any state, by default from its due
+        time. With ``enabled=False`` the handler is listed and does not recur. ``ping``: the URL of a monitor that is
+        told how each occurrence begins and ends. ``expires``: how long after its instant an occurrence may still begin.
+        ``concurrency_key``, ``concurrency_limit``, ``order_key``, ``headers``: as in a message's ``using``.
         """
         if callable(when):
             raise ConfigurationError("every", getattr(when, "__name__", when), 'say how often, as in @app.every("5m")')
@@ -270,8 +270,8 @@ class PollConsumer(HookRegistration):
     ) -> Handle[Any]:
         """Enqueue a message by its handler's name, without the handler's code.
 
-        ValueError or TypeError for an invalid message. OutcomeUnknown if the reply was lost. StoreUnreachable.
-        Conflict, a ValueError, if ``id`` belongs to a message with another handler or payload.
+        ValueError or TypeError for an invalid message. OutcomeUnknown if the reply was lost. StoreUnreachable if the
+        store does not answer. Conflict, a ValueError, if ``id`` belongs to a message with another handler or payload.
         """
         calls = self._calls
         return calls.enqueue_one(calls.new_message(handler, {} if payload is None else payload, **options))
@@ -281,7 +281,7 @@ class PollConsumer(HookRegistration):
     ) -> Handle[Any]:
         """`enqueue` without blocking the event loop. Messages are enqueued in the order of the calls.
 
-        If it is cancelled, the message is not enqueued, unless it was already being sent: then it may be.
+        If the call is cancelled before the message is sent, it is not enqueued; if later, it may be enqueued.
         """
         return await self._calls.enqueue_by_name_async(handler, {} if payload is None else payload, options)
 
@@ -295,14 +295,13 @@ class PollConsumer(HookRegistration):
         expires: Span | None = None,
         cancelled_as: Literal["completed"] | None = None,
     ) -> OpenBatch:
-        """A batch, for ``with`` or ``async with``, in which its ``add`` adds members.
+        """A new batch, for ``with`` or ``async with``. Its ``add`` adds members within the block.
 
         Each callback, ``handler.args(…)``, is enqueued once: ``then`` when all members are completed, ``failed`` when
-        the first member is dead, cancelled or expired, ``ended`` when all have ended. ``expires``: so long after the
-        batch was opened, ``failed`` and ``ended`` are enqueued even if members have not ended. With
-        ``cancelled_as="completed"`` a member that is cancelled or stopped counts as completed, so ``then`` follows once
-        the others are completed. A batch with an ``id`` can be enqueued again after an error. BadData or UsageError for
-        an invalid argument.
+        the first member is dead, cancelled or expired, ``ended`` when all have ended. ``expires``: if members have not
+        ended so long after the batch was opened, ``failed`` and ``ended`` are enqueued all the same. With
+        ``cancelled_as="completed"`` a cancelled or stopped member counts as completed. A batch with an ``id`` can be
+        enqueued again after an error. BadData or UsageError for an invalid argument.
         """
         from pollconsumer.interface.api.batches import OpenBatch
         from pollconsumer.runtime.handling.handler_batches import new_batch
@@ -313,15 +312,15 @@ class PollConsumer(HookRegistration):
 
     @property
     def batches(self) -> AppBatches:
-        """Batches that anybody has enqueued."""
+        """All batches in the store, whoever has enqueued them."""
         from pollconsumer.interface.api.batches import AppBatches
 
         return AppBatches(self._calls)
 
     def chain(self, *links: Sendable, failed: Sendable | None = None) -> Chain:
-        """A chain of ``handler.args(…)``. Each link is enqueued with the completion of the link before, whose result is
-        its ``context.previous.result``. The first link that is dead, cancelled or expired ends the chain, and
-        ``failed`` is enqueued. UsageError for links that do not fit in a chain."""
+        """A chain of messages, each given as ``handler.args(…)``. Each link is enqueued when the previous one is
+        completed, and gets its result as ``context.previous.result``. The first link that is dead, cancelled or expired
+        ends the chain, and the message ``failed`` is enqueued. UsageError for links that do not fit in a chain."""
         from pollconsumer.interface.api.batches import Chain
 
         return Chain(self._calls, links, failed)
@@ -334,9 +333,9 @@ class PollConsumer(HookRegistration):
         return AppRecurrences(self._calls)
 
     def message(self, id: str, *, queue: str | None = None) -> Handle[Any]:  # noqa: A002  as in messages
-        """A handle to a message that anybody has enqueued.
+        """A handle to the message ``id``, whoever has enqueued it.
 
-        NotFound if there is none. UsageError if two queues have one and ``queue`` is not given. StoreUnreachable.
+        NotFound if there is none. UsageError if two queues have one, and ``queue`` is not given. StoreUnreachable.
         """
         return self._calls.handle_of(self._calls.look(queue, id))
 
@@ -356,11 +355,11 @@ class PollConsumer(HookRegistration):
         header: Mapping[str, str] | None = None,
         created_by: str | None = None,
     ) -> Messages:
-        """The messages that match everything that is given.
+        """The messages that match all of the given conditions.
 
         ``recurrence``: they are its occurrences. ``key``: they hold this unique key. ``older_than``: they entered their
-        state at least so long ago, in seconds, as text such as ``5m`` or as a timedelta. ``header``: they have each of
-        these headers. ``created_by``: who created them. ValueError for an invalid value.
+        state at least so long ago: seconds, text such as ``5m``, or a timedelta. ``header``: they have each of these
+        headers. ``created_by``: who created them. ValueError for an invalid value.
         """
         from pollconsumer.interface.api.batches import Messages
         from pollconsumer.store.reading.inspector import Selection
@@ -372,5 +371,5 @@ class PollConsumer(HookRegistration):
 
 
 def calls_of(app: PollConsumer) -> AppCalls:
-    """The inner side of an application, for our own modules."""
+    """The application's methods that only our own modules call."""
     return app._calls  # noqa: SLF001  for our own modules, so that completion shows users what they call

@@ -45,19 +45,19 @@ from pollconsumer.store.store import Store
 
 T = TypeVar("T")
 _WHICH: dict[State | None, str] = {State.COMPLETED: "completed", State.DEAD: "dead"}
-"""State → the kind of members to read for it. For other states all members are read."""
+"""State → the kind of members that a reader returns for it. For other states it returns all members."""
 LONGEST_PAUSE = 0.5
 PAGE = ENQUEUE_PAGE * ENQUEUE_PAGES
-"""Number of members that are sent at once."""
+"""Number of members that are sent together."""
 HEARD_EVERY = 60.0
-"""Every so many seconds the producer reports to the store that it is alive."""
+"""Interval, in seconds, at which the producer of an open batch reports to the store that it is alive."""
 MOST_LINKS = 100
 AT_ONCE = 100
-"""Number of messages that a thread reads for an event loop before it hands them over."""
+"""Number of messages that a thread reads before it hands them to an event loop."""
 
 
 class AppBatch(Batch):
-    """A `Batch` of a program, which opens it or looks it up."""
+    """A `Batch` that a program has opened, or looked up by its id."""
 
     def __init__(self, app: AppCalls, batch_queue: str, batch_id: str, listed: BatchStatus | None = None) -> None:
         super().__init__(batch_queue, batch_id, lambda *question: app.ask(self._question(*question)))
@@ -65,12 +65,12 @@ class AppBatch(Batch):
 
     @property
     def listed(self) -> BatchStatus:
-        """The batch, as it was read last."""
+        """The batch as it was last read from the store."""
         return self._seen or self.status()
 
     def members(self, state: State | StateName | None = None) -> Iterator[Handle[Any]]:
-        """Handles to the kept members, or to those in ``state``, in the order of their numbers, read a page at a time.
-        A chain has a handle to its latest link. ``listed`` is the message as it was read."""
+        """Handles to the members that the store still has, or to those in ``state``, by their numbers, read a page at a
+        time. For a chain it is a handle to its latest link. Each handle's ``listed`` is the message as it was read."""
         wanted, batch = None if state is None else parse_word(State, "state", state), self.status()
         for message in self._app.ask_for_each(lambda store: store.batches.members(batch, _WHICH.get(wanted))):
             if wanted is None or message.state is wanted:
@@ -110,7 +110,7 @@ class AppBatch(Batch):
         return lambda store: answer_about(store, *question, readable=self._app.decoded)
 
     async def _pages_async(self, what: str) -> AsyncIterator[Any]:
-        """The answers for each chunk of the batch. Other calls come in between."""
+        """The result of ``what`` for each chunk of the batch. Other calls may be made between the chunks."""
         at: int | None = 0
         while at is not None:
             page, at = await self._app.ask_async(self._question(what, self._batch_queue, self.id, at))
@@ -118,13 +118,13 @@ class AppBatch(Batch):
 
 
 class AppBatches:
-    """An application's batches, iterable. ``get`` raises NotFound. All methods raise StoreUnreachable."""
+    """An application's batches; iterate to get all. ``get`` raises NotFound. All methods raise StoreUnreachable."""
 
     def __init__(self, app: AppCalls) -> None:
         self._app = app
 
     def get(self, id: str) -> AppBatch:  # noqa: A002  as in PollConsumer.batch
-        """A batch that anybody has enqueued. It is kept until two days after its end."""
+        """The batch ``id``, whoever has enqueued it. The store keeps a batch until two days after its end."""
         found = self._app.ask(lambda store: store.batches.status(id))
         return AppBatch(self._app, found.queue, found.id, found)
 
@@ -139,9 +139,9 @@ class AppBatches:
 
 
 class OpenBatch(AppBatch):
-    """A batch that takes members until its ``with`` block ends, and then is closed. If the block raises, it stays open,
-    and is abandoned an hour later. Until then it can be enqueued again, with the same members in the same order:
-    members that are there already count once.
+    """A batch that takes members until its ``with`` block ends, and is then closed. If the block raises, the batch
+    stays open, and is abandoned an hour later. Until then a program can enqueue it again, with the same members in the
+    same order: members that the store already has count once.
 
     If the batch was closed before, nothing is enqueued, and ``duplicate`` is true.
     """
@@ -156,23 +156,23 @@ class OpenBatch(AppBatch):
         *,
         duplicate: bool = False,
     ) -> None:
-        """``before_open`` is called each time that the batch is opened, or its producer reports. ``duplicate``: it is
-        not opened, as an inner batch that has ended, or whose outer batch is closed."""
+        """``before_open`` is called whenever the batch is opened, or its producer reports that it is alive. With
+        ``duplicate`` nothing is enqueued: the batch is an inner one that has ended, or whose outer batch is closed."""
         super().__init__(app, batch.queue, batch.id)
         self._batch, self._before_open, self._unopened = batch, before_open, set[str]()
         self.duplicate = duplicate
         self._is_within = False
-        """Whether the ``with`` block is running. A member that is added before or after would not be sent."""
+        """Whether the ``with`` block is running. Outside of it ``add`` raises, since the member would not be sent."""
         self._resumes = False
         self._adding = RLock()
-        """Held while a member gets its number and its place in the page, since several threads may add."""
+        """Held while a member gets its number and its position in the page, since several threads may add."""
         self._members = 0
         self._page: list[NewMessage] = []
         self._heard = 0.0
         self._losses = 0
-        """How many losses of the store this process had noticed when the batch was opened."""
+        """How often this process had noticed a loss of the store's writes by the time that the batch was opened."""
         self._ended = -1, frozenset[int]()
-        """The chunk of members that was read last, and the numbers of the ended ones, if the batch is resumed."""
+        """For a resumed batch: the chunk of members that was read last, and the numbers of those that have ended."""
 
     def __enter__(self) -> Self:
         if not self.duplicate:
@@ -201,11 +201,11 @@ class OpenBatch(AppBatch):
             await self._app.ask_async(self._close)
 
     def add(self, member: Sendable) -> str:
-        """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. Members are sent
-        together, a few hundred in a round trip, or once the last ones were sent a minute ago. So an error of enqueueing
-        may come with a later member, or with the end of the block. If the error is caught, the same members are sent
-        again with the next one, or at the end: do not add them again. UsageError for a member with an id or a key of
-        its own, if the batch was abandoned meanwhile, or outside of its ``with`` block."""
+        """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. Members are sent a
+        few hundred in a round trip, or when the last ones were sent a minute ago. So an error of enqueueing may come
+        with a later member, or at the end of the block. If you catch it, the unsent members are sent with the next
+        ones, or at the end: do not add them again. UsageError for a member with an id or a key of its own, if the batch
+        was abandoned meanwhile, or outside of the ``with`` block."""
         message = self._new(member)
         if len(self._page) >= PAGE or self._is_unheard():
             self._flush()
@@ -243,7 +243,7 @@ class OpenBatch(AppBatch):
         return self._numbered(message)
 
     def _numbered(self, make: Callable[..., T]) -> T:
-        """The next member. ``make`` makes it, given its number, and whether the store knows that it has ended."""
+        """Give the next member its number. ``make`` creates it, given the number, and whether it has ended already."""
         if not self._is_within:
             raise UsageError("batch", self.id, "add members within its with block: none is enqueued after it")
         with self._adding:
@@ -273,7 +273,7 @@ class OpenBatch(AppBatch):
 
     @contextmanager
     def _unsent(self) -> Iterator[list[NewMessage]]:
-        """The page of members to send. After an error, the rest is sent with the next members, or at the end."""
+        """The page of members to send. If the block raises, those left in the page are sent later."""
         with self._adding:
             page, self._page = self._page, []
         try:
@@ -286,7 +286,7 @@ class OpenBatch(AppBatch):
         return not self.duplicate and time.monotonic() - self._heard > HEARD_EVERY
 
     def _hear(self, shut: str) -> None:
-        """Act on the state in which the batch was found when it was opened, or its producer reported."""
+        """Act on ``shut``: the batch's state when it was opened, or when its producer reported that it is alive."""
         if shut == "full":
             most = f"queue {self._batch.queue} has {MOST_BATCHES} batches that have not ended, the maximum"
             raise UsageError("batch", self.id, f"{most}: let some end, or cancel them")
@@ -322,16 +322,16 @@ class OpenBatch(AppBatch):
             raise UsageError("batch", self.id, f"it is {shut}: enqueue it again under another id")
 
     def _refuse_loss(self, wire: Wire) -> None:
-        """Raise WentBack if the store has lost acknowledged writes since the batch was opened. A new connection notices
-        a loss."""
+        """Raise WentBack if the store has lost acknowledged writes since the batch was opened. The call here opens a
+        connection if necessary, and each new connection looks for such a loss."""
         wire.all([TIME])
         if self._app.losses() > self._losses:  # GUARD members that the store has lost
             what = f"store rolled back: batch {self.id} is not closed, and may lack members"
             raise WentBack(what, None, "run the same code again within the hour: it adds what is missing")
 
     def _refuse_others(self, known: Sequence[tuple[str, str]], store: Store) -> None:
-        """Raise UsageError if a message in ``known`` is not a member of this batch. ``known`` holds the queue and id of
-        each message that was not added, because its queue already had a message with that id."""
+        """Raise UsageError if a message in ``known`` is no member of this batch. ``known``: queue and id of each
+        message that was not added, because its queue already had a message with that id."""
         others = store.batches.others(self._batch.queue, self.id, known)
         if others:  # GUARD a message that is no member
             fix = "give the batch another id; or purge that message, and 20 minutes later run this again"
@@ -340,8 +340,8 @@ class OpenBatch(AppBatch):
             )
 
     def _has_ended(self, number: int) -> bool:
-        """Whether a member of a resumed batch has ended. Else a member that is no longer kept would be enqueued
-        again."""
+        """Whether the member ``number`` of a resumed batch has ended. If the store no longer keeps it, adding would
+        enqueue it again."""
         chunk = number // PER_CHUNK
         if self._ended[0] != chunk:
             batch = self._batch
@@ -350,7 +350,7 @@ class OpenBatch(AppBatch):
 
 
 def _duplicates(handles: Iterable[Handle[Any]]) -> list[tuple[str, str]]:
-    """Queue and id of each message that its queue had already."""
+    """Queue and id of each message that was not enqueued, because its queue already had it."""
     return [(handle.queue, handle.id) for handle in handles if handle.duplicate]
 
 
@@ -365,7 +365,7 @@ class LinkState(StrEnum):
 
 
 class Chain:
-    """Links, made by ``PollConsumer.chain``. A chain can be a member of a batch, and counts as one."""
+    """A chain of messages, created by ``PollConsumer.chain``. A chain can be a member of a batch, and counts as one."""
 
     def __init__(self, app: AppCalls, links: Sequence[Sendable], failed: Sendable | None) -> None:
         """Raise UsageError for no links, too many links, a link with a key or callbacks, or a later link with an id."""
@@ -375,7 +375,7 @@ class Chain:
         self.__message__()
 
     def __message__(self) -> NewMessage:
-        """A new message for the first link. The others are its continuation."""
+        """A new message for the first link. The other links are in its continuation."""
         first, *others = [message_of(link, "a link of a chain") for link in self._links]
         for message in (first, *others):
             if message.continuation:
@@ -408,9 +408,9 @@ class Chain:
 
 
 class LinkHandle(Handle[Any]):
-    """The last link of a chain. Until it is enqueued, its state is ``waiting``. `wait` waits for it, or raises
-    NotCompleted for the link that ended the chain. `status` is that of the latest link. `cancel`, `stop`, `redrive` and
-    `reschedule` act on the latest link, too. A chain ends with a link that is cancelled."""
+    """A handle to the last link of a chain. Until that is enqueued, ``state`` is ``waiting``. `wait` waits for the last
+    link, or raises NotCompleted for the link that ended the chain. `status`, `cancel`, `stop`, `redrive` and
+    `reschedule` concern the latest link, which was enqueued last. Cancelling it ends the chain."""
 
     __slots__ = ("_links",)
 
@@ -421,7 +421,7 @@ class LinkHandle(Handle[Any]):
 
     @property
     def state(self) -> State | LinkState:  # type: ignore[override]  # it may not be enqueued yet
-        """The present state of the link: asks the store."""
+        """The state of the last link at present. It asks the store."""
         return self._seen(self.status())
 
     async def state_async(self) -> State | LinkState:  # type: ignore[override]  # as above
@@ -431,7 +431,7 @@ class LinkHandle(Handle[Any]):
         return latest.state if latest.id == self.id else LinkState.WAITING
 
     def status(self) -> Message:
-        """All that is known of the latest link. NotFound if no link is kept any more."""
+        """All that the store knows of the latest link. NotFound if it keeps no link any more."""
         return self._app.decoded(self._app.ask(self._latest))
 
     async def status_async(self) -> Message:
@@ -459,7 +459,8 @@ class LinkHandle(Handle[Any]):
                 latest = self._after(latest.id, self._latest(store), refusal)
 
     def _after(self, link: str, latest: Message, refusal: BadData) -> Message:
-        """The link to act on, if it was enqueued after one that was completed meanwhile. Else raises."""
+        """The link enqueued meanwhile, since ``link`` was completed. If there is none, raises ``refusal``, or BadData
+        while the next link is on its way."""
         if latest.id != link:
             return latest
         if self._goes_on(latest):
@@ -471,8 +472,8 @@ class LinkHandle(Handle[Any]):
 
 
 class Messages:
-    """The messages that `PollConsumer.messages` selects. Iterate as often as you like: each iteration reads the store
-    anew, a page of 500 messages at a time, and keeps none of them.
+    """The messages that `PollConsumer.messages` selects. Each iteration reads the store again, 500 messages at a time,
+    and keeps none of them.
 
     A message that enters another state meanwhile may be missed, or come twice. All methods raise NotFound for an
     unknown queue, and StoreUnreachable.
@@ -497,18 +498,18 @@ class Messages:
         return self._app.ask_for_each(lambda store: store.selector.messages(self._selection))
 
     def count(self) -> int:
-        """How many messages there are now. Reads all of them."""
+        """The number of messages at present. It reads all of them."""
         return sum(1 for _ in self)
 
     def cancel_all(self) -> int:
-        """Cancel those messages that are scheduled or ready. Returns how many this call cancelled."""
+        """Cancel the selected messages that are scheduled or ready. Returns how many were cancelled."""
         chosen = self._app.ask(lambda store: unreserved(store.selector, self._selection))
         return self._act(chosen, lambda each, queue, ids: each.cancel_all(queue, ids))
 
     def redrive_all(self, *, from_start: bool = False) -> int:
-        """Return dead letters to their queues, with attempts reset to zero. ``from_start``: without their checkpoints,
-        steps and signals. Returns how many were returned. A dead letter stays if another message has its unique key by
-        now."""
+        """Return the selected dead letters to their queues, with attempts reset to zero. ``from_start``: without their
+        checkpoints, steps and signals. Returns how many were returned. A dead letter stays if another message has its
+        unique key by now."""
         chosen = self._app.ask(lambda store: dead_letters(store.selector, self._selection))
         return self._act(chosen, lambda each, queue, ids: each.redrive(queue, ids, from_start=from_start))
 

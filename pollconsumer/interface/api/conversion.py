@@ -16,17 +16,17 @@ from pollconsumer.core.json_values import in_order
 from pollconsumer.runtime.handling.arguments import MOST_NAMED, Mismatch, NoJsonForm
 
 _QUOTING = {"assertion_error", "json_invalid", "union_tag_invalid", "uuid_parsing", "value_error"}
-"""Kinds of errors whose text may contain part of the value."""
+"""Kinds of pydantic's errors whose text may quote part of the value."""
 _KNOWN = set(get_args(core_schema.ErrorType)) - _QUOTING
 _NUMBER = re.compile(r"[+-]?\d+(\.\d*)?", re.ASCII)
 _NO_SCHEMAS = {"config", "default", "metadata", "serialization"}
-"""Keys of a schema under which no schemas stand."""
+"""Keys of a pydantic schema whose values hold no further schemas."""
 
 
 def converting(hint: Any) -> Callable[[Any], Any]:
-    """A function that converts JSON values to ``hint`` in strict mode: an instant may be text, a number may not. The
-    function raises Mismatch. NoJsonForm for a hint without a JSON form. For an unsupported hint pydantic's
-    exception."""
+    """A function that converts JSON values to the type ``hint``. It is strict: an instant may be text, a number may
+    not. It raises Mismatch. NoJsonForm for a ``hint`` without a JSON form, pydantic's exception for an unsupported
+    one."""
     validator = SchemaValidator(_exact(_adapter(hint).core_schema))
 
     def convert(value: Any) -> Any:
@@ -43,8 +43,8 @@ def converting(hint: Any) -> Callable[[Any], Any]:
 
 
 def dumping(hint: Any) -> Callable[[Any], Any]:
-    """A function that writes a value of ``hint`` as JSON, from which `converting` makes an equal value. Raises the
-    errors of `converting`."""
+    """A function that turns a value of the type ``hint`` into JSON, from which `converting` gets an equal value. Raises
+    the errors of `converting`."""
     adapter = _adapter(hint)
 
     def dump(value: Any) -> Any:
@@ -71,8 +71,8 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
 
 
 def _exact(schema: Any) -> Any:
-    """``schema``, changed wherever pydantic's strict mode would accept another JSON type: ``true`` for a literal 1 or
-    an enum's 1, or the text "1" for an instant. Models validate themselves."""
+    """``schema``, with stricter types wherever pydantic's strict mode would accept another JSON type: ``true`` for a
+    literal 1 or an enum's 1, or the text "1" for an instant. Models are left as they are."""
     if isinstance(schema, list | tuple):
         return type(schema)(map(_exact, schema))
     if not isinstance(schema, dict):

@@ -56,7 +56,7 @@ def recorded_as_json(recorded: Recorded) -> dict[str, Any]:
 
 
 def log_as_json(message: Message) -> list[dict[str, Any]]:
-    """What a message's attempts have logged, as ``--json`` shows it."""
+    """The lines that a message's attempts have logged, as ``--json`` shows them."""
     return [{"attempt": each.attempt, "at": iso(each.at), "text": shown_value(each.text)} for each in message.log]
 
 

@@ -53,8 +53,8 @@ def stopping(queue: str, message_id: str) -> Act:
 
 
 def rescheduling(queue: str, message_id: str, in_: Span | None, at: datetime | None) -> Act:
-    """A call that gives a message another due time. BadData for an invalid time. TypeError for a naive datetime, and
-    unless exactly one of ``in_`` and ``at`` is given."""
+    """A call that gives a message another due time. BadData for an invalid time. TypeError for a naive datetime, or if
+    not exactly one of ``in_`` and ``at`` is given."""
     if (in_ is None) == (at is None):
         raise TypeError("reschedule needs in_ or at")
     delay, due = None if in_ is None else milliseconds("in_", in_), None if at is None else due_ms(at)
@@ -62,8 +62,8 @@ def rescheduling(queue: str, message_id: str, in_: Span | None, at: datetime | N
 
 
 def changing(queue: str, message_id: str, priority: int | None, payload: bytes) -> Act:
-    """A call that gives a message another priority or, if it is not empty, another encoded payload. BadData for an
-    invalid priority. TypeError if neither is given."""
+    """A call that sets a message's priority unless it is None, and its encoded payload unless it is empty. BadData for
+    an invalid priority. TypeError if neither is set."""
     if priority is None and not payload:
         raise TypeError("change needs priority or payload")
     if priority is not None:
@@ -72,7 +72,7 @@ def changing(queue: str, message_id: str, priority: int | None, payload: bytes) 
 
 
 def readable_result(message_id: str, result: Any) -> Any:
-    """A message's ``result``, for a handle. BadData if the codec could not decode it."""
+    """``result``, if it was decoded, for a handle. BadData if the codec could not decode it."""
     if type(result) is dict and ENCODED in result:
         raise BadData("result", message_id, "it is encoded: give PollConsumer(codec=…) the codec and its keys")
     return result
@@ -99,13 +99,13 @@ def redriving(queue: str, message_id: str, *, from_start: bool) -> Act:
 
 
 def rerunning(queue: str, message_id: str) -> Callable[[Store], tuple[str, str]]:
-    """A call that runs a message again. It returns queue and id of the new message."""
+    """A call that enqueues a message again. It returns queue and id of the new message."""
 
     return lambda store: (queue, store.reruns.rerun(queue, message_id))
 
 
 class MessageCalls(Protocol):
-    """The calls of an application that its handles use: to read messages, to act on them, and to pause in between."""
+    """The calls of an application that its handles use: to read messages, to act on them, to pause between reads."""
 
     codec: Codec | None
 
@@ -128,9 +128,9 @@ class MessageCalls(Protocol):
 
 
 class Handle(Generic[R]):
-    """A message whose handler returns R. ``id``: the message's id. ``duplicate``: the store already had it, or its
-    unique key; None if the message is spooled. ``listed``: the message as `PollConsumer.message` or
-    `PollConsumer.messages` read it; None after `enqueue`."""
+    """A message whose handler returns R. ``id``: the message's id. ``duplicate``: True if the store already had the
+    message, or another one with its unique key; None if the message is spooled. ``listed``: the message as
+    `PollConsumer.message` or `PollConsumer.messages` read it; None after `enqueue`."""
 
     __slots__ = ("_app", "duplicate", "id", "listed", "queue")
     if not TYPE_CHECKING:  # type checkers would accept any attribute
@@ -156,46 +156,46 @@ class Handle(Generic[R]):
 
     @property
     def state(self) -> State:
-        """The present state of the message: asks the store. NotFound if no longer kept. StoreUnreachable."""
+        """The state of the message at present: asks the store. NotFound if it is no longer kept. StoreUnreachable."""
         return self.status().state
 
     def status(self) -> Message:
-        """All that is known of the message at present. Raises the errors of ``state``."""
+        """All that the store knows of the message at present. Raises the errors of ``state``."""
         return self._app.look(self.queue, self.id)
 
     @property
     def progress(self) -> Progress | None:
-        """How far the handler says it has come, in the last attempt that said so. Raises the errors of ``state``."""
+        """How far the handler says it has come, in the last attempt that said it. Raises the errors of ``state``."""
         return self.status().progress
 
     @property
     def log(self) -> Sequence[AttemptLog]:
-        """The last lines that the handler has logged and printed in each attempt, the earliest first. Raises the errors
-        of ``state``."""
+        """The last lines that the handler has logged and printed in each attempt, the first attempt first. Raises the
+        errors of ``state``."""
         return self.status().log
 
     def cancel(self) -> None:
-        """Cancel the message if it is not reserved yet. BadData if it is too late. NotFound, StoreUnreachable."""
+        """Cancel the message if no launch has reserved it yet, else raise BadData. NotFound, StoreUnreachable."""
         self._act(cancelling)
 
     def stop(self) -> None:
-        """End the message. It is cancelled if it is not reserved yet. Otherwise its launch is asked to stop the
-        handler: ``context.cancelled`` becomes true there within a second, and five seconds later the handler is
-        interrupted, if possible. Returns when the request is accepted. BadData if the message has ended. NotFound,
+        """End the message. If no launch has reserved it yet, it is cancelled. Otherwise its launch is asked to stop the
+        handler: ``context.cancelled`` becomes true within a second, and five seconds later the launch interrupts the
+        handler, if possible. Returns when the request is accepted. BadData if the message has ended. NotFound,
         StoreUnreachable."""
         self._act(stopping)
 
     def reschedule(self, *, in_: Span | None = None, at: datetime | None = None) -> None:
-        """Give the message another due time, if it is not reserved yet: a delay in seconds, as text such as ``5m`` or
-        as a timedelta, or an aware datetime, of which a past one is due now. BadData if it is too late, or for an
-        invalid time. TypeError for a naive datetime, or for both. NotFound, StoreUnreachable."""
+        """Give the message another due time, if no launch has reserved it yet, else raise BadData. ``in_``: a delay in
+        seconds, as text such as ``5m``, or as a timedelta. ``at``: an aware datetime; a past one is due now. Give one
+        of them, else TypeError, also for a naive datetime. BadData for an invalid time. NotFound, StoreUnreachable."""
         self._act(partial(rescheduling, in_=in_, at=at))
 
     def change(self, *, priority: int | None = None, payload: Mapping[str, Any] | None = None) -> None:
-        """Give the message another priority or payload, if it is not reserved yet. Everything else stays. A ready
-        message goes behind those of its new priority. The payload is compared with the parameters of its handler, if
-        this process knows that. BadData if it is too late, or for an invalid value. TypeError for arguments that do not
-        fit, or if nothing is given. NotFound, StoreUnreachable."""
+        """Give the message another priority or payload, if no launch has reserved it yet, else raise BadData.
+        Everything else stays. A ready message goes behind those of its new priority. If this process knows the handler,
+        the payload is checked against its parameters. BadData, too, for an invalid value. TypeError for arguments that
+        do not fit, or if nothing is given. NotFound, StoreUnreachable."""
         encoded = b"" if payload is None else self._encoded(payload, self.status().handler)
         self._act(partial(changing, priority=priority, payload=encoded))
 
@@ -206,17 +206,17 @@ class Handle(Generic[R]):
         self._act(partial(redriving, from_start=from_start))
 
     def rerun(self) -> Handle[R]:
-        """Enqueue a new message with handler, payload and options of this one, which has ended in whatever state. Its
-        unique key, headers and callbacks are the same, and its ``created_by`` names this message. It is due now, never
-        expires, and belongs to no batch. BadData if this message has not ended, if its payload is no longer kept, or if
-        another message has its unique key. NotFound, QueueFull, StoreUnreachable."""
+        """Enqueue a new message like this one, which has ended in any state. Handler, payload, options, unique key,
+        headers and callbacks are the same; the header ``created-by`` names this message. The new message is due now,
+        never expires, and belongs to no batch. BadData if this message has not ended, if its payload is no longer kept,
+        or if another message has its unique key. NotFound, QueueFull, StoreUnreachable."""
         return self._again(*self._act(rerunning))
 
     def signal(self, name: str, value: Any = True) -> bool:
-        """Send a value to the message, whose handler waits for it by ``context.wait_for``, or will. The value has at
-        most 64 KiB of JSON. It is not None, which a wait returns at its timeout. Returns False if another value was
-        sent before under that name: the first one holds. BadData if the message has ended, has signals of 1 MiB, or for
-        an invalid name or value. NotFound, StoreUnreachable."""
+        """Send ``value`` under ``name`` to the message. Its handler waits for it by ``context.wait_for``, now or later.
+        The value has at most 64 KiB of JSON, and is not None, which a wait returns at its timeout. Returns False if
+        another value was sent before under that name: the first one holds. BadData if the message has ended, has
+        signals of 1 MiB, or for an invalid name or value. NotFound, StoreUnreachable."""
         return self._app.ask(signalling(self.queue, self.id, name, value, self._app.codec))
 
     async def status_async(self) -> Message:
@@ -257,16 +257,16 @@ class Handle(Generic[R]):
         return (await self.status_async()).state
 
     def wait(self, timeout: Span | None = None) -> R | None:
-        """Wait until the message is completed. Returns its result; None if it has none, or it is no longer kept.
+        """Wait until the message is completed. Returns its result; None if it has none, or if it is no longer kept.
 
         A result is the JSON of what the handler returned: a tuple comes back as a list, an instant as text.
 
-        ``timeout``: in seconds, as text such as ``5m`` or as a timedelta; None for no limit. TimeoutError after it.
-        NotCompleted if the message became a dead letter, was cancelled or expired. NotFound if it is no longer kept.
-        StoreUnreachable. BadData for a result that the application's codec cannot decode. Polls the store, at intervals
-        of up to a tenth of a second. A spooled message is awaited, too, until a launch has taken it in.
+        ``timeout``: seconds, text such as ``5m``, or a timedelta; None for no limit. Then TimeoutError. NotCompleted if
+        the message became a dead letter, was cancelled or expired. NotFound if it is no longer kept. StoreUnreachable.
+        BadData if the application's codec cannot decode the result. The call polls the store, at intervals of up to a
+        tenth of a second. It also waits for a spooled message, until a launch has enqueued and handled it.
 
-        In a handler: WaitRefused, a TimeoutError, once every slot of the launch waits for messages that no other launch
+        In a handler: WaitRefused, a TimeoutError, when every slot of the launch waits for messages that no other launch
         can handle, and at the end of the launch's window.
         """
         with _MessageLooks(timeout, self._app) as waiting:
@@ -317,19 +317,19 @@ class Handle(Generic[R]):
         return await self._app.ask_async(act(self.queue, self.id))
 
     def _goes_on(self, _message: Message) -> bool:
-        """Whether another message is awaited once this one is completed."""
+        """Whether this handle, when this message is completed, waits for another one: the next link of a chain."""
         return False
 
 
 class Looks:
-    """The times to look again at what is awaited: after pauses that double up to ``longest``, until the timeout."""
+    """When to read again what a caller waits for: after pauses that double up to ``longest``, until the timeout."""
 
     def __init__(self, timeout: Span | None, longest: float) -> None:
         self._timeout, self._longest, self._pause = timeout, longest, FIRST_PAUSE
         self._until = None if timeout is None else time.monotonic() + seconds_in("timeout", timeout)
 
     def pause(self, what: str, found: str) -> float:
-        """Seconds until the next look. TimeoutError if no time is left."""
+        """Seconds until the next read. TimeoutError if no time is left."""
         pause = self._pause
         left = pause if self._until is None else self._until - time.monotonic()
         if left <= 0:
@@ -339,13 +339,13 @@ class Looks:
 
 
 class _MessageLooks:
-    """The times to look again at an awaited message. In a handler, also whether the wait can end at all."""
+    """When to read again a message that a caller waits for, and, in a handler, whether the wait can end at all."""
 
     def __init__(self, timeout: Span | None, app: MessageCalls) -> None:
         self._looks = Looks(timeout, LONGEST_PAUSE)
         self._slots = None if registry.stand_in is not None else slot_waits()
         self._elsewhere = any(app.location)
-        """Whether the message may be in another store than that of the launch."""
+        """Whether the message may be in another store than that of the launch which runs the handler."""
         self._seen = False
 
     def __enter__(self) -> Self:
@@ -357,14 +357,14 @@ class _MessageLooks:
             self._slots.end(self._for)
 
     def pause_unseen(self, handle: Handle[Any], error: PollConsumerError) -> float:
-        """Seconds until the next look for a spooled message that was never seen. Raises ``error`` for any other."""
+        """Seconds until the next read of a spooled message that was never found. Raises ``error`` for any other."""
         if self._seen or handle.duplicate is not None:
             raise error
         return self._next_pause(handle.id, handle.queue, "spooled")
 
     def pause_after(self, message: Message, *, goes_on: bool) -> float | None:
-        """Seconds until the next look. None if the message is completed, unless it ``goes_on`` with another one.
-        NotCompleted, TimeoutError or WaitRefused if it will not be completed, or not in time."""
+        """Seconds until the next read; None if the wait is over, since ``message`` is completed and no link follows
+        (``goes_on``). NotCompleted, TimeoutError or WaitRefused if it will not be completed, or not in time."""
         self._seen = True
         if message.state is State.COMPLETED and not goes_on:
             return None
@@ -381,12 +381,12 @@ class _MessageLooks:
         return min(pause, self._slots.seconds_left())
 
     def may_be_stuck(self, message: Message) -> bool:
-        """Whether the message cannot end while all waiting slots wait, unless another launch serves its queue."""
+        """Whether ``message`` cannot end, since all slots wait, unless another launch serves its queue."""
         slots = None if self._elsewhere else self._slots
         return slots is not None and slots.may_be_stuck(self._for, message.queue, message.id)
 
     def serve_others(self, message: Message) -> Callable[[Store], bool]:
-        """A question to the store: does another launch than this one serve the message's queue now?"""
+        """A question to the store: does any launch but this one serve the queue of ``message`` now?"""
         assert self._slots is not None
         launch = self._slots.serving.launch
         return lambda store: any(
@@ -395,6 +395,6 @@ class _MessageLooks:
         )
 
     def give_up(self, message: Message) -> None:
-        """Raise WaitRefused, unless another slot has given up meanwhile."""
+        """Raise WaitRefused, unless another slot's wait was refused meanwhile, so that its slot is free."""
         if self._slots is not None and self._slots.give_up(self._for, message.queue, message.id):
             raise WaitRefused(message.id, message.queue, message.state, STUCK)

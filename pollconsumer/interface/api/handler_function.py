@@ -1,4 +1,4 @@
-"""Handlers as their producers see them: registered, called, or enqueued with arguments and options."""
+"""A handler as its producers see it: its function, which can be called, or enqueued with arguments and options."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ C = TypeVar("C", covariant=True)
 R = TypeVar("R", covariant=True)
 
 MADE_AT_ONCE = 100
-"""Number of messages that are made before other tasks of an event loop get a turn. It takes a millisecond or less."""
+"""Number of messages created before other tasks of an event loop get a turn. They take a millisecond or less."""
 
 
 class MessageMaker:
-    """Makes the messages of a handler with these options. None: without options."""
+    """Creates the messages of a handler. ``options`` are those of all its messages."""
 
     def __init__(self, calls: AppCalls, registered: RegisteredHandler, options: SendOptions | None = None) -> None:
         self.calls, self.registered, self._arguments = calls, registered, registered.arguments
@@ -44,7 +44,8 @@ class MessageMaker:
         )
 
     def messages(self, payloads: Iterable[Args[...] | Mapping[str, Any]]) -> list[NewMessage]:
-        """A new message for each set of arguments. Its own options are added to these. TypeError if any do not fit."""
+        """A new message for each set of arguments. Options of an `Args` are added. TypeError if any set does not
+        fit."""
         encoded, made = self._arguments.encoded, self.message_of
         return [made(encoded((), each)) if type(each) is dict else self._given(each) for each in payloads]
 
@@ -61,7 +62,7 @@ class MessageMaker:
         return self.message_of(self._arguments.encoded(args, kwargs))
 
     def message_of(self, encoded: bytes, own: SendOptions | None = None) -> NewMessage:
-        """A new message with fitting arguments. Its ``own`` options are added to these."""
+        """A new message. ``encoded``: the JSON of arguments that fit. Its ``own`` options are added to the maker's."""
         if own:
             return MessageMaker(self.calls, self.registered, {**self._options, **own}).message_of(encoded)
         if not self._has_no_options:
@@ -70,7 +71,7 @@ class MessageMaker:
         return tuple.__new__(NewMessage, (new_id(), self._queue, self._name, encoded) + self._rest)  # noqa: RUF005  sooner
 
     def _with_options(self, encoded: bytes) -> NewMessage:
-        """A new message with options that need more work: an id of the user's, a rate, a policy or callbacks."""
+        """A new message with options that need more work: an id that the user chose, a rate, a policy or callbacks."""
         first = self._first
         if first.retry is not None:
             slips.check_retry(self.registered, first.retry)
@@ -83,24 +84,23 @@ class MessageMaker:
 
 
 class Args(Generic[P]):
-    """Arguments of a handler whose parameters are P, with the options of one message. The arguments are already
-    checked, and stay as they were when they were given. For `enqueue_many`, callbacks, members of batches and links of
-    chains."""
+    """Arguments for a handler with the parameters P, and the options of one message. The arguments are checked when
+    they are given, and later changes to a list or dict in them have no effect. For `enqueue_many`, callbacks, members
+    of batches and links of chains."""
 
     __slots__ = ("_encoded", "_maker", "_options")
     if not TYPE_CHECKING:
         __getattr__ = slips.hinting("what args(...) returns", slips.OF_ARGS)
 
     def __init__(self, maker: MessageMaker, encoded: bytes, options: SendOptions | None = None) -> None:
-        """``maker``: the handler's maker without options. ``encoded``: the JSON of the arguments, which a later change
-        of a list does not change."""
+        """``maker``: the handler's maker without options. ``encoded``: the arguments' JSON at the time of the call."""
         self._maker, self._encoded, self._options = maker, encoded, options
 
     def __repr__(self) -> str:
         return f"Args({self._encoded.decode()})"
 
     def using(self, **options: Unpack[SendOptions]) -> Args[P]:
-        """The same arguments with further options for their message."""
+        """The same arguments, with these options of their message besides the earlier ones."""
         return Args(self._maker, self._encoded, {**(self._options or {}), **copied(options)})
 
     def __message__(self) -> NewMessage:
@@ -109,8 +109,8 @@ class Args(Generic[P]):
 
 
 class HandlerFunction(Generic[P, Q, C, R]):
-    """A function that is a handler. It can still be called, with parameters Q, and returns C. Its messages have
-    parameters P and the result R."""
+    """A function that is a handler. It can still be called: Q are its parameters, C is what it returns. P are the
+    parameters of its messages, R is their result."""
 
     def __init__(self, calls: AppCalls, registered: RegisteredHandler) -> None:
         self._calls, self._registered = calls, registered
@@ -124,7 +124,7 @@ class HandlerFunction(Generic[P, Q, C, R]):
         return f"<handler {self._registered.definition.name}>"
 
     def __reduce__(self) -> str:
-        """Pickled by its name, like any function, so that a process of a `multiprocessing.Pool` uses its own."""
+        """Pickle it by its name, like any function: a process of a `multiprocessing.Pool` imports its own."""
         return str(getattr(self.__wrapped__, "__qualname__", self.__name__))
 
     if not TYPE_CHECKING:  # type checkers would accept any attribute
@@ -141,28 +141,28 @@ class HandlerFunction(Generic[P, Q, C, R]):
     async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """`enqueue` without blocking the event loop. Messages are enqueued in the order of the calls.
 
-        If it is cancelled, the message is not enqueued, or may be if it was already being sent.
+        If the call is cancelled before the message is sent, it is not enqueued; if later, it may be enqueued.
         """
         return await self._calls.enqueue_one_async((self._maker or self._made()).message(args, kwargs))
 
     def enqueue_many(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
         """Enqueue one message for each set of arguments, a few hundred in a round trip.
 
-        Type checkers compare ``args(...)`` with the function's parameters. Mappings of names to values are compared
-        when they are enqueued. TypeError if any do not fit; then nothing is enqueued.
+        A set is ``args(...)``, which type checkers compare with the function's parameters, or a mapping of names to
+        values. TypeError if any set does not fit; then nothing is enqueued.
         """
         return self.using().enqueue_many(payloads)
 
     async def enqueue_many_async(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
-        """`enqueue_many` without blocking the event loop; other calls may come in between.
+        """`enqueue_many` without blocking the event loop. Other calls may be made between its round trips.
 
-        If it is cancelled, messages that were sent before may be enqueued. The rest is not enqueued.
+        If it is cancelled, the messages that were sent before may be enqueued; the others are not.
         """
         return await self.using().enqueue_many_async(payloads)
 
     def args(self, *args: P.args, **kwargs: P.kwargs) -> Args[P]:
-        """The arguments of one message, for ``enqueue_many``, callbacks, batches and chains. Their ``using(…)`` adds
-        the message's own options. TypeError if they do not fit, or have no JSON form."""
+        """The arguments of one message, for ``enqueue_many``, callbacks, batches and chains. ``args(…).using(…)`` adds
+        the message's own options. TypeError if the arguments do not fit, or have no JSON form."""
         return Args(self._maker or self._made(), self._registered.arguments.encoded(args, kwargs))
 
     def using(self, **options: Unpack[SendOptions]) -> BoundHandler[P, R]:
@@ -170,7 +170,7 @@ class HandlerFunction(Generic[P, Q, C, R]):
         return BoundHandler(MessageMaker(self._calls, self._registered, options))
 
     def _made(self) -> MessageMaker:
-        """The maker of messages without options, made when it is first needed."""
+        """The maker of messages without options. It is created when it is first needed."""
         self._maker = MessageMaker(self._calls, self._registered)
         return self._maker
 
@@ -185,7 +185,7 @@ class BoundHandler(Generic[P, R]):
         self._maker, self._calls = maker, maker.calls
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
-        """Enqueue a message. TypeError if the arguments do not fit."""
+        """Enqueue a message with these arguments. TypeError if they do not fit."""
         return self._calls.enqueue_one(self._maker.message(args, kwargs))
 
     def enqueue_many(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
@@ -208,7 +208,7 @@ class BoundHandler(Generic[P, R]):
 
 
 class Register(Protocol):
-    """Makes a handler of a function. Messages take the function's parameters, without a leading context."""
+    """Turns a function into a handler. Its messages have the function's parameters, without a leading context."""
 
     @overload
     def __call__(
@@ -230,7 +230,7 @@ class Register(Protocol):
 
 
 class BulkRegister(Protocol):
-    """Makes a bulk handler of a function. Messages take arguments of any names."""
+    """Turns a function into a bulk handler. Its messages may have arguments of any names."""
 
     @overload
     def __call__(

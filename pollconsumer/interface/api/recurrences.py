@@ -1,4 +1,4 @@
-"""``app.recurrences``: recurring messages that programs put, change and remove while launches go on."""
+"""``app.recurrences``: recurring messages that programs put, change and remove at run time."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ T = TypeVar("T")
 
 
 class PutOptions(OccurrenceOptions, total=False):
-    """A recurrence, except for its name.
+    """The options of a recurrence.
 
     Give either ``every`` or ``cron``. ``every``: a period in seconds, as text such as ``5m`` or as a timedelta.
-    ``cron``: an expression in ``timezone``; ``H`` in a field stands for a value that namespace and name determine. They
-    also determine by which part of ``jitter`` each instant is later. ``payload``, ``priority``: those of the messages.
-    ``queue``: that of the messages; by default the handler's, else ``default``. ``concurrency_key``,
+    ``cron``: an expression in ``timezone`` (UTC); ``H`` in a field stands for a value that depends on namespace and
+    name alone. So does the delay, less than ``jitter``, that each instant gets. ``payload``, ``priority``: those of the
+    messages. ``queue``: that of the messages; by default the handler's, else ``default``. ``concurrency_key``,
     ``concurrency_limit``, ``order_key``, ``rate_key``, ``rate``, ``headers``, ``timeout``, ``max_attempts``, ``retry``:
     as in a message's ``using``. ``expires``: how long after its instant an occurrence may still begin. ``missed``,
-    ``overlap``, ``after``: as in ``PollConsumer.every``. With ``enabled=False`` the recurrence is listed and yields
-    nothing.
+    ``overlap``, ``after``: as in ``PollConsumer.every``. ``enabled=False``: the recurrence is listed, and does not
+    recur.
 
-    ``first``: the first instant of a recurrence that is new, or has another rule. ``now``: at once. ``next``: the
-    rule's next instant, with periods counted from the epoch. An aware datetime: the first instant from then on. Periods
-    count from the first instant. ``times``: how many occurrences the recurrence yields. ``until``: the latest instant,
-    an aware datetime. ``created_by``: who put it, for lists. ``ping``: the URL of a monitor that is told how each
-    occurrence begins and ends.
+    ``first``: the first instant if the recurrence is new, or has another rule than before. ``now`` (default): at once.
+    ``next``: the next instant of the rule, with periods counted from the epoch. An aware datetime: the first instant
+    from then on. Periods count from the first instant. ``times``: how many occurrences it has (default: no limit).
+    ``until``: the latest instant, an aware datetime. ``created_by``: who put it, for lists. ``ping``: the URL of a
+    monitor that is told how each occurrence begins and ends.
     """
 
     handler: Required[str]
@@ -74,7 +74,7 @@ class PutOptions(OccurrenceOptions, total=False):
 
 
 class NamedPutOptions(PutOptions):
-    """A recurrence with its name. ``name``: 1 to 100 letters, digits or any of ``_ . : @ + -``."""
+    """The options of a recurrence, and its ``name``: 1 to 100 letters, digits or any of ``_ . : @ + -``."""
 
     name: Required[str]
 
@@ -92,7 +92,7 @@ def new_put(
     **options: Unpack[PutOptions],
 ) -> Put:
     """A validated recurrence of a ``namespace``, and its first instant. ``registered``: its handler, if this process
-    has registered it. ``defaults``: the default options of its occurrences.
+    has registered it. ``defaults``: the default options of the handler's messages.
 
     BadData (a ValueError) for an invalid value, TypeError for a naive datetime or an unknown option.
     """
@@ -114,8 +114,8 @@ def given_put(
     codec: Codec | None,
     options: Mapping[str, Any],
 ) -> Put:
-    """`new_put`, encoded, of options that were not given in Python: an instant may be text. BadData for what is
-    invalid."""
+    """`new_put` with a payload encoded by ``codec``, for options that come from JSON, where an instant may be text.
+    BadData for anything invalid."""
     given = dict(options)
     for key, words in (("first", NAMED_STARTS), ("until", ())):
         if given.get(key) is not None and given[key] not in words:
@@ -127,7 +127,7 @@ def given_put(
 
 
 def instant_given(key: str, value: object) -> datetime:
-    """The instant that the option ``key`` names. BadData if it names none."""
+    """The instant that ``value`` stands for. BadData for anything else; it names the option ``key``."""
     try:
         return value if isinstance(value, datetime) else given_instant(value)
     except ValueError as error:
@@ -170,7 +170,7 @@ def _new_put(
 
 
 def _rule(given: dict[str, Any]) -> RecurrenceSettings:
-    """The options that recurrences of configurations have, too, checked in the same way."""
+    """The options that recurrences of a configuration have, too, checked by the same rules."""
     for key in given.keys() & {"every", "jitter"}:
         given[key] = read_period(given[key])
     for key, kind in (("missed", Missed), ("overlap", Overlap), ("after", After)):
@@ -182,8 +182,8 @@ def _rule(given: dict[str, Any]) -> RecurrenceSettings:
 
 
 def _payload(given: Mapping[str, Any], registered: RegisteredHandler | None, retry: str | None) -> Any:
-    """The arguments in ``given`` as JSON. If this process has registered the handler, they are checked, and so is the
-    policy ``retry``."""
+    """The payload in ``given`` as JSON. If this process has registered the handler, the payload is checked against its
+    parameters, and the name of the policy ``retry`` as well."""
     given = dict(given) if isinstance(given, Mapping) else given
     if registered is None or not isinstance(given, dict):  # what is no object is refused for that
         return json.loads(encode_payload(given))
@@ -193,15 +193,15 @@ def _payload(given: Mapping[str, Any], registered: RegisteredHandler | None, ret
 
 
 def _whole(seconds: float) -> float:
-    """``seconds`` as an int if it is a whole number, since its text is shorter."""
+    """``seconds``, as an int if it is a whole number, whose JSON is shorter."""
     return int(seconds) if seconds == int(seconds) else seconds
 
 
 class AppRecurrences:
-    """An application's recurrences, including those that configurations define. Iterable, a page of about 1000 at a
-    time.
+    """All recurrences of an application's namespace, including those that configurations define. Iterate to get all,
+    about 1000 in a round trip.
 
-    A name has at most one recurrence. All methods raise StoreUnreachable, and NotFound if there is none of that name.
+    A name has at most one recurrence. All methods raise StoreUnreachable, and NotFound if no recurrence has the name.
     Each ``…_async`` does the same without blocking an event loop.
     """
 
@@ -209,11 +209,12 @@ class AppRecurrences:
         self._app = app
 
     def put(self, name: str, /, **options: Unpack[PutOptions]) -> None:
-        """Add a recurrence, or replace the one of that name.
+        """Add the recurrence ``name``, or replace it.
 
-        Replacing changes only what is different. A recurrence that is unchanged, or has another payload, keeps its next
-        instant. With another period, cron expression, timezone or ``enabled`` it begins again, with ``first``. What is
-        due stays due. BadData for an invalid value, or if a configuration defines a recurrence of that name.
+        Replacing changes only what is different. A recurrence with the same rule, even with another payload, keeps its
+        next instant. With another period, cron expression, timezone or ``enabled`` it begins again, with ``first``.
+        Occurrences due already stay due. BadData for an invalid value, or if a configuration defines a recurrence of
+        that name.
         """
         self._app.ask(_putting([self._new(name, options)]))
 
@@ -222,7 +223,7 @@ class AppRecurrences:
         await self._app.ask_async(_putting([self._new(name, options)]))
 
     def put_many(self, wanted: Iterable[NamedPutOptions]) -> int:
-        """`put` each, some hundreds in a round trip. Returns their number. If it raises, some may have been put."""
+        """`put` each of ``wanted``, some hundreds in a round trip. Returns how many. If it raises, some may be put."""
         put = [self._named(options) for options in wanted]
         for part in _round_trips(put):
             self._app.ask(_putting(part))
@@ -245,8 +246,8 @@ class AppRecurrences:
         return decoded_status(found, self._app.codec)
 
     def remove(self, name: str) -> None:
-        """Remove a recurrence with its history. Messages that it has enqueued stay. If a configuration defines it, the
-        next launch of that configuration adds it again."""
+        """Remove a recurrence and its history, but no message that it has enqueued. If a configuration defines the
+        recurrence, the next launch with that configuration adds it again."""
         self._app.ask(lambda store: store.recurrences.remove(name))
 
     async def remove_async(self, name: str) -> None:
@@ -254,7 +255,7 @@ class AppRecurrences:
         await self._app.ask_async(lambda store: store.recurrences.remove(name))
 
     def pause(self, name: str) -> None:
-        """Pause a recurrence until it is resumed. Occurrences due meanwhile are not made up for."""
+        """Pause a recurrence until it is resumed. Occurrences that come due meanwhile are skipped."""
         self._app.ask(_finding(name, Recurrences.pause))
 
     async def pause_async(self, name: str) -> None:
@@ -262,7 +263,7 @@ class AppRecurrences:
         await self._app.ask_async(_finding(name, Recurrences.pause))
 
     def resume(self, name: str) -> None:
-        """Resume a recurrence with its next instant. BadData if it is disabled."""
+        """Resume a recurrence; it goes on with its next instant. BadData if the recurrence is disabled."""
         self._app.ask(_finding(name, Recurrences.resume))
 
     async def resume_async(self, name: str) -> None:
@@ -270,7 +271,7 @@ class AppRecurrences:
         await self._app.ask_async(_finding(name, Recurrences.resume))
 
     def trigger(self, name: str) -> Handle[Any]:
-        """Enqueue an occurrence now, besides those of its rule, even if it is paused, disabled or has ended."""
+        """Enqueue one more occurrence now, even if the recurrence is paused, disabled or has ended."""
         return self._triggered(*self._app.ask(_triggering(name, self._app.strict())))
 
     async def trigger_async(self, name: str) -> Handle[Any]:
@@ -278,8 +279,8 @@ class AppRecurrences:
         return self._triggered(*await self._app.ask_async(_triggering(name, self._app.strict())))
 
     def history(self, name: str, limit: int = 100) -> list[Occurred]:
-        """The recurrence's last occurrences, newest first. They are those of the last hundred, within a day, whose
-        messages are kept."""
+        """At most ``limit`` last occurrences, newest first. The store keeps the last hundred of one day, of which it
+        returns those whose messages are kept."""
         return self._decoded(self._app.ask(_looking_back(name, limit)))
 
     async def history_async(self, name: str, limit: int = 100) -> list[Occurred]:
@@ -287,11 +288,11 @@ class AppRecurrences:
         return self._decoded(await self._app.ask_async(_looking_back(name, limit)))
 
     def __iter__(self) -> Iterator[RecurrenceStatus]:
-        """Yield every recurrence. If one is put or removed meanwhile, it may be missed, or come twice."""
+        """Yield every recurrence. One that is put or removed meanwhile may be missed, or come twice."""
         return self.select()
 
     def select(self, *, prefix: str = "", created_by: str | None = None) -> Iterator[RecurrenceStatus]:
-        """Yield the recurrences whose names begin with ``prefix``, or those of them that ``created_by`` has put."""
+        """Yield the recurrences whose names begin with ``prefix`` and, if given, that ``created_by`` has put."""
         status = self._app.ask_for_each(lambda store: store.recurrences.statuses(lambda _: None, prefix, created_by))
         for found in status:
             yield decoded_status(found, self._app.codec)
@@ -314,7 +315,7 @@ class AppRecurrences:
 
 
 def decoded_status(found: RecurrenceStatus, codec: Codec | None) -> RecurrenceStatus:
-    """``found`` with its payload and its previous result decoded, if the codec can."""
+    """``found``, with its payload and its last result decoded if the codec can decode them."""
     if codec is None:
         return found
     rule, previous = found.recurrence, found.previous
@@ -335,7 +336,7 @@ def _putting(put: Sequence[Put]) -> Callable[[Store], None]:
 
 
 def _finding(name: str, act: Callable[[Recurrences, RecurrenceStatus], T]) -> Callable[[Store], T]:
-    """A call that finds a recurrence, and carries out ``act`` on it."""
+    """A call that finds the recurrence ``name``, and returns what ``act`` returns for it."""
     return lambda store: act(store.recurrences, store.recurrences.find(name))
 
 

@@ -1,6 +1,6 @@
-"""Handlers as applications register them: their options, and the process-wide registry of applications.
+"""Handlers as applications register them: their options, and the process-wide registry of all applications.
 
-Modules need not share one application.
+Several modules may each have an application of their own.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -30,25 +30,25 @@ V = TypeVar("V")
 P = TypeVar("P")
 _STEPPING = frozenset({"step", "step_async", "sleep", "wait_for", "call", "call_many"})
 Retrying = RetryPolicy | ErrorPolicy | Sequence[Span]
-"""The forms in which the delays between attempts can be given."""
+"""The forms in which the delays between attempts can be given: a policy, or a list of delays."""
 MOST_BULK = 500
 
 
 class HandlerOptions(TypedDict, total=False):
     """How a handler's messages are handled.
 
-    ``queue``: the default queue of its messages. ``max_attempts``: how often a message is tried (5). ``retry``: the
-    delays between attempts, a policy or a list such as ``["10s", "1m"]``, whose last delay holds for all further
-    attempts. ``fatal``: exceptions after which no attempt follows. ``timeout``: seconds, text such as ``30s`` or a
-    timedelta, after which the handler is stopped and the attempt fails. ``isolation="process"``: the handler runs in a
-    separate process, which is killed at the timeout. ``result_ttl``: how long a result is kept (a day); 0 disables
+    ``queue``: the default queue of its messages (``default``). ``max_attempts``: how often a message is tried (5).
+    ``retry``: the delays between attempts, a policy or a list such as ``["10s", "1m"]``, whose last delay holds for all
+    further attempts. ``fatal``: exceptions after which no attempt follows. ``timeout``: seconds, text such as ``30s``
+    or a timedelta, after which the handler is stopped and the attempt fails. ``isolation="process"``: the handler runs
+    in a separate process, which is killed at the timeout. ``result_ttl``: how long a result is kept (a day); 0 disables
     results. ``delivery="at_most_once"``: a message is never handled twice, so it becomes a dead letter if the handler
     fails or its process dies. ``rate``: the most messages that are handed out within a period, such as ``60/1h``.
-    ``rate_key``: the name of an argument; messages with each of its values are counted separately. ``order_on_dead``:
-    what happens to the messages behind a dead letter with an ``order_key``. With ``"pass"`` they go on; with ``"hold"``
-    they wait until it is redriven or purged. ``aliases``: earlier names, whose messages the handler handles, too.
-    ``upgrade(payload)``: called with a payload that does not fit the function, returns one that fits. An exception of
-    it counts as the handler's.
+    ``rate_key``: the name of an argument; ``rate`` then holds for each of its values. ``order_on_dead``: what happens
+    to messages with the same ``order_key`` as a dead letter. With ``"pass"`` (default) they are handled; with
+    ``"hold"`` they wait until it is redriven or purged. ``aliases``: earlier names of the handler, whose messages it
+    handles, too. ``upgrade(payload)``: called with a payload that does not fit the function, returns one that fits. If
+    it raises, the attempt fails.
     """
 
     queue: str
@@ -78,7 +78,7 @@ class BulkOptions(HandlerOptions, total=False):
 
 
 def check_options(options: HandlerOptions | BulkOptions) -> dict[str, Any]:
-    """The fields of a `Handler` that ``options`` give. ConfigurationError if invalid, TypeError for an unknown one."""
+    """``options``, checked, as fields of a `Handler`. ConfigurationError if invalid, TypeError for an unknown one."""
     known = BulkOptions.__annotations__.keys()
     if unknown := options.keys() - known:
         raise unknown_options(unknown, known)
@@ -133,7 +133,7 @@ def _bulk(most: object, wait: Any) -> Bulk | None:
 
 
 def policy_of(retry: Retrying) -> RetryPolicy | ErrorPolicy:
-    """The retry policy that ``retry`` gives. ConfigurationError if it gives none."""
+    """The retry policy that ``retry`` stands for. ConfigurationError if ``retry`` is invalid."""
     if isinstance(retry, list | tuple):
         with retelling((TypeError, ValueError), ConfigurationError):
             return Pauses(retry)
@@ -160,7 +160,7 @@ def _is_policy(retry: object) -> bool:
 
 
 def parsed(name: str, value: V, parse: Callable[[V], P]) -> P:
-    """What ``parse`` makes of the ``value`` of the option ``name``. ConfigurationError if it is invalid."""
+    """What ``parse`` returns for ``value``, which the option ``name`` has. ConfigurationError if it raises."""
     try:
         return parse(value)
     except (TypeError, ValueError) as error:
@@ -177,8 +177,8 @@ def location_of(function: Callable[..., Any]) -> str:
 
 
 def is_asynchronous(what: str, function: Callable[..., Any]) -> bool:
-    """Whether a call of ``function`` makes a coroutine. ConfigurationError for a generator function, since a call runs
-    none of its code."""
+    """Whether a call of ``function`` returns a coroutine. ConfigurationError for a generator function: calling it runs
+    none of its code. ``what``: its role, for the error."""
     while isinstance(function, partial):
         function = function.func
     called = function if isroutine(function) or isclass(function) else type(function).__call__
@@ -191,7 +191,7 @@ def is_asynchronous(what: str, function: Callable[..., Any]) -> bool:
 
 
 def refuse_second(name: str, first: Callable[..., Any], second: Callable[..., Any]) -> NoReturn:
-    """Raise the ConfigurationError for two handlers of one name."""
+    """Raise the ConfigurationError that says that two functions are registered under one ``name``."""
     if first is second:
         raise ConfigurationError(
             "handler registered twice", name, f"two decorators at {location_of(first)} register it: leave out one"
@@ -218,7 +218,7 @@ def _dumping(hint: Any) -> Callable[[Any], Any]:
 
 
 def _handler_of(name: str, function: Callable[..., Any], arguments: Arguments, checked: dict[str, Any]) -> Handler:
-    """The handler ``name``, which calls ``function``. ``checked``: its other fields."""
+    """The `Handler` ``name``, which calls ``function``. ``checked``: its options."""
     if (argument := checked["rate_key"]) is not None and not arguments.takes(argument):
         raise ConfigurationError("rate_key", repr(argument), f"the handler {name} has no parameter of that name")
     if checked["at_most_once"] and arguments.takes_context and (seen := _step_seen(function)) is not None:
@@ -245,7 +245,7 @@ def _handler_of(name: str, function: Callable[..., Any], arguments: Arguments, c
 
 
 def recurrence_of(handler: Handler, missed: str, overlap: str, after: str, **given: Any) -> RecurrenceSettings:
-    """The recurrence of a decorated handler. ConfigurationError for an invalid value."""
+    """The recurrence of a handler registered with ``every``. ConfigurationError for an invalid value."""
     name = handler.name
     with retelling(ValueError, ConfigurationError, f"recurrences.{name}: "):
         recurrence = RecurrenceSettings(
@@ -261,7 +261,7 @@ def recurrence_of(handler: Handler, missed: str, overlap: str, after: str, **giv
 
 
 def _step_seen(function: Callable[..., Any]) -> str | None:
-    """The first method of its ``context`` by which the function takes a step, as far as its code shows."""
+    """The first method of ``context`` in the function's code that takes a step, as ``context.call``; else None."""
     code, loaded = getattr(unwrap(function), "__code__", None), False
     for instruction in get_instructions(code) if code is not None else ():
         if loaded and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD") and instruction.argval in _STEPPING:
@@ -272,7 +272,7 @@ def _step_seen(function: Callable[..., Any]) -> str | None:
 
 
 class RegisteredHandler(NamedTuple):
-    """A handler as its application has registered it. ``hooks``: those of the application."""
+    """A handler as its application has registered it. ``hooks``: those of that application."""
 
     definition: Handler
     function: Callable[..., Any]
@@ -289,11 +289,11 @@ class Application:
 
     def __init__(self) -> None:
         self.queues: set[str] = set()
-        """Queues that launches serve besides those of the application's handlers."""
+        """Queues that launches serve in addition to the queues of the application's handlers."""
         self.handlers: dict[str, RegisteredHandler] = {}
         """Handlers by name, and by each alias."""
         self.recurring: dict[str, RecurrenceSettings] = {}
-        """The recurrences of `every`, by name."""
+        """The recurrences registered with `every`, by name."""
         self.retry_policies: dict[str, RetryPolicy | ErrorPolicy] = {}
         """Retry policies, by the name that a message gives as ``retry``."""
 
@@ -304,8 +304,8 @@ class Application:
     def registering(
         self, name: str | None, options: HandlerOptions | BulkOptions
     ) -> Callable[[Any], RegisteredHandler]:
-        """A function that registers a function as the handler ``name``, by default under the function's own name. Both
-        raise ConfigurationError for an invalid handler, and BadData for an invalid name."""
+        """A function that registers its argument as the handler ``name``, by default under the argument's own name.
+        Both functions raise ConfigurationError for an invalid handler, and BadData for an invalid name."""
         checked, aliases, upgrade = check_options(options), options.get("aliases", ()), options.get("upgrade")
         if not isinstance(aliases, list | tuple) or len(set(map(str, aliases))) < len(aliases):
             raise ConfigurationError("aliases", repr(aliases), 'a list of different names, as ["send_mail"]')
@@ -339,21 +339,21 @@ class Application:
 
 
 class StandIn(Protocol):
-    """Replaces the store of every application in tests."""
+    """Replaces the stores of all applications in tests."""
 
     def store_of(self, app: object) -> Producer: ...
 
     def pause(self, seconds: float) -> None:
-        """Wait between polls of an awaited message."""
+        """Wait between two reads of a message that a caller waits for."""
 
 
 class Registry:
     def __init__(self) -> None:
         self.apps: list[Application] = []
         self.settings: Settings | None = None
-        """The settings of the command that imports the modules, for applications without their own store."""
+        """The settings of the command that imports the modules. Applications without a store of their own use them."""
         self.imported: Collection[str] | None = None
-        """Names of all handlers and programs of ``settings``, once the modules are imported. None before, or without
+        """Names of all handlers and programs of ``settings`` once the modules are imported. None before, or without
         any."""
         self.stand_in: StandIn | None = None
 
@@ -371,12 +371,13 @@ class Registry:
         return found
 
     def known(self, handler: str, location: tuple[object, str | None]) -> RegisteredHandler | None:
-        """The handler of that name in this process, from an application whose store is at ``location``."""
+        """The handler of that name, of an application in this process whose store is at ``location``; else None."""
         apps = (app for app in self.apps if handler in app.handlers and app.location == location)
         return next((app.handlers[handler] for app in apps), None)
 
     def other_configs(self, settings: Settings) -> list[Path]:
-        """Configurations that applications read outside of the command with these settings."""
+        """Configurations that applications of this process read outside of commands, other than that of
+        ``settings``."""
         found = {app.own_config() for app in self.apps if not any(app.location)}
         here = settings.config
         return sorted(each for each in found if each is not None and (here is None or not each.samefile(here)))
@@ -391,7 +392,7 @@ class Registry:
     def afresh(
         self, apps: Iterable[Application] = (), settings: Settings | None = None, stand_in: StandIn | None = None
     ) -> Iterator[None]:
-        """Within the block, have only these applications. After it, the previous ones, without those made in it."""
+        """Have only these applications within the block, and the previous ones, without any added in it, afterwards."""
         before = vars(self).copy()
         self.apps, self.settings, self.imported, self.stand_in = list(apps), settings, None, stand_in
         try:

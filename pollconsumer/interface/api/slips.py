@@ -44,13 +44,13 @@ OF_APPLICATIONS = {
 }
 BY_QUEUE = "if another program has it, name its queue with --queue"
 BY_CONFIGURATION = "give the configuration that has it, with --config"
-"""What a user can do about a handler that the configuration does not have."""
+"""What a user can do about a handler that is not in the configuration."""
 MOST_SHOWN = 5
 """Number of handlers that an error lists."""
 
 
 def hinting(what: str, hints: dict[str, str]) -> Callable[[Any, str], Any]:
-    """A ``__getattr__`` for ``what``: its AttributeError says what to write in place of a name."""
+    """A ``__getattr__`` for ``what``, whose AttributeError for a name in ``hints`` says what to write instead."""
 
     def __getattr__(self: Any, name: str) -> NoReturn:  # noqa: N807
         if name in hints:  # with its name Python would add a suggestion of its own
@@ -61,7 +61,7 @@ def hinting(what: str, hints: dict[str, str]) -> Callable[[Any, str], Any]:
 
 
 def refuse_handler_object(given: object) -> NoReturn:
-    """Raise the TypeError for a handler, or for the result of its ``args``, given where a handler's name belongs."""
+    """Raise the TypeError for a handler, or what its ``args`` returns, given in place of a handler's name."""
     registered = getattr(getattr(given, "_maker", None), "registered", None)
     name = getattr(given if registered is None else registered.function, "__name__", None)
     if name is None:
@@ -70,7 +70,7 @@ def refuse_handler_object(given: object) -> NoReturn:
 
 
 def refuse_handler(name: str, known: Collection[str], fix: str = BY_QUEUE) -> NoReturn:
-    """Raise the BadData for a handler that the configuration does not have."""
+    """Raise the BadData for a handler ``name`` that is not among the configuration's ``known`` handlers."""
     reason = "no module or command of this configuration has it"
     if fix:
         near = sorted(known) if len(known) <= MOST_SHOWN else similar(name, known, MOST_SHOWN, at_least=0.3)
@@ -82,7 +82,7 @@ def refuse_handler(name: str, known: Collection[str], fix: str = BY_QUEUE) -> No
 
 
 def warn_of_handler(name: str, known: Collection[str]) -> None:
-    """Warn of a handler that the application does not have. It is not refused, since another program may have it."""
+    """Warn that the application has no handler ``name``. It is not refused, since another program may have it."""
     meant = suggestion(name, known, "if another program has it, name its queue: queue=...")
     log.warning("%s", f"this application has no handler {shown(name)}, the message is enqueued all the same; {meant}")
 
@@ -90,8 +90,8 @@ def warn_of_handler(name: str, known: Collection[str]) -> None:
 def check_arguments(
     handler: RegisteredHandler, payload: Mapping[str, Any], retry: object = None, *, recurs: bool = False
 ) -> None:
-    """Raise BadData if the handler will refuse a JSON ``payload``, or has no policy named ``retry``. ``recurs``: it is
-    an occurrence's payload."""
+    """Raise BadData if the handler would refuse the JSON ``payload``, or has no policy named ``retry``. ``recurs``: the
+    payload is that of a recurrence."""
     arguments, given = handler.arguments, dict(payload)
     if recurs and handler.definition.takes_occurrence:
         given["occurrence"] = datetime.now(UTC).isoformat()
@@ -106,7 +106,7 @@ def check_arguments(
 
 
 def check_retry(handler: RegisteredHandler, retry: object) -> None:
-    """Raise BadData if the handler's application has no such policy. What is no text is refused elsewhere."""
+    """Raise BadData if the handler's application has no policy named ``retry``. Other types are checked elsewhere."""
     if isinstance(retry, str) and retry not in handler.definition.policies:
         known = handler.definition.policies
         raise BadData("retry", repr(retry), suggestion(retry, known, "register it: app.retry_policy(name, policy)"))

@@ -1,9 +1,9 @@
-"""An application's store: the calls that reach it, their connections, and the thread for calls of asyncio programs.
+"""The calls of an application to its store, their connections, and the thread that makes the calls of asyncio programs.
 
 A call may be interrupted between any two instructions: by a signal handler that raises, by an exception that another
 thread sets, or by a handler or a finaliser that makes a call itself. So no lock is held, and a call shares nothing with
-other calls. One operation of the interpreter takes a connection out of a list. Another one puts it back, once nothing
-on it is unanswered. After an interruption it is not put back.
+other calls. One operation of the interpreter takes a connection out of a list, another one puts it back. A connection
+is put back only if no reply on it is pending, so not after an interruption.
 """
 
 from __future__ import annotations
@@ -62,20 +62,20 @@ if TYPE_CHECKING:
     from pollconsumer.store.user_client import SuppliedClient, UserClient
 
 MOST_IDLE = 64
-"""Number of unused connections that are kept. Concurrent calls may have more."""
+"""Number of unused connections that are kept. Concurrent calls may use more."""
 T = TypeVar("T")
 PACKAGE = __name__.partition(".")[0]
 
 
 class CallPatience(Patience):
-    """Patience of ``seconds`` for each call that begins, on the monotonic clock."""
+    """Patience of ``seconds``, on the monotonic clock, that `begin` starts anew for each call."""
 
     def __init__(self, seconds: float, clocks: Clocks) -> None:
         self._seconds, self._now, self._sleep = seconds, clocks.monotonic, clocks.sleep
         self._until = 0.0
 
     def begin(self, instant: float | None = None) -> None:
-        """Count patience from now on, or from ``instant`` of the clock."""
+        """Count the patience from now on, or from ``instant`` of the monotonic clock."""
         self._until = (self._now() if instant is None else instant) + self._seconds
 
     def left(self) -> float:
@@ -90,7 +90,7 @@ class CallPatience(Patience):
 
 
 class PooledStore:
-    """A context manager for one call, with the connection that it has taken."""
+    """A context manager for one call. It holds the call's connection, and returns it to the pool afterwards."""
 
     __slots__ = ("_idle", "_store", "patience")
 
@@ -105,8 +105,8 @@ class PooledStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Put the connection back, unless it may have an unanswered command. An exception that is not ours may have
-        interrupted anything. One of ours may come from a call that a signal handler made in between."""
+        """Put the connection back into the pool, unless a reply on it may be pending: no call of ours may have been
+        interrupted halfway. An ``error`` that is no PollConsumerError may come from such an interruption."""
         wire = self._store.wire
         may_stay = wire.at_rest() and (error is None or isinstance(error, PollConsumerError | GeneratorExit))
         if may_stay and len(self._idle) < MOST_IDLE:
@@ -119,7 +119,7 @@ class PooledStore:
 
 
 class StorePool:
-    """Connections that no call uses, the last used first. If there is none, ``open_store`` makes one."""
+    """The connections that no call uses. The last one used is taken first. ``open_store`` opens a further one."""
 
     def __init__(
         self, open_store: Callable[[Patience], Producer], seconds: float, clocks: Clocks = SYSTEM_CLOCKS
@@ -139,10 +139,10 @@ class StorePool:
 
 
 class CallThread:
-    """Makes calls in one thread, in their order. The thread does not keep the process from ending.
+    """Makes calls in one thread, in their order. The thread does not keep the process alive.
 
-    A call's patience begins when the call is requested. If it waited for other calls that the store did not answer,
-    less is left. Waiting for calls that the store answers, such as a long bulk enqueue, has no limit.
+    A call's patience begins when the call is requested, if earlier calls kept it waiting because the store did not
+    answer. Waiting for calls that the store answers, such as a long bulk enqueue, has no limit.
     """
 
     def __init__(self, pool: StorePool) -> None:
@@ -150,14 +150,14 @@ class CallThread:
         self._waiting: SimpleQueue[tuple[Callable[[Producer], Any], float, AbstractEventLoop, Future[Any]]] = (
             SimpleQueue()
         )
-        """Calls that wait for their turn: the call, since when, and the loop and future that await its result."""
+        """Calls that wait for their turn: the call, since when it waits, and the loop and the future for its result."""
         self._runs = False
         self._unanswered = False
         """Whether the store did not answer the last call."""
 
     async def make(self, call: Callable[[Producer], T]) -> T:
-        """Make a call in the thread. If it is cancelled before its turn, it is not made. If it is cancelled later, it
-        still goes on to its end."""
+        """Make ``call`` in the thread, and return its result. If the task is cancelled before the call's turn, the call
+        is not made; if later, the call still goes on to its end."""
         loop, future = _future()
         self._waiting.put((call, self._pool.clocks.monotonic(), loop, future))
         self._start()
@@ -208,7 +208,7 @@ class CallThread:
 
 
 def _future() -> tuple[AbstractEventLoop, Future[Any]]:
-    """The caller's event loop, and a new future of it."""
+    """The running event loop, and a new future of that loop."""
     from asyncio import get_running_loop  # few launches import asyncio
 
     loop = get_running_loop()
@@ -248,9 +248,9 @@ def _end(future: Future[Any], result: object, error: BaseException | None) -> No
 
 
 class AppCalls(Application):
-    """The inner side of a `PollConsumer`, which our own modules call: `calls_of` returns it. Each call has a connection
-    that no other call uses meanwhile, opened when it is needed. Each ``…_async`` is made without blocking an event
-    loop. A child process opens its own connections."""
+    """The calls of a `PollConsumer` that only our own modules make; `calls_of` returns it. Each call has a connection
+    of its own, opened when it is needed. Each ``…_async`` call does not block the event loop. A child process opens its
+    own connections."""
 
     def __init__(
         self,
@@ -260,8 +260,8 @@ class AppCalls(Application):
         patience: float,
         codec: Codec | None = None,
     ) -> None:
-        """``patience`` in seconds. ConfigurationError for a ``store`` that is neither an address nor a client, and for
-        a ``codec`` that is none."""
+        """``patience``: in seconds. ConfigurationError for a ``store`` that is neither an address nor a client, and for
+        an invalid ``codec``."""
         if codec is not None and not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
             raise ConfigurationError("codec", repr(codec), "an object with encode(bytes) and decode(bytes)")
         super().__init__()
@@ -275,13 +275,13 @@ class AppCalls(Application):
         self._store_url, self._namespace = store, namespace
         self._config = None if config is None else Path(config)
         self.beside: Callable[[], Beside | None] = partial(beside_module, _module_of_caller())
-        """The directory where the search for an unnamed configuration begins. By default the current one."""
+        """Returns where the search for an unnamed configuration begins: beside the application's module; None: here."""
         self._opener: StoreOpener | None = None
         self._own_settings: Settings | None = None
         self._pid, self._pool = os.getpid(), StorePool(self._open, patience)
         self._threads: list[CallThread] = []
-        """The first thread makes the calls of asyncio programs. If calls begin together, a second one may be made,
-        which is never used."""
+        """The first thread makes the calls of asyncio programs. If two calls begin together, a second thread may be
+        created, and is never used."""
         self._warned_of: set[str] = set()
         os.register_at_fork(after_in_child=self._begin_anew)  # connections and the thread belong to the parent
 
@@ -289,7 +289,7 @@ class AppCalls(Application):
         self._pid, self._pool, self._threads = os.getpid(), StorePool(self._open, self._pool.seconds), []
 
     def enqueue_one(self, message: NewMessage) -> Handle[Any]:
-        """Enqueue a prepared message."""
+        """Enqueue a message that is ready to be sent, except for hooks and codec."""
         if self.hooks.before_enqueue or self.codec is not None:
             message = self._prepared(message)
         try:
@@ -309,8 +309,8 @@ class AppCalls(Application):
         return Handle(entry.id, message.queue, self, duplicate=entry.duplicate)
 
     def enqueue_messages(self, messages: Sequence[NewMessage], *, spools: bool = True) -> list[Handle[Any]]:
-        """Enqueue prepared messages, a few hundred per round trip. Calls of other threads may come in between.
-        ``spools``: messages that cannot be enqueued may be spooled."""
+        """Enqueue messages, a few hundred per round trip. Calls of other threads may be made between the round trips.
+        ``spools``: messages that cannot be enqueued may be spooled instead."""
         if self.hooks.before_enqueue or self.codec is not None:
             messages = [self._prepared(message) for message in messages]
         handles: list[Handle[Any]] = []
@@ -342,8 +342,8 @@ class AppCalls(Application):
     def _spooled(
         self, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate, before: int = 0
     ) -> list[Handle[Any]]:
-        """Spool those ``messages`` that were not enqueued. ``before``: number of the call's messages before these.
-        Raises ``error`` if they cannot be spooled."""
+        """Spool those ``messages`` that were not enqueued. ``error``: why not; it is raised if they cannot be spooled.
+        ``before``: how many messages the same call has enqueued before ``messages``."""
         if registry.stand_in is not None or self.settings().spool is None:
             raise error
         accepted = error.accepted[before:]
@@ -359,7 +359,7 @@ class AppCalls(Application):
         return await in_thread("spooling", partial(self._spooled, messages, error, before))
 
     def _prepared(self, message: NewMessage) -> NewMessage:
-        """``message`` after the hooks have changed it, encoded."""
+        """``message``, changed by the hooks and encoded by the codec."""
         return self._coded(drafted(message, self.hooks.before_enqueue) if self.hooks.before_enqueue else message)
 
     def _coded(self, message: NewMessage) -> NewMessage:
@@ -373,13 +373,13 @@ class AppCalls(Application):
         ]
 
     def new_message(self, handler: str, payload: Mapping[str, Any], **options: Unpack[SendOptions]) -> NewMessage:
-        """The message that `PollConsumer.enqueue` sends, before hooks and codec. Raises its errors."""
+        """The message that `PollConsumer.enqueue` sends, before hooks and codec change it. Raises the same errors."""
         return self.placed(self.checked_message(handler, payload, options), options)
 
     async def enqueue_by_name_async(
         self, handler: str, payload: Mapping[str, Any], options: SendOptions
     ) -> Handle[Any]:
-        """`PollConsumer.enqueue_async`."""
+        """Enqueue as `PollConsumer.enqueue_async` does."""
         message = self.checked_message(handler, payload, options)
         if self.hooks.before_enqueue:
             message = drafted(message, self.hooks.before_enqueue)  # in the caller's task, for a hook's trace
@@ -402,7 +402,7 @@ class AppCalls(Application):
         return defaults.rated(message)
 
     def checked_message(self, handler: str, payload: Mapping[str, Any], options: SendOptions) -> NewMessage:
-        """A message, checked against its handler, as far as this process knows that."""
+        """A new message. Its payload and policy are checked if this process knows the handler."""
         if not isinstance(handler, str):
             slips.refuse_handler_object(handler)
         known = self.known(handler, anywhere=options.get("queue") is not None)
@@ -413,14 +413,15 @@ class AppCalls(Application):
         return new_message(handler, known.arguments.json_of(payload), **options)
 
     def defaults_of(self, handler: str) -> Defaults:
-        """The defaults of a handler. It is registered in this process for the same store, or is a program."""
+        """The default options of a handler's messages. The handler is registered for the same store, or is a
+        program."""
         known = self.known(handler)
         return self.settings().defaults_of(handler) if known is None else known.definition.defaults
 
     def known(self, handler: str, anywhere: bool = True) -> RegisteredHandler | None:
-        """The handler of that name that this process has registered for the same store.
+        """The handler of that name that this process has registered for the same store; None if there is none.
 
-        BadData if the whole configuration was imported and has no such handler, unless it may be ``anywhere``.
+        BadData if the whole configuration was imported and lacks the handler, unless it may be registered ``anywhere``.
         """
         known = self.handlers.get(handler) or registry.known(handler, self.location)
         if known is not None:
@@ -435,7 +436,7 @@ class AppCalls(Application):
         return None
 
     def look(self, queue: str | None, message_id: str) -> Message:
-        """The present state of a message, from ``queue`` or from whichever queue has it. Raises the errors of
+        """The message as it is now, from ``queue``; None: from whichever queue has it. Raises the errors of
         ``PollConsumer.message``."""
         return self.decoded(self.ask(_looking(queue, message_id)))
 
@@ -444,7 +445,7 @@ class AppCalls(Application):
         return self.decoded(await self.ask_async(_looking(queue, message_id)))
 
     def decoded(self, message: Message) -> Message:
-        """``message`` with its payload, result and log decoded, if the codec can."""
+        """``message``, with its payload, result and log decoded if the codec can decode them."""
         payload, result = (readable_value(each, self.codec) for each in (message.payload, message.result))
         log = [each._replace(text=readable_value(each.text, self.codec)) for each in message.log]
         return message._replace(payload=payload, result=result, log=log)
@@ -456,8 +457,8 @@ class AppCalls(Application):
         return handle
 
     def ask(self, question: Callable[[Store], T]) -> T:
-        """The answer to a question to the store, on a connection that no other call uses meanwhile. If the settings ask
-        for replicas, a script's change raises an error until they have it."""
+        """What ``question`` returns, given the store, on a connection of its own. If the settings ask for replicas, a
+        change raises an error until the replicas have it."""
         with Shield(), self._pool.take() as store:
             return self._answered(question, store)
 
@@ -479,8 +480,7 @@ class AppCalls(Application):
             store.wire.strict = None  # enqueueing itself names the messages that are in doubt
 
     def ask_for_each(self, question: Callable[[Store], Iterator[T]]) -> Iterator[T]:
-        """Everything that ``question`` yields, on one connection that no other call uses meanwhile. Each has the whole
-        patience."""
+        """Everything that ``question`` yields, read on a connection of its own. Patience begins anew for each item."""
         pooled = self._pool.take()
         with pooled as store:
             found = self._answered(question, store)
@@ -493,11 +493,11 @@ class AppCalls(Application):
                 yield several[0]
 
     def losses(self) -> int:
-        """How often this process has noticed that the store lost acknowledged writes."""
+        """How often this process has noticed that the store has lost acknowledged writes."""
         return 0 if self._opener is None else self._opener.rollback.losses
 
     def pause(self, seconds: float) -> None:
-        """Wait between two looks at an awaited message."""
+        """Wait between two reads of a message that a caller waits for."""
         (time.sleep if registry.stand_in is None else registry.stand_in.pause)(seconds)
 
     async def pause_async(self, seconds: float) -> None:
@@ -519,7 +519,7 @@ class AppCalls(Application):
         return await self._threads[0].make(call)
 
     def strict(self) -> Strict | None:
-        """The replicas for which calls wait."""
+        """How many replicas calls wait for, and how long. None if the settings do not ask for any."""
         return None if registry.stand_in is not None else strict_of(self.settings())
 
     def _open(self, patience: Patience) -> Producer:
@@ -556,8 +556,8 @@ class AppCalls(Application):
 
 
 def _module_of_caller() -> str | None:
-    """The file of the module that makes the application: the first frame up the call stack that is not ours. None if it
-    has no file, as in a notebook."""
+    """The file of the module that creates the application: that of the first frame up the call stack that is not ours.
+    None if the module has no file, as in a notebook."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # as quick as inspect is slow to import
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == PACKAGE:
         frame = frame.f_back
@@ -575,7 +575,8 @@ def _looking(queue: str | None, message_id: str) -> Callable[[Store], Message]:
 
 
 def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:
-    """``messages`` in parts, one for each round trip. At least one, whose round trip opens the store."""
+    """``messages`` in parts, one for each round trip. At least one part, even an empty one: its trip opens the
+    store."""
     most = ENQUEUE_PAGE * ENQUEUE_PAGES
     for at in range(0, max(1, len(messages)), most):
         yield messages[at : at + most]
@@ -583,7 +584,7 @@ def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage
 
 @contextmanager
 def _after(handles: Sequence[Handle[Any]]) -> Iterator[None]:
-    """Wrap a call that enqueues messages after those of ``handles``. Its errors list the latter as accepted, too."""
+    """Wrap a call that enqueues further messages. In its errors, ``accepted`` begins with the ids of ``handles``."""
     try:
         yield
     except (StoreUnreachable, CannotCreate, Conflict, QueueFull) as error:

@@ -36,7 +36,7 @@ from pollconsumer.runtime.system.standard_error import outlast_readers
 from pollconsumer.runtime.system.system_limits import start_refused
 
 REPORT_EVERY = 0.2
-"""Seconds between two reports. A handler may report in each turn of a loop."""
+"""Least seconds between two reports to the launch, since a handler may report in each turn of a loop."""
 
 
 def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
@@ -67,7 +67,7 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
 
 
 class Handed(NamedTuple):
-    """A message in flight, as the launch identifies it."""
+    """A message in flight, as the launch identifies it: its ``name``, its handler, and the number of its attempt."""
 
     name: str
     handler: str
@@ -75,7 +75,7 @@ class Handed(NamedTuple):
 
 
 class Reports:
-    """Sends a handler's progress, and what it logs, every now and then, holding the lock ``sending``."""
+    """Sends a handler's progress and log lines to the launch at intervals, while it holds the lock ``sending``."""
 
     def __init__(self, connection: FrameConnection, sending: threading.Lock, handed: Handed) -> None:
         self._connection, self._sending, self._lock = connection, sending, threading.Lock()
@@ -91,7 +91,7 @@ class Reports:
         self._begin()
 
     def take(self) -> dict[str, Any]:
-        """The reports that were not sent. From now on nothing is sent."""
+        """The reports that are not sent yet. After this call none is sent."""
         with self._lock:
             self._taken.set()
             last = self._last()
@@ -100,7 +100,7 @@ class Reports:
             return last
 
     def _begin(self) -> None:
-        """Begin to send, unless sending goes on already, or the handler has forked this process."""
+        """Start the thread that sends, unless it runs already, or this is a process that the handler has forked."""
         if not self._begun and os.getpid() == self._pid:
             self._begun = True
             with suppress(RuntimeError):  # the system refuses a thread: the last report goes with the outcome
@@ -121,7 +121,7 @@ class Reports:
 
 
 class _ReportedWaits(SlotWaits):
-    """The waits of this process's handler. They are reported to the launch, which counts those of all its handlers."""
+    """The waits of this process's handler. It asks the launch about them, which knows the waits of all its handlers."""
 
     def __init__(self, launch: str, deadline: float, handed: Handed, ask: Callable[..., bool]) -> None:
         super().__init__(ServedQueues(launch, (), 0, lambda: deadline, True, list))
@@ -164,7 +164,7 @@ class _ChildServer:
                 return
 
     def _listen(self) -> None:
-        """Receive from the launch while a handler runs. Exit if the launch is dead."""
+        """Receive from the launch. If the launch dies while a handler runs, kill this process's group."""
         try:
             while (frame := self._connection.receive()) is not None:
                 if "attempt" in frame:
@@ -216,7 +216,7 @@ class _ChildServer:
         self._asked({"step": entry._replace(called=()), "called": encode_messages(entry.called)})
 
     def _asked(self, frame: dict[str, Any]) -> Any:
-        """The answer of the launch. Raises what the launch raised."""
+        """The answer of the launch to ``frame``. Raises the exception that the launch sent instead of an answer."""
         reply = self._ask(frame)
         if "refused" in reply:
             raise decode_refusal(reply["refused"])

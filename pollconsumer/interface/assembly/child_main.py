@@ -1,7 +1,8 @@
-"""The program of a process of isolated handlers. It is started by its path. Its arguments are the numbers of two
-inherited descriptors: the connection to its launch, and its lifeline. ``runtime/children/pool.py`` is the other side.
+"""The program of a process of isolated handlers, which a launch starts by this file's path. Its arguments are the
+numbers of two inherited descriptors: the connection to the launch, and the lifeline, a pipe that closes when the launch
+dies. ``runtime/children/pool.py`` is the other side.
 
-Until it has received the launch's sys.path, it imports only the standard library.
+Until the process has received the launch's sys.path, it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from contextlib import suppress
 from importlib import import_module
 
 SET_SIGNAL = 10
-"""F_SETSIG on Linux. On other systems a thread notices the end of the connection."""
+"""F_SETSIG, which only Linux has. On other systems a thread notices that the connection is closed."""
 
 
 def hold(lifeline: int) -> None:
-    """Let the system kill this process's group when the launch dies. Then the pipe's end becomes readable, and the
-    group is notified of that by SIGKILL. Not even a handler that holds the GIL can delay it.
+    """Let the system kill this process's group when the launch dies. Then the pipe ``lifeline`` becomes readable, which
+    the system reports to the group by SIGKILL. Even a handler that holds the GIL cannot delay that.
 
-    PR_SET_PDEATHSIG would kill only this process, and leave its children.
+    PR_SET_PDEATHSIG would kill only this process, not its children.
     """
     os.set_inheritable(lifeline, False)
     if not sys.platform.startswith("linux"):

@@ -43,20 +43,20 @@ PARTS = {
     "telling_outcome": "pollconsumer.web.launch_outcome",
     "write_at_end": "pollconsumer.dashboard.at_end",
 }
-"""Function → its module."""
+"""Function of an optional package → its module."""
 NO_POLICIES = "a program has no named policies: set retry in its table"
 NEAR = 0.9
-"""A measured duration is near the window if it is longer than this share of it."""
+"""A handler may outlast the window if its longest measured duration exceeds this share of the window."""
 
 
 def optional_part(name: str) -> Any:
-    """The function ``name`` of `PARTS`."""
+    """The function ``name`` of `PARTS`, imported now."""
     return getattr(import_module(PARTS[name]), name)
 
 
 def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[str, Handler]:
-    """Handlers by name, from the modules and commands in ``settings``. Commands keep notes in ``programs``.
-    ConfigurationError for a handler that cannot be imported or run."""
+    """Handlers by name, from the modules and commands in ``settings``. Commands record in ``programs`` which process
+    runs. ConfigurationError for a handler that cannot be imported or run."""
     handlers = import_handlers(settings)
     if settings.commands:
         for name, handler in load_commands(settings, programs or running_programs(settings)).items():
@@ -72,8 +72,7 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
     """Handlers by name, from the modules in ``settings`` and from the Django site. ConfigurationError for a module that
     cannot be imported.
 
-    The directory of the configuration file is first on sys.path. A ``PollConsumer()`` that these modules make has these
-    settings.
+    The directory of the configuration file is first on sys.path. A ``PollConsumer()`` in the modules has ``settings``.
     """
     registry.settings = settings
     begin_reading()
@@ -105,7 +104,7 @@ def configured_recurrences(settings: Settings) -> dict[str, Recurrence]:
 
 
 def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> list[Recurrence]:
-    """The recurrences of the configuration and of the imported modules. If two have the same name, the configuration's
+    """The recurrences of the configuration and of the imported modules. If both define a name, the configuration's
     counts. ConfigurationError for an invalid one."""
     recurrences = []
     for name, given in (registry.recurrences() | settings.recurrences).items():
@@ -119,8 +118,8 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
 
 
 class OwnDefaults:
-    """Defaults, checks and hooks of handlers, for messages that the command line enqueues. The configured modules are
-    imported once, for the first handler that needs them."""
+    """Default options, checks and hooks of handlers, for messages that the command line enqueues. The configured
+    modules are imported once, when the first handler needs them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -135,13 +134,13 @@ class OwnDefaults:
             log.warning("%s", NO_HANDLERS)
 
     def of(self, handler: str) -> Defaults:
-        """The defaults of ``handler``'s messages. An unknown handler has the queue ``default``. ConfigurationError if
-        the modules cannot be imported."""
+        """The default options of ``handler``'s messages. For an unknown handler the queue is ``default``.
+        ConfigurationError if the modules cannot be imported."""
         registered = self.registered(handler)
         return self._settings.defaults_of(handler) if registered is None else registered.definition.defaults
 
     def registered(self, handler: str) -> RegisteredHandler | None:
-        """``handler`` as registered. None if it is unknown, or a program. Raises the errors of `of`."""
+        """``handler`` as it is registered. None if it is unknown, or a program. Raises the errors of `of`."""
         if handler in self._settings.commands or not (self._settings.handlers or django_site()):
             return None
         if self._imported is None:
@@ -161,7 +160,7 @@ class OwnDefaults:
 
     def checked(self, handler: str, payload: Mapping[str, Any], retry: str | None = None, fix: str = BY_QUEUE) -> None:
         """Raise BadData if launches of this configuration would park a message of ``handler``, or refuse its arguments
-        or its ``retry``. ``fix``: as of `function`. Raises the errors of `of`."""
+        or its ``retry``. ``fix``: what the error advises for an unknown handler. Raises the errors of `of`, too."""
         known = self.function(handler, fix)
         if known is not None:
             check_arguments(known, payload, retry)
@@ -169,17 +168,17 @@ class OwnDefaults:
             raise BadData("retry", repr(retry), NO_POLICIES)
 
     def function(self, handler: str, fix: str = BY_QUEUE) -> RegisteredHandler | None:
-        """``handler`` as registered. None for a program, or if the configuration names neither handlers nor programs.
-        BadData, with a ``fix``, for a handler that the configuration does not have. Raises the errors of `of`."""
+        """``handler`` as it is registered. None for a program, or if the configuration has neither handlers nor
+        programs. BadData for any other handler; ``fix``: what that error advises. Raises the errors of `of`, too."""
         known, programs = self.registered(handler), self._settings.commands
         if known is None and handler not in programs and (self._imported is not None or programs):
             refuse_handler(handler, {*(self._imported or ()), *programs}, fix)
         return known
 
     def drafted(self, message: NewMessage) -> NewMessage:
-        """``message``, changed by the hooks ``before_enqueue`` of its handler's application.
+        """``message``, as the hooks ``before_enqueue`` of its handler's application have changed it.
 
-        Raises a hook's BadData, and ConfigurationError for any other exception of a hook, and the errors of `of`.
+        Raises a hook's BadData, ConfigurationError for any other exception of a hook, and the errors of `of`.
         """
         known = self.registered(message.handler)
         if known is None or not known.hooks:
@@ -189,7 +188,7 @@ class OwnDefaults:
 
 
 class LongHandler(NamedTuple):
-    """A handler that may take ``most`` seconds. ``waiting``: the queues whose other messages wait meanwhile."""
+    """A handler that may take ``most`` seconds. ``waiting``: queues whose messages wait while this handler runs."""
 
     name: str
     queue: str
@@ -215,10 +214,10 @@ def long_handlers(
     programs: Mapping[str, CommandSettings] = MappingProxyType({}),
     slots: int = 1,
 ) -> Iterator[LongHandler]:
-    """Yield the handlers that may outlast a launch that serves ``queues``: their declared timeout is longer than its
-    ``window``, or their longest ``measured`` duration is near it. All are in seconds. Handlers for which no other
-    message waits are left out. ``programs``: the handlers that are programs, by name. With several ``slots``, other
-    messages go on beside a long one."""
+    """Yield the handlers that may outlast the window of a launch that serves ``queues``: their timeout is longer than
+    ``window``, or their longest ``measured`` duration nearly as long, in seconds. Handlers that keep no other message
+    waiting are left out. ``programs``: the handlers that are programs, by name. ``slots``: with several, a launch
+    handles other messages beside a long one."""
     if slots > 1:
         return
     served = {each.name: each for each in handlers.values() if each.queue in queues}
@@ -232,8 +231,8 @@ def long_handlers(
 
 
 def beyond_requests(handlers: Mapping[str, Handler], settings: Settings) -> dict[str, str]:
-    """The handlers that no launch by a URL begins, since their declared timeouts are longer than its window; and what
-    to do about each. Empty if no URL starts launches."""
+    """Handler → what to do about it, for handlers whose timeout is longer than the window of a launch that a URL
+    starts. Such a launch leaves their messages alone. Empty if no URL starts launches."""
     window, found = settings.web.budget - BESIDE_WINDOW, dict[str, str]()
     for each in handlers.values() if settings.web.token is not None else ():
         timeout = each.timeout
@@ -287,8 +286,8 @@ def _handler_of(name: str, run: Command, command: CommandSettings) -> Handler:
 
 
 def running_programs(settings: Settings) -> Programs:
-    """The notes of running programs for this store and namespace, in the state directory. No notes are kept if
-    ``state`` is ``none``."""
+    """Records which programs are running, for this store and namespace, in the state directory. If ``state`` is
+    ``none``, nothing is recorded."""
     from pollconsumer.runtime.children.command import Programs  # as for Command
 
     store = str(settings.data_directory()) if settings.is_embedded else settings.shown_store
@@ -299,7 +298,7 @@ def running_programs(settings: Settings) -> Programs:
 
 
 def _program(name: str, word: str, directory: Path) -> str:
-    """The absolute path of the program ``word``, found by PATH, or relative to the configuration's directory."""
+    """The absolute path of the program ``word``, found by PATH, or relative to ``directory``, the configuration's."""
     if "/" in word:
         path = directory / word
         problem = why_not_run(path)

@@ -54,11 +54,11 @@ if TYPE_CHECKING:
 
 MOVER = Group("mover", (), 1)
 INTAKE_BUDGET = 2.0
-"""Taking in a spooled file waits for the store for so many seconds. The next look tries again."""
+"""Seconds that enqueueing a spooled file waits for the store. If it fails, the launch tries again later."""
 
 
 class ConsumerRole:
-    """What a consumer's launch prepares, and what it does under the lease. Then ``launch`` has the lease."""
+    """What a consumer's launch prepares, and what it does under the lease. From then on ``launch`` is set."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ConsumerRole:
         programs: Programs | None,
         options_of: Callable[[tuple[str, ...], LauncherRule], ConsumerOptions],
     ) -> None:
-        """``options_of`` returns the options, given the queues that are served and the rule of the launcher."""
+        """``options_of`` returns the consumer's options, given the queues that it serves and the launcher's rule."""
         self._settings, self._programs, self._options_of = settings, programs, options_of
         self.launch: Launch | None = None
         self.handlers: Collection[str] = ()
@@ -111,8 +111,8 @@ class ConsumerRole:
         return Group("consumer", tuple(sorted(queues)), settings.consumer.instances, names), work
 
     def _begin(self, launch: Launch, queues: tuple[str, ...]) -> ConsumerOptions:
-        """Report the launch to the log and to waiting handlers, and call the hooks of its beginning. The hooks of its
-        end are called before the process exits, after the lease is released. ConfigurationError if a hook fails."""
+        """Name the launch in log records, let handlers wait for messages, and call the hooks ``on_launch``. The hooks
+        ``on_launch_end`` are called after the lease is released. ConfigurationError if a hook raises."""
         self.launch = launch
         chosen, flight = self._settings.consumer, launch.progress.flight
         identify(launch.id, launch.plan.run_id, flight.the_one)
@@ -135,7 +135,7 @@ def launch_consumer(
     max_messages: int | None,
     reports_completed: bool = False,
 ) -> None:
-    """Run one launch of the consumer. ``linger``: in seconds. ``reports_completed``: see `LaunchPlan`."""
+    """Run one launch of the consumer. ``linger``: seconds. ``reports_completed``: see `LaunchPlan`."""
     programs, pinger = running_programs(settings) if settings.commands else None, None
     if settings.pings.url is not None:
         from pollconsumer.runtime.launch.pings import Pinger
@@ -205,8 +205,8 @@ def _monitors(settings: Settings, launch: Launch) -> Monitors:
 def _ready(
     handlers: Mapping[str, Handler], settings: Settings, programs: Programs | None, check_lease: Callable[[], bool]
 ) -> Iterator[Mapping[str, Handler]]:
-    """Yield ``handlers``, in which isolated ones run in their processes. At the block's end these processes end, and so
-    do programs that are still running."""
+    """Yield ``handlers``, with the isolated ones running in processes of their own. These processes, and programs that
+    still run, end with the block."""
     if programs is not None:
         programs.clear()
     try:
@@ -220,7 +220,7 @@ def _ready(
 
 @contextmanager
 def taking_in(settings: Settings, launch: Launch) -> Iterator[None]:
-    """Take in spooled messages: those that are there before the block, and those that come during it."""
+    """Enqueue spooled messages: those spooled before the block, and those that are spooled during it."""
     if settings.spool is None:
         yield
         return
@@ -259,10 +259,10 @@ def plan_of(settings: Settings, chosen: ConsumerSettings | MoverSettings) -> Lau
 
 
 def _location_of(settings: Settings) -> str:
-    """The path of the configuration; without one, the directory of the launch.
+    """The path of the configuration; without a configuration, the directory in which the launch was started.
 
-    If the shell came to the current directory through a link, PWD has the link, and so has this path. When the link is
-    set to a new version of the project, the path stays the same.
+    If the shell reached that directory by a symbolic link, the path contains the link (from PWD). So the path stays the
+    same when the link is set to a new version of the project.
     """
     config_path, written = settings.config or settings.directory, Path(os.environ.get("PWD", ""))
     with suppress(OSError, ValueError):  # no such directory, or the configuration is elsewhere
@@ -273,7 +273,7 @@ def _location_of(settings: Settings) -> str:
 
 
 def launcher_of(chosen: ConsumerSettings | MoverSettings) -> Found:
-    """The launcher of this process. Its rule is the one of the settings, if they give one."""
+    """The launcher of this process, with the rule that ``chosen`` gives, if it gives one."""
     return given_launcher(chosen.launcher, find_launcher(os.environ, ancestors()))
 
 
@@ -285,7 +285,7 @@ def _limits(table: QueueSettings) -> Limits:
 
 
 def keeping_of(settings: Settings) -> dict[str, Retention]:
-    """How long messages are kept, for each queue whose settings say so."""
+    """Queue → how long it keeps its ended messages, for each queue whose settings say that."""
     keeping = {}
     for name, table in settings.queues.items():
         if table.keep_completed is not None or table.keep_dead is not None:
@@ -297,8 +297,8 @@ def keeping_of(settings: Settings) -> dict[str, Retention]:
 
 
 def served_queues(settings: Settings, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
-    """The queues that a launch with these handlers serves, in order: those of the settings; else ``default`` and those
-    of handlers and applications."""
+    """The queues that a launch with these handlers serves, in order: those of the settings, or else ``default`` and the
+    queues of handlers and applications."""
     if settings.consumer.queues:
         return tuple(dict.fromkeys(settings.consumer.queues))
     return ("default", *sorted(({handler.queue for handler in handlers.values()} | registry.queues()) - {"default"}))
@@ -344,7 +344,7 @@ def consumer_options(
 def isolating(
     handlers: Mapping[str, Handler], settings: Settings, check_lease: Callable[[], bool]
 ) -> Iterator[Mapping[str, Handler]]:
-    """Yield ``handlers``, in which isolated ones run in processes that end with the block."""
+    """Yield ``handlers``, with the isolated ones running in processes of their own, which end with the block."""
     from pollconsumer.runtime.children.pool import Processes  # few handlers are isolated
 
     streaks = log.streaks

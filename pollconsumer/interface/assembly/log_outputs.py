@@ -1,4 +1,4 @@
-"""The formats and targets of the log that settings may choose."""
+"""The formats and targets of the log that the settings can choose."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from pollconsumer.interface.named_files import open_regular
 from pollconsumer.interface.settings.model import LogsSettings, Settings
 
 PRIORITIES = {"critical": 2, "error": 3, "warning": 4, "info": 6, "debug": 7}
-"""Level → priority of syslog. systemd reads it at the beginning of a line."""
+"""Level → syslog's priority, which systemd reads at the beginning of a line."""
 SYSLOG = "/dev/log"
 LOG_MODE = 0o644
-"""The mode of a new file. The umask may restrict it further."""
+"""The mode of a new log file. The umask may restrict it further."""
 ABOUT_TARGET = logs.about("logs.target", kind=logs.PERSISTENT)
 
 
 def direct_log(settings: Settings) -> None:
-    """Set form and target of the log as the settings say, in a launch or in the process of an isolated handler.
-    CannotCreate, PermissionDenied for a target that cannot be opened."""
+    """Set format and target of the log by the settings, in a launch or in a process of isolated handlers. CannotCreate
+    or PermissionDenied for a target that cannot be opened."""
     form, target = settings.logs.format, settings.logs.target
     if target == "stderr":
         if form != "text" or "JOURNAL_STREAM" in os.environ:
@@ -49,7 +49,7 @@ def direct_log(settings: Settings) -> None:
 
 
 def check(settings: LogsSettings, directory: Path) -> None:
-    """Raise CannotCreate or PermissionDenied for a target that a launch would refuse. Creates nothing."""
+    """Raise CannotCreate or PermissionDenied if a launch could not open the target. Creates nothing."""
     if settings.target != "stderr":
         _opened(settings.target, directory, creates=False).close()
 
@@ -71,7 +71,7 @@ def timed_line(level: str, text: str, fields: Mapping[str, Any]) -> str:
 
 
 def _line_of(name: str, *, journal: bool) -> logs.Line | None:
-    """A function that makes lines of the format ``name``. None for plain text."""
+    """The function that formats lines in the format ``name``. None for plain text."""
     if name == "json":
         return json_line
     return journal_line if journal or name == "journal" else None
@@ -91,7 +91,7 @@ def _is_journal() -> bool:
 
 
 def _opened(target: str, directory: Path, *, creates: bool = True) -> logging.Handler:
-    """A handler that writes to syslog, or appends to a file. The file may be rotated meanwhile."""
+    """A handler of ``logging`` that writes to syslog, or appends to a file, which other programs may rotate."""
     from logging.handlers import SysLogHandler, WatchedFileHandler
 
     handler: logging.Handler

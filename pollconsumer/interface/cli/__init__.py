@@ -1,4 +1,4 @@
-"""Runs a command: everything that all commands begin and end with."""
+"""Runs a command: what is done at the beginning and the end of each."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _streaks(arguments: Sequence[str]) -> logs.LaunchStreaks | None:
-    """The streaks of a launch. None for another command, and at a terminal, where nothing is damped."""
+    """The streaks of a launch's warnings. None for other commands, and at a terminal, where no warning is damped."""
     role = command_in(arguments)
     if role not in LAUNCHES or sys.stderr is None or sys.stderr.isatty():
         return None
@@ -64,7 +64,7 @@ def _streaks(arguments: Sequence[str]) -> logs.LaunchStreaks | None:
 
 
 def _reported(error: Exception) -> int | None:
-    """Print the line of the error that ended a command. Returns its exit code; None for a bug."""
+    """Print the line of the error that ended a command. Returns the exit code; None, and prints nothing, for a bug."""
     shown = error if isinstance(error, PollConsumerError) else met_by(error)
     if shown is not None:
         logs.write_error(shown)
@@ -74,14 +74,14 @@ def _reported(error: Exception) -> int | None:
 
 
 def discard(stream: TextIO) -> None:
-    """Discard what ``stream`` has buffered, since the interpreter would flush it again at exit."""
+    """Discard what is buffered in ``stream``. Otherwise the interpreter would try to flush it again at exit."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, stream.fileno())
     os.close(null)
 
 
 def _flushed(stream: TextIO | None) -> OSError | None:
-    """Why ``stream`` cannot be flushed. None if it was flushed, or if there is no stream."""
+    """The error that flushing ``stream`` raised. None if there was none, or if there is no stream."""
     try:
         if stream is not None:
             stream.flush()

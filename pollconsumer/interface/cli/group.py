@@ -71,13 +71,13 @@ COMMANDS = {
     ),
     "completion": ("interface.cli.group:completion", "Print a completion script for bash, zsh or fish."),
 }
-"""Command → module below pollconsumer, attribute, and help in the list of commands."""
+"""Command → its module and attribute below pollconsumer, and its help in the list of commands."""
 FORMER = {"interventions": "audit"}
-"""Former name → command: accepted, and listed nowhere."""
+"""Former name → command. Former names are accepted, but not listed."""
 OPTIONAL_SUBCOMMANDS = {
     "store": [f"moving.store_transfer:{name}" for name in ("export_", "import_", "reopen", "backup")]
 }
-"""Command → its subcommands in optional packages, in the form of `COMMANDS`. No core package imports those."""
+"""Command → its subcommands in optional packages, in the form of `COMMANDS`. No core package may import those."""
 CHANGING = frozenset(
     (
         *("enqueue", "cancel", "reschedule", "rerun", "signal", "lease break"),
@@ -87,14 +87,14 @@ CHANGING = frozenset(
         *("store adopt", "store import", "store reopen"),
     )
 )
-"""Commands that change what is stored. They are refused if nothing says in which store. Other commands warn of that,
-and read."""
+"""Commands that change what is stored. They are refused if the user has not chosen a store in any way. Other commands
+then warn, and read."""
 ALARM = "doctor"
-"""It is refused there, too: the alarm must not report that a store is well which nobody named."""
+"""This command is refused then, too: the alarm must not call a store healthy that nobody has chosen."""
 UNWARNED = frozenset({*LAUNCHES, "metrics"})
-"""Commands that do not warn. Launches refuse by themselves, and nobody reads what metrics print."""
+"""Commands without that warning. Launches refuse by themselves, and nobody reads what metrics print."""
 SHORT = frozenset({"check", "doctor", "enqueue", "launches", "lease", "metrics", "status"})
-"""Commands with a time limit as a whole, since cron starts them, too. An endless option lifts the limit."""
+"""Commands with a time limit, since cron starts them, too. Options for endless output lift the limit."""
 END_WITHIN = 60.0
 """A command of `SHORT` must end within so many seconds after its settings are read."""
 TAB = "_POLLCONSUMER_COMPLETE"
@@ -120,13 +120,13 @@ OF_PROGRAM = "\n".join(
 
 SEE_ALL = "Exit codes: see 'pollconsumer --help'."
 NEEDLESS = dict.fromkeys(("--beat", "--with-scheduler"), "leave it out: each launch promotes what comes due")
-"""Options of other queues that have no counterpart here, each with the reason."""
+"""Options of other job queues that have no counterpart here, each with what to do instead."""
 VERBOSITY = {"-v": "verbosity", "-q": "quiet"}
 """Flags that are allowed before and after every command."""
 
 
 class Commands(click.Group):
-    """Imports the module of a command when the command is looked up."""
+    """The group of all commands. It imports the module of a command when the command is needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # click's signature
         return list(COMMANDS)
@@ -260,12 +260,12 @@ def current_settings() -> Settings:
 
 
 def name_configuration(settings: Settings) -> None:
-    """Log which configuration a command uses."""
+    """Log which configuration the command uses."""
     log.info("configuration: %s", settings.config or settings.nowhere or "none: the environment alone")
 
 
 def _meet_nowhere(settings: Settings) -> None:
-    """Raise ConfigurationError for a command that changes something. For a command that reads, warn a person."""
+    """The user has not chosen a store: raise ConfigurationError for a command of `CHANGING`, else warn a person."""
     context = click.get_current_context()
     name = context.command_path.partition(" ")[2]
     if name in CHANGING or name == ALARM:
@@ -275,7 +275,7 @@ def _meet_nowhere(settings: Settings) -> None:
 
 
 def limit_command() -> None:
-    """Limit the time of the running command, if it is one of `SHORT`."""
+    """Limit the time of the running command if it is in `SHORT`."""
     name = click.get_current_context().find_root().invoked_subcommand
     if name in SHORT:
         limit(END_WITHIN, f"{name} not ended")
@@ -323,8 +323,8 @@ def invoke(arguments: Sequence[str]) -> int:
 
 
 def _raise_if_misread(error: Exception) -> None:
-    """Raise the error that says so if an answer of a server that is no Redis caused ``error``. ``-v`` shows its
-    trace."""
+    """If ``error`` came from the reply of a server that is not Redis, raise an error that says so. With ``-v`` that
+    shows the traceback of ``error``."""
     for wire in wires_of_command():
         if (refusal := wire.misread(error)) is not None:
             refusal.traced = "".join(format_exception(error))
@@ -332,7 +332,7 @@ def _raise_if_misread(error: Exception) -> None:
 
 
 def _line(error: click.ClickException) -> str:
-    """``WHAT: VALUE; FIX`` for an error of click."""
+    """The line ``WHAT: VALUE; FIX`` for an error of click."""
     context = getattr(error, "ctx", None)
     see = f"see '{context.command_path} --help'" if context else "see 'pollconsumer --help'"
     text = error.message.rstrip(".")
@@ -360,7 +360,7 @@ def _line(error: click.ClickException) -> str:
 
 
 def _meant(argument: str, context: click.Context | None, see: str) -> str:
-    """What to write instead of an unexpected argument. ``see`` if it is unclear what it means."""
+    """A hint at what to write instead of an unexpected ``argument``. ``see`` if there is no likely one."""
     if context is None:
         return see
     if "--state" in _options(context) and (state := STATES.get(argument, argument)) in set(State):
@@ -373,7 +373,7 @@ def _meant(argument: str, context: click.Context | None, see: str) -> str:
 
 
 def _from_click(text: str, kind: click.ParamType[Any]) -> str:
-    """``VALUE; RULE`` for an error of one of click's own types."""
+    """The text ``VALUE; RULE`` for an error of one of click's own types."""
     value, reason, rule = text.partition(" is not ")
     if isinstance(kind, click.IntRange):
         span = f"{kind.min}-{kind.max}" if kind.min is None or kind.min >= 0 else f"from {kind.min} to {kind.max}"

@@ -69,9 +69,9 @@ def move(**flags: Any) -> None:
 def _settings_of_launch(
     settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]
 ) -> Settings:
-    """``settings`` with the flags of ``run`` or ``move``. If a person watches, the log shows what happens.
+    """``settings``, overridden by the flags of ``run`` or ``move``. At a terminal the log shows what happens.
 
-    The configured schedule is that of the platform. It bounds a launch at a terminal only if a flag gives it.
+    At a terminal the configured schedule, which is that of the platform, bounds a launch only if a flag gives it.
     """
     settings, attended = with_flags(settings, section, flags), is_terminal(sys.stdin) and is_terminal(sys.stderr)
     is_verbose = log.isEnabledFor(logging.INFO)

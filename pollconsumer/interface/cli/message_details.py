@@ -1,4 +1,4 @@
-"""Prints a message, as commands do: one JSON object, or one property a line."""
+"""Prints a message for commands: as one JSON object, or one property a line."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def _shown_step(step: dict[str, Any]) -> str:
 
 
 def _stop(details: dict[str, Any]) -> str:
-    """The time of the request to stop the message, and what has become of it."""
+    """When the message was asked to stop, and what has happened since."""
     if details["state"] != State.RESERVED:
         return f"at {details['stop_asked_at']}, without effect: the handler ended by itself"
     return f"at {details['stop_asked_at']}; the handler is interrupted 5s later, unless it blocks in a thread"
 
 
 def print_message(details: dict[str, Any]) -> None:
-    """Print one message: one JSON object, or one property a line."""
+    """Print a message: one JSON object with ``--json``, else one property a line."""
     if printed_as_json(details):
         return
     durations, progress = details["durations"].items(), details["progress"]
@@ -72,7 +72,7 @@ def _print_log(log: Sequence[dict[str, Any]]) -> None:
 
 
 def _head(details: dict[str, Any]) -> str | None:
-    """The message that precedes this one in the order of their key."""
+    """The message that must end before this one begins, since both have one order key. None if there is none."""
     head = details["waits_for_message"]
     return head and f"{head}, before it by order key {details['order_key']}"
 

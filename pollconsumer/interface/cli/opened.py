@@ -1,4 +1,4 @@
-"""Opens the store for commands that are no launches."""
+"""Opens the store for commands other than launches."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ COMMAND_BUDGET = 5.0
 def opened(warn: Callable[[str], None] = warn_of_store) -> Store:
     """The store and namespace of the settings, on a connection of its own.
 
-    If a node of a cluster is lost, reads of all queues leave its queues out. Then the command ends with an error that
-    names them.
+    If a node of a cluster is lost, reads of all queues leave out that node's queues. Then the command ends with an
+    error that names those queues.
     """
     settings = current_settings()
     who = f"{user_and_home()[0]}@{os.uname().nodename}"
@@ -53,5 +53,5 @@ def producer() -> Producer:
 
 
 def command_patience() -> Budget:
-    """The patience of a command."""
+    """The patience of a command: how long it repeats a call that the store does not answer."""
     return Budget(COMMAND_BUDGET)

@@ -30,15 +30,15 @@ _DELETE = "\x7f"
 _WANTS_JSON = "pollconsumer.json"
 GAP = "  "
 FOLDED = "    "
-"""Indentation of a row's continuation lines."""
+"""Indentation of the lines on which a table's row continues."""
 READABLE = 20
-"""A last cell gets a line of its own if fewer columns than this are left for it."""
+"""If fewer columns are left for a row's last cell, the cell gets a line of its own."""
 _WORD = re.compile(r"""[(\[:=,]*(?<!\w)(['"`]).*?\1(?!\w)\S*|\S+""")
-"""A piece that no line break divides: a word, or quoted text such as a command."""
+"""Text that no line break may divide: a word, or quoted text such as a command."""
 
 
 def note_json(context: click.Context, option: click.Parameter, value: bool) -> None:
-    """The callback of the option ``--json``, which records whether it was given."""
+    """The callback of the option ``--json``. It records whether the option was given."""
     del option
     context.meta[_WANTS_JSON] = value
 
@@ -49,8 +49,8 @@ def wants_json() -> bool:
 
 
 def printed_as_json(value: object) -> bool:
-    """Print ``value``, an object or an array, on one line if ``--json`` was given. An iterator is printed as an array
-    with an element a line, as its values come. Returns whether ``--json`` was given."""
+    """If ``--json`` was given, print ``value``, an object or an array, on one line, and return True. An iterator is
+    printed as an array with an element a line, as the elements come."""
     if not wants_json():
         return False
     if not isinstance(value, Iterator):
@@ -65,12 +65,12 @@ def printed_as_json(value: object) -> bool:
 
 
 def print_json(value: object) -> None:
-    """Print ``value``, an object or an array, on one line. Times in it are strings already."""
+    """Print ``value``, an object or an array, as JSON on one line. Times in it must be strings already."""
     click.echo(_json(value))
 
 
 def write_json(output: BinaryIO, value: object) -> None:
-    """Write ``value`` on one line of a file, or of standard output in bytes."""
+    """Write ``value`` as JSON on one line of ``output``, a file or standard output."""
     output.write(_json(value).encode() + b"\n")
 
 
@@ -78,8 +78,8 @@ def print_table(
     headers: Sequence[object], rows: Rows, least: Sequence[str] = (), columns: Sequence[int] | None = None
 ) -> Sequence[int]:
     """Print a table. Columns are as wide as their widest cell, and None is ``-``. A row that is a text is a line of its
-    own. ``least``: headers of columns to leave out first on a narrow terminal, which also shortens the last cell.
-    ``columns``: what this function returned for an earlier part of the table."""
+    own. On a narrow terminal the columns with the headers ``least`` are left out, the first one first, and the last
+    cell is shortened. ``columns``: what this function returned for an earlier part of the same table."""
     width, every = None, [*range(len(headers))]
     if is_terminal(sys.stdout):
         import shutil  # slow to import
@@ -95,12 +95,12 @@ def print_table(
 
 
 def given_row(name: str, value: object) -> list[tuple[str, object]]:
-    """A list with the row of a property, for a table with a property a line; empty if there is nothing to show."""
+    """The row of a property, in a list, for a table with a property a line. Empty if ``value`` is empty."""
     return [(name, value)] if value else []
 
 
 def span(seconds: float | None) -> str | None:
-    """A duration for a table, with its sign; None if it is unknown."""
+    """A duration for a table, with its sign. None if ``seconds`` is None."""
     if seconds is None:
         return None
     return format_duration(seconds) if seconds >= 0 else f"-{format_duration(-seconds)}"
@@ -108,7 +108,7 @@ def span(seconds: float | None) -> str | None:
 
 def print_lines(lines: Iterable[object]) -> None:
     """Print each of ``lines`` on one line: as text, or as JSON if ``--json`` was given. They are written in pieces that
-    a pipe accepts whole, so that Ctrl-C breaks no line."""
+    a pipe takes as a whole, so Ctrl-C cuts off no line."""
     together = ""
     for line in lines:
         text = (_json(line) if wants_json() else printable(str(line))) + "\n"
@@ -135,8 +135,8 @@ def print_notice(text: str) -> None:
 
 @contextmanager
 def telling_when_interrupted(done: Callable[[], str], *, lost: bool = False) -> Iterator[None]:
-    """Wrap long work that changes the store. If Ctrl-C, SIGTERM or SIGHUP ends it, or input or output fails, a line on
-    standard error says what was ``done`` so far. ``lost``: also if the store is lost and anything was done."""
+    """Wrap long work that changes the store. If Ctrl-C, SIGTERM or SIGHUP ends the work, or input or output fails, a
+    line on standard error says what was ``done``. ``lost``: also if the store is lost after something was done."""
     try:
         with raising_terminations():
             yield
@@ -147,7 +147,7 @@ def telling_when_interrupted(done: Callable[[], str], *, lost: bool = False) -> 
 
 
 def note_more(values: Iterator[object], limit: int) -> None:
-    """Tell a person at the terminal if ``values`` go on after the ``limit`` that were printed."""
+    """Tell a person at the terminal if ``values`` has more than the ``limit`` that were printed."""
     if is_terminal(sys.stderr) and next(values, None) is not None:
         print_notice(f"the first {limit} are shown; --limit shows more")
 
@@ -158,15 +158,15 @@ def print_help(text: str) -> None:
 
 
 def ask(question: str) -> None:
-    """Ask a person at a terminal, and abort the command unless the answer is yes. Without a terminal, continue."""
+    """Ask a person at a terminal; unless the answer is yes, abort the command. Without a terminal, go on."""
     if is_terminal(sys.stdin) and is_terminal(sys.stderr):
         lift()
         click.confirm(question, abort=True, err=True)
 
 
 def progress_bar(length: int | None, *, shown: bool) -> AbstractContextManager[Any]:
-    """A progress bar on standard error, if that is a terminal. ``update(n)`` advances it. Without ``length`` it
-    counts."""
+    """A progress bar on standard error, if that is a terminal. ``update(n)`` advances it. Without ``length``, a
+    count."""
     hidden = not (shown and is_terminal(sys.stderr))
     if length is None:
         return click.progressbar(count(), show_pos=True, file=sys.stderr, hidden=hidden)
@@ -180,7 +180,7 @@ def json_text(value: object) -> str:
 
 
 def was_printing(error: OSError) -> bool:
-    """Whether ``error`` was raised by ``click.echo``, which all output uses."""
+    """Whether ``click.echo``, which prints all output, raised ``error``."""
     return any(frame.f_code is click.echo.__code__ for frame, _ in walk_tb(error.__traceback__))
 
 
@@ -189,20 +189,20 @@ def _json(value: Any) -> str:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether ``stream`` is a terminal. False for a stream that was closed before this process started."""
+    """Whether ``stream`` is a terminal. False if it was closed before this process started."""
     return stream is not None and stream.isatty()
 
 
 Rows = Sequence[Sequence[object] | str]
-"""Rows of cells; or texts, each a line of its own."""
+"""Rows of a table: cells, or a text that is a line of its own."""
 
 
 def aligned(headers: Sequence[object], rows: Rows, width: int | None, *, shortens: bool = False) -> list[str]:
     """The lines of a table. Columns are as wide as their widest cell, None is ``-``, every cell is escaped.
 
-    With ``width``, rows that do not fit continue in indented lines, and cells that do not fit on a line of their own
-    continue below themselves. But with ``shortens``, if only the last cell does not fit, it is cut. No continuation
-    begins in the first column, where a cell could fake a row. A row that is a text is a line of its own, escaped.
+    With ``width``, a row that is too wide continues on indented lines, and a cell that is wider than a line continues
+    below itself. With ``shortens``, a last cell that alone does not fit is cut instead. No continuation begins in the
+    first column, where a cell could fake a row. A row that is a text is a line of its own, escaped.
     """
     cells = _cells(headers, rows)
     widths = _widths(cells)
@@ -219,8 +219,8 @@ def aligned(headers: Sequence[object], rows: Rows, width: int | None, *, shorten
 
 
 def kept_columns(headers: Sequence[object], rows: Rows, width: int, least: Sequence[str]) -> list[int]:
-    """The columns that remain if the ``least`` ones are left out, one after the other, until every row fits into
-    ``width``, apart from the end of its last cell."""
+    """The columns to show. Those of ``least`` are left out, one after the other, until every row fits into ``width``,
+    apart from the end of its last cell."""
     widths, kept = _widths(_cells(headers, rows)), [*range(len(headers))]
     for name in least:
         if len(_parts([widths[column] for column in kept], width)) == 1:
@@ -249,7 +249,7 @@ def columns(text: str) -> int:
 
 
 def _parts(widths: list[int], width: int | None) -> list[range]:
-    """The columns of each line: as many as fit. The last column counts as fitting if `READABLE` of its width does."""
+    """The columns on each line of a row, as many as fit. The last column fits if `READABLE` of its width does."""
     parts, first, used = [], 0, 0
     for column, wide in enumerate(widths):
         needed = min(wide, READABLE) if column == len(widths) - 1 else wide
@@ -278,8 +278,7 @@ def _row(line: list[str], widths: list[int], parts: list[range], width: int | No
 
 
 def _pieces(text: str, width: int) -> Iterator[str]:
-    """``text`` in pieces of at most ``width`` columns. It is broken between words, and within a word that is wider than
-    that."""
+    """``text`` in pieces of at most ``width`` columns, broken between words, and within words that are wider."""
     piece, end = "", 0
     for found in _WORD.finditer(text):
         gap, end = text[end : found.start()], found.end()
@@ -300,7 +299,7 @@ def _shortened(text: str, width: int) -> str:
 
 
 def _fitting(text: str, width: int) -> int:
-    """How many characters of ``text`` fit into ``width`` columns. At least one."""
+    """How many characters of ``text`` fit into ``width`` columns, but at least one."""
     used = 0
     for position, c in enumerate(text):
         used += columns(c)

@@ -1,4 +1,4 @@
-"""Types of command-line values, refused as ``VALUE; RULE``; and options that several commands share."""
+"""Types of command-line values, whose errors are ``VALUE; RULE``, and options that several commands share."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ else:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 MOST = 10**9
-"""The largest number for an option that declares none."""
+"""The largest value of a numeric option that declares no limit."""
 
 
 class Once(click.Option):
-    """An option that may be given only once, where click would silently use the last value. Its ``former`` name is
-    accepted, but shown nowhere."""
+    """An option that may be given only once; click would silently use the last value. ``former``: an earlier name,
+    which is accepted but not shown."""
 
     def __init__(self, *given: Any, former: str = "", **more: Any) -> None:
         super().__init__(*given, **more)
@@ -63,8 +63,9 @@ class Once(click.Option):
 
 
 class Value(_ParamType):
-    """A value that ``read`` makes of text; the text itself if ``read`` only checks it, and returns None. If the text
-    breaks a rule, ``read`` raises a ValueError with the rule. A default of another type stays as it is."""
+    """A value that the function ``read`` returns for a text; the text itself if ``read`` only checks it, and returns
+    None. ``read`` raises a ValueError with the rule if the text breaks one. A default that is no text stays as it
+    is."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:
         self.name, self.read = name, read
@@ -80,7 +81,7 @@ class Value(_ParamType):
 
 
 class PlainText(click.types.StringParamType):
-    """Text that can be sent and printed. Bytes that are not UTF-8 arrive as lone surrogates, and are refused."""
+    """Text that can be sent and printed. It refuses bytes that are not UTF-8, which arrive as lone surrogates."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         text = super().convert(value, param, ctx)
@@ -90,7 +91,7 @@ class PlainText(click.types.StringParamType):
 
 
 class Duration(Value):
-    """Seconds, as a float. Above 0 if ``positive``, and at most ``most``."""
+    """A duration, in seconds as a float: above 0 if ``positive``, at most ``most``."""
 
     def __init__(self, *, positive: bool = False, most: float = YEAR) -> None:
         super().__init__("duration", self._seconds)
@@ -112,8 +113,8 @@ class Duration(Value):
 
 
 class WordType(click.Choice[str]):
-    """One of ``words``, in any case. For an enum the value is its member, and help shows the words, where click would
-    show the members' names."""
+    """One of ``words``, in any case. For an enum the value is the member, and help shows the members' values instead of
+    their names, which click would show."""
 
     def __init__(self, words: Iterable[str]) -> None:
         self._words = {str(word): word for word in words}
@@ -128,7 +129,7 @@ class WordType(click.Choice[str]):
 
 
 def bound(parameter: click.Parameter) -> None:
-    """Bound a parameter of one of click's own types: refuse text that is not UTF-8, and numbers above `MOST`."""
+    """Make a parameter of one of click's own types refuse text that is not UTF-8, and numbers above `MOST`."""
     kind = parameter.type
     if kind is click.STRING:
         parameter.type = PlainText()
@@ -137,7 +138,7 @@ def bound(parameter: click.Parameter) -> None:
 
 
 def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tuple[str, str]]) -> dict[str, str] | None:
-    """The headers by name. None without any, as for an option that is not given."""
+    """The headers as a dict. None if the option was not given."""
     names = [name for name, _ in given]
     for name in names:
         if names.count(name) > 1:
@@ -146,7 +147,7 @@ def _as_mapping(ctx: click.Context, param: click.Parameter, given: Sequence[tupl
 
 
 def option(flag: str, help_text: str, kind: Any = None, name: str = "", **more: Any) -> Callable[[Function], Function]:
-    """An option that may be given only once. ``name``: its parameter, if that differs from the flag."""
+    """A decorator for an option that may be given only once. ``name``: its parameter, if that differs from the flag."""
     return click.option(flag, *filter(None, [name]), cls=Once, type=kind, help=help_text, **more)
 
 
@@ -157,7 +158,7 @@ def header_option(help_text: str) -> Callable[[Function], Function]:
 
 
 def label_options(what: str) -> Callable[[Function], Function]:
-    """The options ``--header`` and ``--created-by``, both as ``headers``. ``what``: the things that they select."""
+    """The options ``--header`` and ``--created-by``, both as ``headers``. ``what``: the things to select, for help."""
 
     def give(command: Function) -> Function:
         @wraps(command)
@@ -173,13 +174,13 @@ def label_options(what: str) -> Callable[[Function], Function]:
 
 
 def priority_option(help_text: str = "") -> Callable[[Function], Function]:
-    """The option ``--priority``; ``help_text`` is added to its help."""
+    """The option ``--priority``. ``help_text`` is appended to its help."""
     kind = click.IntRange(-MAX_PRIORITY, MAX_PRIORITY)
     return option("--priority", f"Smaller numbers come first.{help_text}", kind)
 
 
 def message_options(function: Function) -> Function:
-    """A decorator for the options of ``OccurrenceOptions``, which single messages and those of recurrences have."""
+    """A decorator for the options in ``OccurrenceOptions``, which single messages and those of recurrences can have."""
     for declare in reversed(_OF_MESSAGES):
         function = declare(function)
     return function
@@ -197,8 +198,8 @@ def json_option(help_text: str) -> Callable[[Function], Function]:
 
 
 def _past(text: str) -> Callable[[int], int]:
-    """A function from the present instant, in epoch ms, to the instant that ``text`` means: a time, or a duration ago.
-    A time without offset is in this machine's zone."""
+    """A function that returns the instant which ``text`` means, given the present one, both in epoch ms: a time, or a
+    duration ago. A time without offset is in this machine's zone."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -256,12 +257,12 @@ JSON_OBJECT, JSON_ARRAY = json_option("Print one JSON object."), json_option("Pr
 
 
 TYPES: dict[str, click.ParamType[Any]] = {CHECK_CRON: CRON, READ_MEMORY: MEMORY_SIZE, CHECK_NAME: QUEUE_NAME}
-"""Function that reads or checks a setting → the type of the setting's values on the command line."""
+"""Function that reads or checks a setting → the type of that setting's option on the command line."""
 
 
 def settings_of_section(section: str) -> Callable[[Function], Function]:
-    """A decorator that gives a command an option for each setting of a section that has a flag. An option that is not
-    given is None, or (), and does not change the setting."""
+    """A decorator that gives a command an option for each setting of ``section`` that declares a flag. If the option is
+    not given, its value is None or (), and the setting stays."""
 
     def declare(function: Function) -> Function:
         for setting in [*declared_fields().section(section).values()][::-1]:

@@ -1,1 +1,1 @@
-"""The log: records, their form, and the damping of repeated ones."""
+"""The log: how records are written, and how repeated ones are damped."""

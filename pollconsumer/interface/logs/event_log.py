@@ -109,7 +109,7 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.QueueLeftOut: ("queue left out: {queue}", "queue {queue} is skipped: {reason}"),
 }
-"""Event → the streak of its warning (see `logs.about`), and its text. Both are filled with the event's fields."""
+"""Event → the name of its warning's streak (see `logs.about`), and its text. Fields of the event are filled in."""
 NOTES: dict[type, str] = {
     events.LaunchWaits: "another launch is running ({holders}); waiting up to {left} for it to end",
     events.MessageCompleted: "{id} ({handler}) completed in {took}",
@@ -119,7 +119,7 @@ NOTES: dict[type, str] = {
     events.OccurrencesSkipped: "missed occurrences of {recurrence} skipped: {messages}",
     events.RecurrenceRemoved: "recurrence {recurrence} is no longer defined: removed",
 }
-"""Event that is shown only with -v → its text."""
+"""Event that the log shows only with -v → its text."""
 ONCE: dict[type, str] = {
     events.MessageParked: "handler",
     events.MessageNotBegun: "handler",
@@ -127,11 +127,12 @@ ONCE: dict[type, str] = {
     events.MessageExpired: "queue",
     events.StepsUnasked: "handler",
 }
-"""Event that is a warning once for each value of a field → that field."""
+"""Event → a field. The event is a warning only once for each value of this field."""
 
 
 def listener(handlers: Callable[[], Collection[str]] = tuple) -> Callable[[Event], None]:
-    """A listener that logs problems as warnings, and other events for -v. ``handlers`` names known handlers."""
+    """A listener that logs problems as warnings, and other events with -v. ``handlers`` returns known handlers'
+    names."""
     announced = set[tuple[type, Any]]()
 
     def listen(event: Event) -> None:
@@ -190,18 +191,18 @@ def _log_failure(event: events.AttemptFailed, fields: dict[str, Any]) -> None:
 
 
 def _plainly(event: Event) -> tuple[str, str]:
-    """Streak and text of an event that has no text here: its name and its fields. Logging must not end a launch."""
+    """Streak and text of an event without a text of its own: name and fields, so that logging never ends a launch."""
     name = type(event).__name__
     return name, ", ".join([name, *(f"{field} {{{field}}}" for field in event.fields())])
 
 
 def _clock(seconds: float) -> str:
-    """The local time ``seconds`` from now."""
+    """The local time in ``seconds`` from now."""
     return time.strftime("%H:%M:%S", time.localtime(time.time() + max(-YEAR, min(YEAR, seconds))))
 
 
 def _shown(value: object) -> object:
-    """``value`` for people. Every float in an event is a duration."""
+    """A field's ``value`` for people. Every float in an event is a duration."""
     if isinstance(value, float):
         return format_duration(value)
     return ", ".join(value) if isinstance(value, tuple) else value

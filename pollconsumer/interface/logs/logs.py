@@ -1,8 +1,8 @@
 """Writes the log to standard error, a line ``pollconsumer: LEVEL: TEXT`` for each record. By default it writes only
 warnings and errors, since cron mails all output.
 
-With ``log.streaks``, repeated warnings are damped: see ``core/repeats.py``. Two warnings are the same if
-their texts are, apart from numbers. ``extra=about(...)`` names a warning independently of its text. A warning with
+With ``log.streaks``, repeated warnings are damped: see ``core/repeats.py``. Two warnings are the same if their texts
+differ only in numbers. ``extra=about(...)`` names a warning independently of its text. A warning with
 ``extra=UNDAMPED`` is printed each time.
 """
 
@@ -36,10 +36,10 @@ from pollconsumer.runtime.system import own_threads, standard_error
 from pollconsumer.runtime.system.own_files import OwnFiles, spare_directory
 
 OURS = "pollconsumer"
-"""The name of our logger. A record that is about a message names the message in its text."""
+"""The name of our logger. If one of its records is about a message, the record's text names the message."""
 PREFIX = "pollconsumer_"
-"""Prefix of the attributes that records get. Without it an attribute might have the same name as one in a record's own
-``extra``, and logging refuses to replace an attribute."""
+"""Prefix of the attributes that we add to records. An attribute without it could have a name that is also in a record's
+own ``extra``, and logging refuses to replace an attribute."""
 ABOUT = ("launch_id", "run_id", "message_id", "handler", "attempt")
 DIRECTORY = "streaks"
 WITHOUT_WORK = (
@@ -50,24 +50,24 @@ WITHOUT_WORK = (
     StopReason.WATCHDOG,
     StopReason.DIED,
 )
-"""Stop reasons after which a launch cannot know whether a warning is over."""
+"""Stop reasons of launches that did not work. Such a launch cannot know whether the problem of a warning is over."""
 _VARIABLES = {"--config": "CONFIG", "--store": "STORE", "--namespace": "NAMESPACE", "--queue": "CONSUMER__QUEUES"}
 UNDAMPED: dict[str, Any] = {"streak": None}
-"""The ``extra`` of a record that is not damped."""
+"""The ``extra`` of a record that is printed each time."""
 FAILURE, PERSISTENT, LASTING, MET = "failure", "standing", "lasting", "met"
 """Kinds of streaks: see ``core/repeats.py``."""
 OUR_LOGGERS = ("django.tasks", "django_tasks")
-"""Loggers of Django's tasks framework. Their records are left out, since the launch reports dead letters itself."""
+"""Loggers of Django's tasks framework. Their records are dropped, since the launch itself reports dead letters."""
 _NUMBER = r"\b0x[0-9a-f]+\b|(?<![\w-])\d+(?:\.\d+)*(?:ms|[smhd%])?(?![\w-])"
-"""A count, a duration, or an address; but no number in a name, such as ``mail2``."""
+"""A count, a duration, or an address, but not a number in a name such as ``mail2``."""
 Line = Callable[[str, str, Mapping[str, Any]], str]
-"""Makes a line out of a level, a text, and fields about the record."""
+"""Formats a line from a level, a text, and fields of the record."""
 Copy = Callable[[str, str, Mapping[str, Any]], None]
 
 
 def identify(launch_id: str, run_id: str | None, the_one: Callable[[], InFlight | None] = lambda: None) -> None:
-    """Give each record from now on the attributes ``pollconsumer_launch_id``, …; None for what does not apply.
-    ``the_one`` returns the message in flight, if it is the only one."""
+    """Give each later record the attributes ``pollconsumer_launch_id`` and so on; one that does not apply is None.
+    ``the_one`` returns the message in flight if there is only one."""
     log.identity = launch_id, run_id
     make = logging.getLogRecordFactory()
 
@@ -83,26 +83,25 @@ def identify(launch_id: str, run_id: str | None, the_one: Callable[[], InFlight 
 
 
 class LaunchStreaks:
-    """The streaks of warnings and failures that one launch of a crontab line meets or ends: see
-    ``core/repeats.py``.
+    """The streaks of warnings and failures that launches of one crontab line meet or end: see ``core/repeats.py``.
 
     They are stored in a small file of the user's. There is one file for each configuration file, store, namespace, role
-    and set of queues, as arguments and environment name them, since the configuration may be invalid. Two concurrent
+    and set of queues. Arguments and environment give these, since the configuration may be invalid. Two concurrent
     launches may overwrite each other's counts, and then print a line more or less. If no file can be written, nothing
-    is damped. A spare file in ``/tmp`` prevents that when the user's disk is full.
+    is damped. If the user's disk is full, a file in ``/tmp`` is used.
     """
 
     def __init__(
         self, name: str, files: OwnFiles, now: Callable[[], float] = time.time, launch: str | None = None
     ) -> None:
-        """``launch``: the launch to which this process belongs. By default the process is a launch itself."""
+        """``launch``: an id of the launch to which this process belongs. None: this process is the launch."""
         self.files, self.name, self.launch = files, name, launch or os.urandom(8).hex()
         self._file, self._now = f"{DIRECTORY}/{name}", now
         self.stopped: str | None = None
-        """Why the launch ends, if it got as far as the lease."""
+        """Why the launch ended, if it reached the lease; else None."""
 
     def meet(self, kind: str, name: str, text: str) -> str | None:
-        """The line to print for ``text``. None if it is damped."""
+        """Record the problem ``name``. Returns the line to print for ``text``; None if it is damped."""
         streaks, now = self._read(), self._now()
         before = streaks.encode(now)
         shown = streaks.meet(name, kind, text, self.launch, now)
@@ -110,7 +109,7 @@ class LaunchStreaks:
         return text if changed and not self._write(streaks, now) else shown
 
     def close(self, code: int) -> list[str]:
-        """End the launch with this exit code. Returns lines for streaks that are over."""
+        """End the launch with the exit code ``code``. Returns a line for each streak that is over."""
         if code or self.stopped is None or self._own_files().read(self._file) is None:
             return []
         streaks, now = self._read(), self._now()
@@ -128,14 +127,14 @@ class LaunchStreaks:
         return True
 
     def _own_files(self) -> OwnFiles:
-        """``files``, with a spare directory, unless the settings say that nothing is kept."""
+        """``files`` and a spare directory; no directory if the settings say that nothing is stored."""
         directories = self.files.directories
         spare = spare_directory() if directories else None
         return OwnFiles([*directories, *([spare] if spare else [])])
 
 
 def name_of(role: str, arguments: Sequence[str], variables: Mapping[str, str], prefix: str) -> str:
-    """A name for launches that have this role and the configuration that ``arguments`` and environment choose."""
+    """A name that launches of this role share if ``arguments`` and environment choose the same configuration."""
     given = {
         option: sorted(values_of(option, arguments)) or [variables.get(prefix + variable, "")]
         for option, variable in _VARIABLES.items()
@@ -146,19 +145,19 @@ def name_of(role: str, arguments: Sequence[str], variables: Mapping[str, str], p
 
 
 def about(*subject: str, kind: str = MET) -> dict[str, Any]:
-    """The ``extra`` of a warning: kind and name of its streak. ``subject`` is the same in every launch."""
+    """The ``extra`` of a warning: kind and name of its streak. ``subject`` must be the same in every launch."""
     return {"streak": (kind, ": ".join(subject))}
 
 
 def text_line(level: str, text: str, fields: Mapping[str, Any]) -> str:
-    """A line of plain text, which names the message that was being handled."""
+    """A line of plain text. It names the message that was being handled."""
     if "message_id" in fields:
         text += " (message {message_id}, {handler}, attempt {attempt})".format_map(fields)
     return f"pollconsumer: {level}: {printable(text)}"
 
 
 class _Lines(logging.Handler):
-    """Writes records from ``threshold`` up to standard error, one a line. Never raises."""
+    """Writes each record from the level ``threshold`` up to standard error, on one line. Never raises."""
 
     def __init__(self, threshold: int) -> None:
         super().__init__(threshold)
@@ -190,7 +189,7 @@ class _Lines(logging.Handler):
 
 
 class _Keeper(logging.Handler):
-    """Keeps what handlers log with their messages. Never raises."""
+    """Stores with each message what its handler logs. Never raises."""
 
     def __init__(self, lines: KeptLines) -> None:
         super().__init__()
@@ -208,26 +207,26 @@ class _Keeper(logging.Handler):
 
 
 class _OwnLogger(logging.Logger):
-    """Prints what we log, even if other code disables loggers, replaces their handlers, or adds handlers that raise.
-    Then it passes the record to the standard library's logger ``pollconsumer``, for other handlers."""
+    """Our logger. It prints even if other code disables loggers, replaces their handlers, or adds handlers that raise.
+    Then it passes each record to the standard library's logger ``pollconsumer``, for other handlers."""
 
     def __init__(self) -> None:
         super().__init__("pollconsumer", logging.CRITICAL + 1)
         self.lines: _Lines | None = None
-        """Our handler of records. None until `configure` is called: in a producer only the program's handlers print."""
+        """Our handler of records. None until `configure` is called: in a producer only the program's own print."""
         self.others = logging.getLogger(self.name)
         self.identity: tuple[str | None, str | None] = (None, None)
         """The id of this process's launch, and the platform's id of the run."""
         self.streaks: LaunchStreaks | None = None
-        """Those by which warnings are damped. None: nothing is damped."""
+        """The streaks by which warnings are damped. None: no warning is damped."""
         self.output: Callable[[str], object] | None = None
-        """Called with each line for standard error, including its line feed. None until `configure` is called."""
+        """Called with each line for standard error, with its line feed. None until `configure` is called."""
         self.line: Line = text_line
-        """Makes the lines on standard error."""
+        """Formats the lines on standard error."""
         self.line_has_traceback = False
         """Whether ``line`` shows the field ``traceback``."""
         self.copy: Copy | None = None
-        """Called with everything that is logged, if the settings name a target for it."""
+        """Called with each record, if the settings name a target of the log. Else None."""
         self._raised = False
 
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802  of its base
@@ -260,13 +259,13 @@ log = _OwnLogger()
 
 
 def shows_completed() -> bool:
-    """Whether the log shows a line for each completed message: with -v, and if a person watches."""
+    """Whether the log shows a line for each completed message, as with -v at a terminal."""
     return log.lines is not None and log.lines.threshold <= logging.INFO
 
 
 def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
-    """Print warnings and errors; with a ``verbosity`` of 1 also INFO, from 2 on also DEBUG; with ``quiet`` only errors.
-    Handlers' modules log in the same form, from warnings up. A second call replaces the first."""
+    """Print warnings and errors; with a ``verbosity`` of 1 also INFO, from 2 on also DEBUG; if ``quiet``, errors only.
+    Records of handlers' modules are printed in the same form, from WARNING up. A later call replaces an earlier one."""
     log.output = _output_of(sys.stderr)
     level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)]
     root = logging.getLogger()
@@ -281,9 +280,9 @@ def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
 
 
 def keep_lines(most: int) -> None:
-    """Keep up to ``most`` bytes of what each attempt logs and prints; 0 keeps nothing. Records are kept
-    from INFO up, unless users' code sets another level. Output is kept if it is written to the streams that
-    `standard_error.outlast_readers` has put in place."""
+    """Store with each attempt up to ``most`` bytes of what it logs and prints; 0 stores nothing. Records count from
+    INFO up, unless users' code sets another level. Printed text counts if it is written to the streams that
+    `standard_error.outlast_readers` has installed."""
     lines = KeptLines(most) if most else None
     keep_lines_here(lines)
     standard_error.HandlersStream.printed = None if lines is None else lines.add_printed
@@ -294,7 +293,7 @@ def keep_lines(most: int) -> None:
 
 
 def speak() -> None:
-    """Print our INFO records, too, and every warning, because a person watches. Other modules log as configured."""
+    """Print our INFO records, too, and every warning undamped, because a person watches."""
     log.streaks = None
     log.setLevel(min(log.level, logging.INFO))
     if log.lines is not None:
@@ -302,8 +301,8 @@ def speak() -> None:
 
 
 def direct(line: Line | None, copy: Copy | None, *, has_traceback: bool = False) -> None:
-    """Print the lines that ``line`` makes of records; with ``has_traceback`` they include the traceback. If
-    ``copy`` is given, it is called with all records from INFO up, and only our warnings and errors are printed."""
+    """Print lines in the format ``line``; ``has_traceback``: it includes the traceback. If there is a ``copy``, call it
+    with all records from INFO up, and print only our warnings and errors."""
     log.line, log.line_has_traceback, log.copy = line or text_line, has_traceback, copy
     if copy is None:
         return
@@ -322,7 +321,7 @@ def _text_of(record: logging.LogRecord) -> str:
 
 
 def _origin(record: logging.LogRecord) -> dict[str, Any]:
-    """The fields of a record that only formats for programs show."""
+    """The fields of a record that only machine-readable formats show."""
     origin = {"logger": record.name}
     if record.exc_info and record.exc_info[1] is not None:
         with suppress(Exception):  # raised by the user's exception class
@@ -332,7 +331,7 @@ def _origin(record: logging.LogRecord) -> dict[str, Any]:
 
 @contextmanager
 def kept() -> Iterator[None]:
-    """Wrap code that may configure logging, such as Django's setup. Afterwards our lines are printed once, even if that
+    """Wrap code that may configure logging, such as Django's setup. Our lines are still printed, once, even if that
     code replaces the root logger's handlers."""
     root = logging.getLogger()
     ours = [handler for handler in root.handlers if isinstance(handler, _Lines)]
@@ -342,17 +341,17 @@ def kept() -> Iterator[None]:
 
 
 def warn_of_store(text: str) -> None:
-    """Log a warning that every connection would repeat."""
+    """Log a warning about the store. It is damped, since every connection would repeat it."""
     log.warning("%s", text, extra=about(_without_numbers(text), kind=PERSISTENT))
 
 
 def warn_of_users_code(text: str, traced: str) -> None:
-    """Log a warning about the user's code, which raised. ``traced``: its traceback; empty for none."""
+    """Log a warning about user code that raised. ``traced``: its traceback; empty if there is none."""
     log.warning("%s", text, extra={"fields": {"traceback": traced} if traced else {}})
 
 
 def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
-    """Log a warning for each stream that lost output of handlers. Each is given with the first reason.
+    """Log a warning for each stream that lost output of handlers. ``problems``: each stream with the first reason.
 
     Call it when no handler runs, since a handler may have printed from within a handler of ``logging``.
     """
@@ -362,7 +361,7 @@ def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
 
 
 def close_streaks(code: int) -> None:
-    """Report the streaks that are over, at the end of a launch with this exit code."""
+    """Log the streaks that are over, at the end of a launch with the exit code ``code``."""
     lines = [] if log.streaks is None else log.streaks.close(code)
     for line in lines if log.level <= logging.WARNING else ():
         write_line("info", line)
@@ -370,7 +369,7 @@ def close_streaks(code: int) -> None:
 
 
 def write_error(error: PollConsumerError) -> None:
-    """Print the line of an error that ends a command, unless it is damped."""
+    """Print the line of the error that ended a command, unless the error is damped."""
     traced = error.traced if error.shows_trace or log.isEnabledFor(logging.INFO) else ""
     fields = {"traceback": traced} if traced else {}
     if (text := _damped(_streak_of(error), str(error))) is not None:
@@ -382,12 +381,12 @@ def write_error(error: PollConsumerError) -> None:
 
 
 def prints_traceback_of(error: Exception) -> bool:
-    """Whether to print the traceback of our bug. False if it is damped."""
+    """Whether to print the traceback of ``error``, a bug of ours. False if it is damped."""
     return _damped(_streak_of(error), f"unexpected {type(error).__name__}") is not None
 
 
 def write_traceback(error: BaseException) -> None:
-    """Print the traceback of our bug, escaped and indented."""
+    """Print the traceback of ``error``, a bug of ours, escaped and indented."""
     text = f"unexpected {type(error).__name__}; please report it, with what follows"
     traced = "".join(format_exception(error))
     if log.copy is not None:
@@ -406,8 +405,8 @@ def _damped(streak: tuple[str, str] | None, text: str) -> str | None:
 
 
 def _streak_of(error: Exception) -> tuple[str, str] | None:
-    """Kind and name of an error's streak. All errors of the store are one streak. Others are distinguished by their
-    texts. None for wrong usage, which is never damped, because its author is present."""
+    """Kind and name of an error's streak. All errors of the store share a streak; others have one for each text. None
+    for wrong usage: it is never damped, since its author sees it."""
     if isinstance(error, UsageError):
         return None
     if isinstance(error, LeaseLost):
@@ -424,7 +423,7 @@ def _without_numbers(text: str) -> str:
 
 
 def _write(text: str) -> None:
-    """Write to standard error. Nothing is written if it is closed or full, or if nobody reads it."""
+    """Write to standard error. If it is closed or full, or nobody reads it, do nothing."""
     with suppress(Exception):  # raised by the system, or by an object of the user's in place of standard error
         try:
             (log.output or _output_of(sys.stderr))(f"{text}\n")
@@ -433,9 +432,8 @@ def _write(text: str) -> None:
 
 
 def _output_of(stream: TextIO | None) -> Callable[[str], object]:
-    """The function that writes to standard error. ``stream`` is ``sys.stderr`` when a command begins. A test, or a
-    program that calls the command, may have replaced it by then, and its replacement is used. A later replacement by
-    handlers is not."""
+    """The function that writes to standard error. ``stream``: ``sys.stderr`` when the command began, also if a test or
+    a calling program has replaced it before. If handlers replace it later, that has no effect."""
     if stream is None:
         return lambda _: None
     if stream is sys.__stderr__:
@@ -454,7 +452,7 @@ def _output_of(stream: TextIO | None) -> Callable[[str], object]:
 
 
 def logged_once(log_text: Callable[[str], None]) -> Callable[[str], None]:
-    """``log_text``, but only for texts that were not logged before, since every connection repeats them."""
+    """``log_text``, but only for texts not logged before, since every connection repeats them."""
     logged = set[str]()
 
     def log_new(text: str) -> None:

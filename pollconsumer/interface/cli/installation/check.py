@@ -82,7 +82,7 @@ RULES = {
 
 
 class OnlyRead(OwnFiles):
-    """The files of a launch for ``check``, which writes none of them."""
+    """The files of a launch, for ``check``, which must not write them."""
 
     def write(self, name: str, content: bytes) -> bool:  # noqa: ARG002  its signature
         return False
@@ -152,7 +152,7 @@ def check(compat: bool, schema: bool) -> int:
 
 
 def _ledger_of(store: Store | None) -> list[dict[str, Any]]:
-    """The last launches, newest first; none if the ledger cannot be read."""
+    """The ledger's entries of the last launches, newest first. Empty if the ledger cannot be read."""
     if store is not None:
         with suppress(PermissionDenied):  # a producer has no right to read the ledger
             return store.inspector.launches(LAUNCHES_LEARNED_FROM)
@@ -160,7 +160,7 @@ def _ledger_of(store: Store | None) -> list[dict[str, Any]]:
 
 
 def _by_role(past: Sequence[dict[str, Any]], queues: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
-    """The launches that are like the next consumer, which serves ``queues``, and like the next mover, by role."""
+    """Role → earlier launches: those of a consumer that served the same ``queues``, and those of the mover."""
     return {
         "consumer": [each for each in past if each["queues"] == sorted(queues)],
         "mover": [each for each in past if each["role"] == "mover"],
@@ -170,8 +170,8 @@ def _by_role(past: Sequence[dict[str, Any]], queues: Iterable[str]) -> dict[str,
 def _next_windows(
     settings: Settings, now: datetime, launches: Mapping[str, list[dict[str, Any]]], longest: float
 ) -> dict[str, dict[str, Any]]:
-    """The next window of each role. ``launches``: earlier launches of the role. ``longest``: see `next_window`, for the
-    consumer."""
+    """Role → its next window. ``launches``: earlier ones by role. ``longest``: for the consumer, as in
+    `next_window`."""
     schedules: dict[str, str | None] = {role: getattr(settings, role).schedule for role in launches}
     if schedules["consumer"] is None and settings.config is not None:  # this user's crontab may give one
         schedules["consumer"] = optional_part("installed_schedule")(settings.config)
@@ -183,16 +183,15 @@ def _next_windows(
 
 
 def _unserved_time(launches: list[dict[str, Any]], window: Mapping[str, Any], handoff: HandOff) -> str | None:
-    """A line about the unserved time between launches. None if it is little."""
+    """A line about the time between launches that no launch serves. None if it is little."""
     instants = [datetime.fromisoformat(each) for each in window["next_launches"][:2]]
     period = (instants[1] - instants[0]).total_seconds() if instants else None
     return unserved_time(launches, window["window_seconds"], window["launcher"], handoff, period)
 
 
 def _reached(settings: Settings, files: OwnFiles) -> Store | None:
-    """The store, on a connection that has answered. None for an embedded server that is not running, since a check
-    starts none. Then it raises the errors that starting it would raise, as far as they can be found without starting
-    it."""
+    """The store, on a connection that has answered. None for an embedded server that is not running, since ``check``
+    does not start it. Then it raises the errors of a start, as far as they can be found without one."""
     opener = opener_of(settings, files)
     if settings.is_embedded and (server := server_of(settings)).status() is None:
         server.check_start()
@@ -208,7 +207,7 @@ def _unserved(
     handlers: Mapping[str, Handler],
     recurrences: Iterable[Recurrence],
 ) -> dict[str, QueueService]:
-    """Queues of handlers and recurrences that this configuration's launches do not serve; and whether others do."""
+    """Queues of handlers and recurrences that this configuration's launches do not serve, and whether others do."""
     wanted = {handler.queue for handler in handlers.values()} | {each.queue for each in recurrences if each.enabled}
     others = sorted(wanted - set(queues))
     return dict.fromkeys(others, NO_SERVICE) if store is None else service_of(store.wire, store.keys, others)
@@ -222,8 +221,8 @@ def _long_work(
     windows: Mapping[str, Any],
     store: Store | None,
 ) -> list[LongHandler]:
-    """The handlers that may outlast the window of this configuration's launches, judging by their timeouts and by their
-    durations in earlier launches. Handlers whose queue has its own launches in this user's crontab are left out."""
+    """The handlers that may outlast the window of this configuration's launches, by their timeouts and their durations
+    in earlier launches. Handlers are left out if this user's crontab has launches of its own for their queue."""
     measured: dict[str, float] = {}
     if store is not None and past:
         with suppress(PermissionDenied):
@@ -239,7 +238,7 @@ def _long_work(
 
 
 def _locations_of(settings: Settings, store: Store | None, state: Path | None) -> dict[str, Any]:
-    """The locations of configuration, store and state, and their owners."""
+    """Where configuration, store and state are, and who owns each."""
     data, program = (settings.data_directory(), settings.server_program()) if settings.is_embedded else (None, None)
     if settings.spool is not None:
         spool_of(settings).check()
@@ -265,7 +264,7 @@ def _locations_of(settings: Settings, store: Store | None, state: Path | None) -
 
 def _import_in_time(settings: Settings) -> dict[str, Handler]:
     """Import the handlers. A ConfigurationError shows its traceback. If the import takes too long, the process ends.
-    The time zone, which a Django site sets, is restored, since a launch reads its schedule before the import."""
+    The time zone is restored, which a Django site may change: a launch reads its schedule before the import."""
     names = ", ".join([*filter(None, [django_site()]), *settings.handlers])
     until = time.monotonic() + IMPORT_WITHIN
     watch(lambda: until, lambda: f"handlers: {shown(names)}: import took longer than {IMPORT_WITHIN:g}s")
@@ -285,7 +284,7 @@ def _import_in_time(settings: Settings) -> dict[str, Handler]:
 
 
 def _drops_ticks(window: Mapping[str, Any], launches: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the launcher drops ticks and no schedule is known. ``launches``: those of the role, newest first."""
+    """Whether the launcher drops ticks, and no schedule is known. ``launches``: those of the role, newest first."""
     # A line of the crontab may give the schedule to its launch alone, as the lines of `init cron` do.
     known = window["schedule"] is not None or any(each.get("next_tick_seconds") for each in launches[:1])
     return window["launcher"] is LauncherRule.DROP and not known
@@ -297,8 +296,8 @@ def _warn_of_hindrances(
     recurrences: Iterable[Recurrence],
     unserved: Mapping[str, QueueService],
 ) -> None:
-    """Log what keeps launches from their work: rights that the store's user lacks, roles whose ticks are ``dropped``,
-    and recurrences whose queues no launch has served lately."""
+    """Warn of what keeps launches from their work: rights that the store's user lacks, roles whose ticks are
+    ``dropped``, and recurrences whose queues no launch has served lately."""
     if store is not None and (refused := lacking(store.wire, LAUNCH, store.keys.control("fences"))):
         log.warning(
             "store: launches cannot start, since the store's user may not run %s; grant these commands",
@@ -325,7 +324,7 @@ def _warn_of_alarms_of_nobody(settings: Settings, handlers: Mapping[str, Handler
 
 
 def _check_handlers(recurrences: Sequence[Recurrence], handlers: Mapping[str, Handler]) -> None:
-    """Raise ConfigurationError for a recurrence whose handler is missing here, or whose arguments do not fit."""
+    """Raise ConfigurationError for a recurrence with an unknown handler, or with arguments that do not fit it."""
     functions = registry.handlers()
     for each in recurrences:
         if each.handler not in handlers:
@@ -349,8 +348,7 @@ def _not_served(queue: str, service: QueueService, handlers: Mapping[str, Handle
 
 
 def _next_occurrences(recurrences: Iterable[Recurrence], now: datetime) -> dict[str, dict[str, Any]]:
-    """The time at which each recurrence is due next, judging by its rule alone. None while it is switched off, and for
-    a period that counts from ends."""
+    """Recurrence → the next instant of its rule. None while it is disabled, or if its period counts from ends."""
     found = {}
     for each in sorted(recurrences, key=lambda each: each.name):
         known = each.enabled and each.after is After.DUE
@@ -370,8 +368,7 @@ def _described_next(of: Mapping[str, Any]) -> str:
 
 
 def _unchecked_arguments() -> dict[str, str]:
-    """Unchecked parameters, as HANDLER.PARAMETER, each with the reason. ConfigurationError for a handler that no
-    message can call."""
+    """HANDLER.PARAMETER → why its values are not checked. ConfigurationError for a handler that no message can call."""
     unchecked: dict[str, str] = {}
     for registered in registry.handlers().values():
         name, (impossible, unreadable) = registered.definition.name, registered.arguments.problems()
@@ -393,7 +390,7 @@ def _print(
     runs: bool,
 ) -> None:
     """Print the report as a table. ``runs``: whether the embedded server is running. ``roles``: the roles whose windows
-    are shown, each with its usual margin."""
+    to show, each with its usual margin."""
     server = "its server runs" if runs else "its server does not run yet: a launch or enqueue starts it"
     no_state = "none" if settings.state == NO_STATE else "not writable, set state to a directory"
     rows: list[tuple[str, object]] = [
@@ -436,8 +433,8 @@ def _print(
 def _described_commands(
     settings: Settings, handlers: Mapping[str, Handler], own: Collection[str]
 ) -> dict[str, dict[str, object]]:
-    """Handlers that are programs. ``fits``: for a program of the queues ``own``, whether it has a timeout, for which a
-    launch then waits; None for other queues."""
+    """Handlers that are programs. ``fits``: whether a program of one of the queues ``own`` has a timeout, so that a
+    launch can wait for it; None for a program of other queues."""
     found: dict[str, dict[str, object]] = {}
     for name, command in settings.commands.items():
         run, timeout = handlers[name].run, command.timeout
@@ -448,9 +445,9 @@ def _described_commands(
 
 
 def own_queues(queues: Collection[str], past: Sequence[Mapping[str, Any]]) -> set[str]:
-    """The ``queues`` that launches of this configuration serve. A queue that a launch with other ``--queue`` options
-    served last is left out, since the window of that launch is unknown here. A launch that served `default`, and lacked
-    only queues that no launch has served, counts as a launch of this configuration from before these queues."""
+    """The ``queues`` that launches of this configuration serve. A queue is left out if the launch that served it last
+    had other ``--queue`` options, since that launch's window is unknown here. A launch that served `default`, and
+    lacked only queues that no launch has served yet, counts as an earlier launch of this configuration."""
     last = {queue: each["queues"] for each in reversed(past) for queue in each["queues"]}
     known = sorted(queue for queue in queues if queue in last)
     together = known if "default" in known else sorted(queues)
@@ -458,15 +455,15 @@ def own_queues(queues: Collection[str], past: Sequence[Mapping[str, Any]]) -> se
 
 
 def _longest_limit(settings: Settings, handlers: Mapping[str, Handler], queues: Collection[str]) -> float:
-    """How many seconds a message of ``queues`` may be handled at most: a declared timeout, else the default limit."""
+    """How many seconds a message of ``queues`` can be handled at most, by timeouts and the default limit."""
     default = settings.consumer.handler_limit
     served = (each.timeout for each in handlers.values() if each.queue in queues)
     return max((default if timeout is None else timeout for timeout in served), default=0.0)
 
 
 def _rates_of(settings: Settings, handlers: Mapping[str, Handler]) -> dict[str, dict[str, Any]]:
-    """The rates of ``queues`` for messages with a rate key. And the rates of ``handlers``, each with the argument that
-    gives the key."""
+    """The rates of queues for messages with a rate key, and those of handlers, each with the argument that is the
+    key."""
     rated = {name: each for name, each in sorted(handlers.items()) if each.rate or each.rate_key}
     return {
         "queues": {name: queue.rate for name, queue in settings.queues.items() if queue.rate},
@@ -475,7 +472,7 @@ def _rates_of(settings: Settings, handlers: Mapping[str, Handler]) -> dict[str, 
 
 
 def _described_rates(rates: dict[str, dict[str, Any]]) -> list[tuple[str, object]]:
-    """The result of `_rates_of` as names and texts."""
+    """The result of `_rates_of`, as rows for people."""
     rows: list[tuple[str, object]] = [
         (f"rate of queue {name}", f"{rate} for each rate key") for name, rate in rates["queues"].items()
     ]
@@ -486,7 +483,7 @@ def _described_rates(rates: dict[str, dict[str, Any]]) -> list[tuple[str, object
 
 
 def _try_server(settings: Settings) -> int:
-    """Print what the server of the settings lacks, or ``ok``. Returns the exit code."""
+    """Print what the server of the settings lacks, or ``ok``. Returns the command's exit code."""
     opener = opener_of(settings)
     wire, another = opener.keeper_wire(command_patience), opener.bare_wire(command_patience)
     with raising_terminations():
@@ -504,10 +501,9 @@ def next_window(
     longest: float,
     schedule: str | None,
 ) -> dict[str, Any]:
-    """The window of the launch that the platform starts next; without a schedule, of one that starts now. ``past``:
-    earlier launches, newest first. They show which launcher there is, since a person starts ``check`` itself.
-    ``longest``: how many seconds a message may be handled that begins at the end of the window. ``schedule``: that of
-    the launches."""
+    """The window of the launch that the platform starts next; without a ``schedule``, of a launch that starts now.
+    ``past``: earlier launches, newest first, which show the launcher, since a person starts ``check`` itself.
+    ``longest``: how many seconds a message can be handled that begins at the end of the window."""
     launches, at = list[str](), now
     while schedule and len(launches) < LAUNCHES_SHOWN:
         at += timedelta(seconds=next_launches(schedule, at)[0])
@@ -540,8 +536,8 @@ def next_window(
 
 
 def _launcher_of(role: ConsumerSettings | MoverSettings, past: list[dict[str, Any]]) -> tuple[Found, Observed]:
-    """The launcher of the role: the one found here, else the one that an earlier launch found. If neither is known, the
-    rule by which it was observed to act."""
+    """The launcher of the role: the one that started this process, else the one that an earlier launch found. If both
+    are unknown, the rule that launches have observed."""
     found = launcher_of(role)
     if not found.platform:
         known = (
@@ -557,8 +553,8 @@ def _launcher_of(role: ConsumerSettings | MoverSettings, past: list[dict[str, An
 
 
 def described_window(window: dict[str, Any], chosen: HandOff, margin: float | None) -> list[tuple[str, str]]:
-    """The result of `next_window` as rows for people. ``chosen``: the hand-off of the settings. ``margin``: the usual
-    margin of earlier launches; None stands for the least margin."""
+    """The result of `next_window`, as rows for people. ``chosen``: the hand-off of the settings. ``margin``: the usual
+    margin of earlier launches; None: the least margin is shown."""
     before = window["margin_seconds"] if margin is None else margin
     if window["launcher"].handoff(chosen).on_call:
         before = 0.0  # a launch works on until the next one calls
@@ -587,5 +583,5 @@ def _iso(moment: datetime) -> str:
 
 
 def _local(moment: str) -> str:
-    """An instant of the report, by the clock of this machine."""
+    """An instant of the report, in this machine's time zone."""
     return datetime.fromisoformat(moment).astimezone().isoformat(timespec="seconds")

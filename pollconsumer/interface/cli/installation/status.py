@@ -1,4 +1,4 @@
-"""Shows what is there and what was done: ``pollconsumer status``, ``launches``, ``lease`` and ``audit``."""
+"""Shows queues, messages and launches: ``pollconsumer status``, ``launches``, ``lease`` and ``audit``."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ from pollconsumer.store.reading.inspector import Inspector, Overview, QueueCount
 from pollconsumer.store.reading.messages import Message
 
 LEAST = ("late", "waited", "skipped", "expired", "cancelled", "started", "per minute", "duration", "parked")
-"""Columns to leave out on a narrow terminal, in this order."""
+"""Columns to leave out on a narrow terminal, the first one first."""
 LAUNCHES_SHOWN = 5
 LOOK_EVERY = 0.5
-"""``--watch`` reads a message again after so many seconds."""
+"""Seconds after which ``--watch`` reads a message again."""
 OVERVIEW_EVERY = 2.0
-"""``--watch`` reads the overview again after so many seconds."""
+"""Seconds after which ``--watch`` reads the overview again."""
 MOVER_MISSING_AFTER = 5.0
-"""A missing mover is reported once a message is overdue for so many seconds."""
+"""When a message is overdue for so many seconds, the mover is reported as missing."""
 USUAL = 20
-"""Number of launches that are shown by default."""
+"""Number of launches shown by default."""
 BEFORE = 50
-"""Number of launches before the shown ones that are read, too: they show at which ticks launches were due."""
+"""Number of older launches that are read besides the shown ones, to find the ticks at which launches were due."""
 LEAST_OF_LAUNCHES = ("released", "exit", "offset", "average", "margin", "waited", "role")
-"""Columns to leave out on a narrow terminal, in this order."""
+"""Columns to leave out on a narrow terminal, the first one first."""
 LAUNCH_FIELDS = (
     *("launch_id", "role", "running_seconds", "stop_reason", "exit_code", "handled", "failed", "released", "yielded"),
     *("longer_than_window", "average_seconds", "margin_seconds", "gap_seconds", "waited_seconds", "missed_ticks"),
@@ -60,7 +60,7 @@ LAUNCH_FIELDS = (
 )
 LEASE_FIELDS = ("role", "slot", "queues", "holder", "host", "pid", "fence")
 SHOWN = 3
-"""Number of names in a row of the table."""
+"""Number of names shown in a row of the table."""
 
 
 @click.command(epilog="pollconsumer status\npollconsumer status ID --watch")
@@ -108,7 +108,7 @@ def status(message_id: str | None, queue: str | None, watch: bool) -> None:
 
 
 def _show_overview(reading: Inspector, *, again: bool = False) -> None:
-    """Print the overview. ``again``: replace the one before."""
+    """Print the overview. ``again``: over the previous one."""
     overview, launches = reading.overview(), reading.launches(LAUNCHES_SHOWN)
     printed = {
         "queues": [as_object(queue) for queue in overview.queues],
@@ -150,8 +150,7 @@ def _print_overview(overview: Overview, launches: list[dict[str, Any]]) -> None:
 
 
 def _changes(inspector: Inspector, message_id: str, queue: str | None) -> Iterator[tuple[Message, Any, Recorded]]:
-    """The message with its checkpoint and its steps. It is yielded again whenever they have changed, until the message
-    has ended."""
+    """The message with its checkpoint and its steps: now, and after each change, until the message has ended."""
     before = None
     while True:
         message = inspector.message(message_id, queue)
@@ -272,10 +271,10 @@ def _hole_line(hole: Hole, now: int, utc: bool) -> str:
 def launches_table(
     entries: list[dict[str, Any]], now: int, holes: Sequence[Hole] = (), *, ago: bool = False, utc: bool = False
 ) -> None:
-    """Print launches, with their hosts if there are several, and their queues if these differ. A line says what a
-    launch works on beyond its window, and a line each describes ``holes``, which are sorted newest first like the
-    launches. ``now``: epoch ms of the server's clock, as in the entries. ``ago``: in the form of the article's log, ``1
-    minute ago (55 seconds running time)``; otherwise with the time, local or in ``utc``."""
+    """Print launches, with their hosts if there are several, and their queues if these differ. Further lines say what a
+    launch works on beyond its window, and describe ``holes``. Launches and holes are sorted newest first. ``now``: the
+    server's clock in epoch ms. ``ago``: show ages as the article does, ``1 minute ago (55 seconds running time)``,
+    instead of times, which are local or in ``utc``."""
     if not entries and not holes:
         print_line("no launches yet; cron starts one each minute once `pollconsumer init cron --install` was called")
         return
@@ -371,7 +370,7 @@ def break_(role: str, slot: int | None, yes: bool) -> None:
 
 
 def leases_as_json(leases: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
-    """The fields ``names`` of each lease, since when it is held, and what its launch works on beyond its window."""
+    """The fields ``names`` of each lease, since when it is held, and what its launch works on beyond the window."""
     return [
         {name: lease[name] for name in names}
         | {"since": iso(lease["since_ms"]), "working_on": [each.as_json() for each in lease["working_on"]]}
@@ -380,7 +379,7 @@ def leases_as_json(leases: Sequence[dict[str, Any]], names: Sequence[str]) -> li
 
 
 def leases_table(leases: Sequence[dict[str, Any]], names: Sequence[str], now: int) -> None:
-    """Print leases. A line says what a launch works on beyond its window. ``now``: epoch ms of the server's clock."""
+    """Print leases, and what a launch works on beyond its window. ``now``: the server's clock in epoch ms."""
     rows: list[Sequence[object] | str] = []
     for lease in leases:
         shown = lease | {"queues": ",".join(lease["queues"]) or None}

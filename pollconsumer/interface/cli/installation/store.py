@@ -1,4 +1,4 @@
-"""``pollconsumer store``: the embedded server. It is found and stopped even if the settings name another store."""
+"""``pollconsumer store``: the embedded server, which is found and stopped even if the settings name another store."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def adopt() -> None:
 
 
 def _embedded_settings() -> Settings:
-    """The settings. ConfigurationError if launches use another store than the embedded server."""
+    """The settings. ConfigurationError if launches do not use the embedded server."""
     settings = current_settings()
     if settings.is_embedded:
         return settings

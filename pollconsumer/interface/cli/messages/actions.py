@@ -1,5 +1,5 @@
-"""What a person does to waiting messages, to queues and to handlers: ``pollconsumer cancel``, ``reschedule``,
-``rerun``, ``signal``, ``queue`` and ``handler``."""
+"""Commands that act on waiting messages, queues and handlers: ``pollconsumer cancel``, ``reschedule``, ``rerun``,
+``signal``, ``queue`` and ``handler``."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from pollconsumer.store.reading.messages import by_queue
 from pollconsumer.store.server import known_queues
 
 MANY = 1000
-"""Most messages without a progress bar."""
+"""If more messages are acted on, a progress bar is shown."""
 SELECTING = "--handler, --key, --recurrence, --header or --created-by"
 WHY_LEFT = "already taken by a launch, or ended"
 QUEUE_OR_ALL = click.argument("name", type=QUEUE_NAME, required=False)
@@ -52,8 +52,8 @@ ALL_QUEUES = click.option("--all", "every", is_flag=True, help="All queues.")
 
 
 def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str], EachPage], list[str]]]) -> list[str]:
-    """Carry out each act on the ids of each queue, with a progress bar if they are many. Returns the ids that were
-    acted on. ``what``: the outcome, such as ``cancelled``."""
+    """Call each act with the ids of each queue, with a progress bar if they are many. Returns the ids that were acted
+    on. ``what``: the outcome, such as ``cancelled``."""
     done: list[str] = []
     count = sum(len(chosen) for chosen, _ in acts)
     with (
@@ -74,19 +74,19 @@ def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str], EachPag
 
 
 def report(what: str, done: Sequence[str], asked: Chosen, why_left: str) -> None:
-    """Print how many messages were acted on, and which were not."""
+    """Print how many of the messages ``asked`` were acted on (``done``), and which were not, and why."""
     report_counts(what, len(done), sorted({message_id for _, message_id in asked} - set(done)), why_left)
 
 
 def report_counts(what: str, count: int, left: Sequence[str], why_left: str) -> None:
-    """`report`, given the number of messages that were acted on, and the ids that were not."""
+    """`report`, given the number of messages that were acted on, and the ids of those ``left``."""
     printed: dict[str, Any] = {what: count, "left": left}
     if not printed_as_json(printed):
         print_line(f"{count} {what}" + (f", {len(left)} left: {why_left}" if left else ""))
 
 
 def would(what: str, count: int, unit: str = "message") -> None:
-    """Print how many messages, or other ``unit``, ``--yes`` would act on."""
+    """Print how many messages (or another ``unit``) the command would act on with ``--yes``."""
     if not printed_as_json({f"would_be_{what}": count}):
         print_line(f"{counted(count, unit)} would be {what}; give --yes")
 
@@ -142,7 +142,7 @@ def cancel(
 
 
 def _act_on_each(ids: tuple[str, ...], act: Callable[[str], None]) -> None:
-    """Carry out ``act`` on each message, as far as possible. The last error is raised, earlier ones are printed."""
+    """Call ``act`` for each id, even after an error. Earlier errors are printed, the last one is raised."""
     refused: PollConsumerError | None = None
     asked = 0
     with telling_when_interrupted(lambda: f"{asked} of {len(ids)} done, and perhaps the next one"):

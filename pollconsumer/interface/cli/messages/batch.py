@@ -29,7 +29,7 @@ from pollconsumer.store.reading.batch_reader import STATES, UNFINISHED, BatchRea
 ID = click.argument("batch_id", metavar="ID")
 COUNTS = ("total", "outstanding", "completed", "dead", "cancelled", "expired")
 LOOK_EVERY = 0.5
-"""``--watch`` reads a batch again after so many seconds."""
+"""Seconds after which ``--watch`` reads a batch again."""
 
 
 @click.group()
@@ -143,9 +143,8 @@ def redrive(batch_id: str) -> None:
 
 
 def until_ended(reader: BatchReader, status: BatchStatus) -> BatchStatus:
-    """The batch, once it has ended, is abandoned or has expired. Meanwhile a progress bar grows as members end, and is
-    not full before. The remaining time is estimated from the first member that ends, since before that a launch may
-    still be due."""
+    """The batch, once it has ended, is abandoned or has expired. Until then a progress bar shows how many members have
+    ended. The remaining time is estimated from the first member's end on: before that, perhaps no launch runs."""
     seen = list[tuple[float, int]]()
     with progress_bar(status.total + 1, shown=True) as bar:
         bar.show_eta = False
@@ -166,7 +165,7 @@ def until_ended(reader: BatchReader, status: BatchStatus) -> BatchStatus:
 
 
 def _counts(details: dict[str, Any], until: str | None = None) -> dict[str, Any]:
-    """The counts of a batch, for people. How many members an open batch will have is unknown."""
+    """The counts of a batch, for people. While the batch is open, its total is unknown."""
     unknown = dict.fromkeys(("total", "outstanding"), until) if details["state"] == "open" else {}
     return {name: details[name] for name in COUNTS} | unknown
 

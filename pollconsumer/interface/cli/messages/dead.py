@@ -1,4 +1,4 @@
-"""Lists messages, dead letters, and entries that no launch could read: ``pollconsumer list`` and ``dead``."""
+"""``pollconsumer list`` and ``dead``: list messages, dead letters, and entries that launches could not read."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from pollconsumer.store.rights import OPERATOR, demand
 from pollconsumer.store.store import Store
 
 PAGE = 500
-"""Number of messages that are in memory at a time."""
+"""Number of messages held in memory at a time."""
 LEAST = ("attempts", "queue", "started", "created by", "at")
-"""Columns to leave out on a narrow terminal, in this order."""
+"""Columns to leave out on a narrow terminal, the first one first."""
 WHY_LEFT = "no dead letter any more, record lost, or another message has the unique key"
 UNREADABLE = click.option(
     "--unreadable",
@@ -75,8 +75,8 @@ def list_(
 
 
 def print_messages(found: Iterator[Message], limit: int) -> None:
-    """Print a line for each of the first ``limit`` messages, in pages, each with its own column widths; or one JSON
-    array, while messages are read. Tell a person whether there are more."""
+    """Print a line for each of the first ``limit`` messages, or with ``--json`` one array. The lines come in pages with
+    their own column widths. A person is told whether there are more messages."""
     messages = islice(found, limit)
     if not printed_as_json(map(describe, messages)):
         _print_pages(messages)
@@ -97,7 +97,7 @@ def _print_pages(messages: Iterator[Message]) -> None:
 
 
 def _started(message: Message) -> str | None:
-    """The time at which the handler of a reserved message began. None for any other message."""
+    """When the handler of a reserved message started. None for any other message."""
     at = message.row.timestamps.started_at
     return iso(at) if at is not None and message.state is State.RESERVED else None
 
@@ -107,7 +107,7 @@ COLUMNS: dict[str, Callable[[Message], object]] = {
     "progress": lambda message: message.progress,
     "created by": lambda message: message.created_by,
 }
-"""Columns that are shown if a message of the first page has a value there."""
+"""Columns that are shown only if a message of the first page has a value in them."""
 
 
 def _row(message: Message, filled_columns: list[object]) -> list[object]:
@@ -120,7 +120,7 @@ def _row(message: Message, filled_columns: list[object]) -> list[object]:
 
 
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options that select dead letters. It is called with their queues and ids as ``letters``."""
+    """A decorator that adds options which select dead letters. ``command`` gets queues and ids as ``letters``."""
 
     @wraps(command)
     def call(
@@ -224,7 +224,7 @@ def purge(letters: Chosen, unreadable: bool, yes: bool) -> None:
 
 
 def _chosen(ids: tuple[str, ...], every: bool, selection: Selection) -> Chosen:
-    """Queue and id of each selected dead letter. All are read before anything changes."""
+    """Queue and id of each selected dead letter. All are read before the first one is changed."""
     queue, narrowed = selection.queue, bool(selection.handler or selection.headers)
     if bool(ids) == (every or narrowed) and (ids or not queue):
         if ids:
@@ -244,7 +244,7 @@ def _chosen(ids: tuple[str, ...], every: bool, selection: Selection) -> Chosen:
 
 
 class Quarantined(NamedTuple):
-    """``place``: the key, or the file, where the entry is."""
+    """An entry that no launch could read. ``place``: the key, or the file, where it is."""
 
     place: str
     reason: str

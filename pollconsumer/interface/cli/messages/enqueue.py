@@ -1,4 +1,4 @@
-"""``pollconsumer enqueue``: one message; a message for each line; or lines as the members of a batch."""
+"""``pollconsumer enqueue``: one message, a message for each line, or the lines as members of a batch."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ from pollconsumer.store.queues.producer import Enqueued, Producer
 
 CALLBACK = "HANDLER[=PAYLOAD]"
 BULK = 1000
-"""Number of lines in a page."""
+"""Number of lines that are enqueued together."""
 CALLBACKS = ("then", "failed", "ended")
 NAMES = (
     *("handler", "payload"),
@@ -74,11 +74,11 @@ NAMES = (
 """Keys of a line of --ndjson."""
 NO_CALLBACKS = "a line has no callbacks: a batch of lines has, as --then HANDLER; a message in Python, using(then=…)"
 LONGEST_EXAMPLE = 400
-"""Maximum length of a text for which a correction is shown, in characters."""
+"""Maximum length, in characters, of a wrong text for which an error suggests a correction."""
 WORDS = re.compile(
     r"""(?P<json>"(?:[^"\\]|\\.)*")|'(?P<quoted>[^'"\\]*)'|[^\s"'{}\[\],:](?:[^"'{}\[\],:]*[^\s"'{}\[\],:])?"""
 )
-"""Names and values of an object, in JSON or a similar form."""
+"""Names and values of an object that is written in JSON or a similar form."""
 PYTHONS = {"True": "true", "False": "false", "None": "null"}
 GO_ON = "repeat the command with all lines within an hour: lines that are members already are not added twice"
 
@@ -182,7 +182,7 @@ def enqueue(
 def _refuse_without_batch(
     ndjson: str | None, skip: int, batch: str | None, callbacks: Mapping[str, str | None]
 ) -> None:
-    """Raise UsageError for options that mean nothing without ``--batch`` or ``--ndjson``, and for lines to skip."""
+    """Raise UsageError for options that need ``--batch`` or ``--ndjson``, and for ``skip`` with a batch."""
     given = next((name for name, callback in callbacks.items() if callback is not None), None)
     if batch is None and given is not None:
         raise UsageError(f"--{given}", callbacks[given], "it is the callback of a batch: give --batch ID, too")
@@ -195,7 +195,7 @@ def _refuse_without_batch(
 
 
 def payload_of(text: str | None) -> dict[str, Any]:
-    """The payload of an argument; ``-`` reads standard input. Empty for None. BadData if it is no JSON object."""
+    """The payload of an argument; ``-`` reads standard input, None is an empty payload. BadData if it is no object."""
     if text is None:
         return {}
     if text == "-":
@@ -211,7 +211,7 @@ def payload_of(text: str | None) -> dict[str, Any]:
 
 
 def checked_payload(handler: str, text: str) -> bytes:
-    """The payload in ``text``, as the store gets it. BadData if the configuration's handler would refuse it."""
+    """The payload in ``text``, as the store keeps it. BadData if the configured handler would refuse it."""
     payload = payload_of(text)
     own_defaults = OwnDefaults(current_settings())
     own_defaults.checked(handler, payload, fix=BY_CONFIGURATION)
@@ -265,7 +265,7 @@ def _enqueue_page(store: Producer, messages: list[NewMessage], lines: list[int],
 
 
 def _spool(messages: list[NewMessage], error: StoreUnreachable | CannotCreate, report: Report) -> None:
-    """Spool messages because of ``error``, and report the error once. If the messages cannot be spooled, raise it."""
+    """Spool messages, and report ``error``, the reason, once. If they cannot be spooled, raise ``error``."""
     settings = current_settings()
     if settings.spool is None:
         raise error
@@ -286,8 +286,8 @@ def _refused(error: BadData, line: int, accepted: int) -> BadData:
 
 
 def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreUnreachable:
-    """The error for ``lines`` that were not accepted, since the store could not be reached. If the outcome is unknown,
-    it names the lines that were sent."""
+    """An error for ``lines`` that were not accepted, since the store could not be reached. If the outcome is unknown,
+    it names the lines that may have been accepted."""
     if isinstance(error, OutcomeUnknown):
         _, spool, refusal = str(error).partition(NOT_SPOOLED)
         unknown = f"lines {lines[0]} to {lines[: len(error.ids)][-1]}"
@@ -297,8 +297,8 @@ def _cut_off(error: StoreUnreachable, lines: list[int], accepted: int) -> StoreU
 
 
 class Report:
-    """Prints the ids of enqueued messages. With ``counting``, for a person at a terminal, it prints only their number.
-    On a terminal that does not show the ids it shows a progress bar."""
+    """Prints the ids of enqueued messages; if ``counting``, for a person at a terminal, only their number. If the ids
+    do not go to the terminal, it shows a progress bar there."""
 
     def __init__(self, *, counting: bool = False, line: int = 0) -> None:
         """``line``: the number of the last line that is skipped."""
@@ -307,9 +307,9 @@ class Report:
         self._duplicates = 0
         self.accepted, self._line = 0, line
         self.spools: StoreUnreachable | CannotCreate | None = None
-        """Why messages are spooled. Then the store is not tried again for each page."""
+        """The error because of which messages are spooled. Later pages are then spooled without trying the store."""
         self.unanswered: list[int] = []
-        """Lines that are being enqueued, and may not be accepted yet."""
+        """Numbers of the lines that are being enqueued and may not be accepted yet."""
 
     def so_far(self) -> str:
         """How many messages were accepted, and how to continue."""
@@ -320,7 +320,7 @@ class Report:
         return f"{text}, and {perhaps}: those with an id may be repeated, with --skip {self._line}"
 
     def show(self, enqueued: Sequence[tuple[str, bool | None]]) -> None:
-        """Show ids. The second value is whether the message is a duplicate; None for a spooled message."""
+        """Show ids. ``enqueued``: each id, and whether the message is a duplicate; None if it is spooled."""
         self.accepted += len(enqueued)
         if self.unanswered:
             self._line = self.unanswered[len(enqueued) - 1]
@@ -346,9 +346,9 @@ class Report:
 def own_message(
     handler: str, payload: dict[str, Any], options: dict[str, Any], own_defaults: OwnDefaults
 ) -> NewMessage:
-    """A message with the queue and rate of its handler, changed by its hooks, and encoded by its application's codec. A
-    message whose payload is encoded already is sent as it is, without rate and hooks. So is a message whose ``options``
-    give a queue, for which no module is imported."""
+    """A message with its handler's queue and rate, changed by the hooks, encoded by the application's codec. If
+    ``options`` give a queue, no module is imported, and the message is sent as it is. If its payload is encoded
+    already, it gets no rate, and no hook is called."""
     if options.get("queue") is not None:
         return new_message(handler, payload, **options)._replace(encoded=is_encoded(payload))
     own_defaults.warn_without_handlers()
@@ -390,7 +390,7 @@ def line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
 
 
 def parse_object(what: str, text: str) -> dict[str, Any]:
-    """The JSON object in ``text``. The BadData shows what `_meant` finds, or names line and column."""
+    """The JSON object in ``text``, else BadData. The error suggests a correction, or names line and column."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -408,7 +408,7 @@ def parse_object(what: str, text: str) -> dict[str, Any]:
 
 
 def _meant(text: str) -> dict[str, Any] | None:
-    """The object that ``to=a`` means, or text with single quotes or none, as in Python or YAML. None if unclear."""
+    """The object that a wrong text probably means: ``to=a``, or Python's or YAML's quotes. None if unclear."""
     if len(text) > LONGEST_EXAMPLE:
         return None
     name, given, pair = text.partition("=")
@@ -448,7 +448,7 @@ def refuse_closed_input() -> None:
 
 
 class _Prepared(NamedTuple):
-    """A message that is already made, for use as a member or a callback."""
+    """A finished message, in the form that batches take for a member or a callback."""
 
     message: NewMessage
 
@@ -458,8 +458,8 @@ class _Prepared(NamedTuple):
 
 def enqueue_batch(source: str, batch_id: str, callbacks: Mapping[str, str | None]) -> Enqueued:
     """Enqueue the lines of ``source`` as the members of a batch, and close it. ``callbacks``: ``HANDLER`` or
-    ``HANDLER=PAYLOAD``, by ``then``, ``failed`` and ``ended``. The batch is a duplicate if it was closed before. After
-    an error it stays open. The error says which line is refused, and how to continue."""
+    ``HANDLER=PAYLOAD``, by ``then``, ``failed`` and ``ended``. The result is a duplicate if the batch was closed
+    before. After an error the batch stays open. The error says which line is refused, and how to continue."""
     own_defaults = OwnDefaults(current_settings())
     given = {
         name: None if text is None else _Prepared(_callback(name, text, own_defaults))

@@ -56,13 +56,13 @@ Act = Callable[[Recurrences, RecurrenceStatus], None]
 AS_JSON = json_option("Print JSON.")
 LAST_RESULT = "result of last completed"
 LEAST = ("missed", "overlap", "skipped", "enqueued", LAST_RESULT, "queue", "timezone", "last", "handler")
-"""Columns to leave out on a narrow terminal, in this order."""
+"""Columns to leave out on a narrow terminal, the first one first."""
 RESULT_CHARACTERS = 40
 """Maximum length of a result in a table."""
 
 
 def _day(text: str) -> date | int:
-    """A day, or an instant in epoch ms."""
+    """The day that ``text`` names, or an instant in epoch ms."""
     try:
         return date.fromisoformat(text)
     except ValueError:
@@ -124,8 +124,8 @@ def next_(name: str, count: int, start: date | int | None, dst: bool) -> None:
 
 
 def selecting(what: str) -> Callable[[Act], Callable[..., None]]:
-    """Make a command of an act on a recurrence. It acts on the named recurrence, or on those that options select.
-    ``what``: the outcome, such as ``paused``."""
+    """A decorator that makes a command of an act on one recurrence. It acts on the recurrence named, or on all that
+    options select. ``what``: the outcome, such as ``paused``."""
 
     def command_of(act: Act) -> Callable[..., None]:
         @wraps(act)
@@ -247,7 +247,7 @@ def _found(name: str) -> tuple[Recurrences, RecurrenceStatus]:
 
 
 def _all(prefix: str, created_by: str | None) -> Iterator[RecurrenceStatus]:
-    """The stored recurrences that are asked for, then those of the configuration that are not stored yet."""
+    """The stored recurrences that match the options, then those of the configuration that are not stored yet."""
     try:
         defined = configured_recurrences(current_settings())
     except ConfigurationError as error:
@@ -282,7 +282,7 @@ def _shortened(result: object) -> str | None:
 
 
 def _beginning(rule: Recurrence, status: RecurrenceStatus, start: date | int | None, now: int) -> int:
-    """The instant at which a preview begins."""
+    """The instant from which a preview shows due times."""
     if isinstance(start, int):
         return start - 1
     if start is not None:
@@ -300,7 +300,7 @@ def _ahead_of(rule: Recurrence, status: RecurrenceStatus, after: int) -> Iterato
 
 
 def _clock_change_days(rule: Recurrence, now: int) -> list[int]:
-    """Instants on those days of the next year on which the offset from UTC changes."""
+    """Instants on those days of the next 12 months on which the recurrence's time zone changes its offset from UTC."""
     zone = zone_of(rule.timezone)
     today = datetime_of(now).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     shifted = []
