@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 TYPE_CHECKING = False
-"""A constant of our own, since importing ``typing`` takes time, and Ctrl-C prints a traceback until ``__main__`` is
-reached."""
+"""Defined here, not imported from ``typing``, since that import takes time, and until ``__main__`` runs Ctrl-C prints a
+traceback."""
 
 if TYPE_CHECKING:
     from typing import Any

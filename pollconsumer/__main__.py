@@ -28,25 +28,24 @@ if TYPE_CHECKING:
 
 
 NEEDED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD}
-"""Signals that stop a launch, time out its handlers, and report its children. The parent may have blocked them, and the
-mask is inherited."""
+"""Signals that stop a launch, time out its handlers, and report its children. A parent process may have blocked them,
+which a child inherits."""
 NO_MEMORY = b"pollconsumer: error: out of memory; raise the limit (ulimit -v), or have handlers need less\n"
 BEYOND_REPORTING = (
     b"pollconsumer: error: a failure could not be reported; "
     b"see whether memory, open files or processes are limited (ulimit -a)\n"
 )
 OTHERS_MAY_WRITE = 0o002
-"""The bit of the umask that keeps everybody from writing our files, set whatever the umask is: the next launch would
-refuse modules that were compiled without it."""
+"""The bit of the umask that forbids others to write our files. It is always set: without it, Python would compile
+modules into files that the next launch refuses."""
 SPARE = 1 << 20
-"""Bytes that are freed before the line about a lack of memory is written: as many as Python takes from the system at
-once."""
+"""Bytes freed before the line about a lack of memory is written: as many as Python takes from the system at once."""
 FEWEST_DESCRIPTORS = 16
-"""The fewest open files that a process must be allowed: with fewer, imports or connections fail."""
+"""The fewest open files with which a process can work: with fewer, imports or connections fail."""
 
 
 def main() -> NoReturn:
-    """Run the command that ``sys.argv`` names and end with its code."""
+    """Run the command that ``sys.argv`` names, and end the process with its exit code."""
     with suppress(OSError):
         _open_standard_descriptors()
     standard_error.remember()
@@ -74,7 +73,7 @@ def main() -> NoReturn:
 
 
 def _ran() -> int:
-    """The command's code."""
+    """The exit code of the command, after it has run."""
     try:
         from pollconsumer.interface.command_line import LAUNCHES, command_in
 
@@ -104,8 +103,8 @@ def _ran() -> int:
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
-    """Whether memory was refused, as Python or the loader of libraries says it, or while another error was handled.
-    Python may say SystemError where it failed to make a MemoryError."""
+    """Whether a lack of memory caused ``error``: as Python or the dynamic linker reports it, or while another error was
+    handled. Python may raise SystemError if it could not create a MemoryError."""
     while error is not None:
         refused = isinstance(error, ImportError) and ("map segment" in str(error) or "allocate memory" in str(error))
         if refused or isinstance(error, MemoryError | SystemError) or getattr(error, "errno", None) == errno.ENOMEM:
@@ -120,7 +119,8 @@ def _write(line: bytes) -> None:
 
 
 def _open_standard_descriptors() -> None:
-    """Open /dev/null for closed 0, 1 or 2: otherwise the store's socket would get that number, and receive output."""
+    """Open /dev/null as 0, 1 and 2 if these are closed. Otherwise the store's socket would get the number, and the
+    output."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)

@@ -1,4 +1,4 @@
-"""What people did: who, when, what."""
+"""The audit log: which person did what, and when."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["Intervention", "acting_as", "interventions"]
 
 
 def interventions(app: PollConsumer, limit: int = 100) -> list[Intervention]:
-    """The last of what people did in the store of ``app``, newest first; 10,000 are kept. StoreUnreachable."""
+    """The last actions of people in the store of ``app``, newest first; it keeps 10,000. StoreUnreachable."""
     return calls_of(app).ask(lambda store: store.audit(limit))

@@ -1,5 +1,4 @@
-"""Web pages about an installation: served by `dashboard` or within a site, or written as files. Imported only where
-used."""
+"""Web pages about an installation: served by `dashboard` or within a site, or written as files. Imported on demand."""
 
 from __future__ import annotations
 

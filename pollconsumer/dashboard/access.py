@@ -1,8 +1,9 @@
 """Access to the pages: who may look, and who may act.
 
-At our own server, whoever knows the token may look, if there is a token. The token comes once, in the address that the
-command prints. From then on a cookie carries it, which no other site's page can send (SameSite=Strict). A change is a
-POST whose form has a second secret, derived from the first. No foreign page can read it.
+At our own server everybody who knows the token may look, if there is a token. The address that the command prints
+contains it once. From then on a cookie carries it, which browsers do not send from other sites' pages
+(SameSite=Strict). A change is a POST whose form has a second secret, derived from the token, which no foreign page can
+read.
 
 In a site, the site's own login says who the visitor is.
 """
@@ -32,14 +33,14 @@ COMMON = (
 )
 HEADERS = (("content-security-policy", POLICY), *COMMON)
 LIVE = (("content-security-policy", f"{POLICY}; script-src 'self'; connect-src 'self'"), *COMMON)
-"""`HEADERS` for the one page that has a script, a file of ours that reads the page again."""
+"""`HEADERS` for the one page with a script, a file of ours that reloads the page's content."""
 HTML = "text/html; charset=utf-8"
 BY_TOKEN = "dashboard"
-"""The name of everybody who acts at our own server: whoever has the token."""
+"""The name in the audit log for everybody who acts at our own server: whoever has the token."""
 
 
 def page_answer(page: str, status: int = 200, *, live: bool = False) -> WebAnswer:
-    """An answer with a page. ``live``: it has the script."""
+    """An answer with the HTML ``page``. ``live``: the page has the script."""
     return WebAnswer(status, page.encode("utf-8", "backslashreplace"), HTML, LIVE if live else HEADERS)
 
 
@@ -48,7 +49,7 @@ def text_answer(text: str, status: int, *further: tuple[str, str]) -> WebAnswer:
 
 
 def redirect(address: str, *further: tuple[str, str]) -> WebAnswer:
-    """An answer that leads a browser to ``address``, by GET."""
+    """An answer that redirects a browser to ``address``, by GET."""
     return WebAnswer(303, b"", HTML, (*HEADERS, ("location", address), *further))
 
 
@@ -61,9 +62,9 @@ class Visitor(NamedTuple):
 
 class TokenAccess:
     """Access at our own server. ``form``: the secret that a form must send. ``refusal``: the text for a visitor who may
-    not look; ``only_looks``: that for one who may not act. ``token``: None if everybody who can connect may look.
-    ``acts``: whether visitors may act. ``port`` is part of the cookie's name, since browsers send the cookies of a host
-    to all of its ports."""
+    not look. ``only_looks``: the text for one who may not act. ``token``: None if everybody who can connect may look.
+    ``acts``: whether visitors may act. ``port`` is part of the cookie's name, since browsers send a host's cookies to
+    all of its ports."""
 
     refusal = "open the address that the command printed: it has a token"
     only_looks = "these pages are read-only: start pollconsumer dashboard with --allow-actions"
@@ -74,7 +75,7 @@ class TokenAccess:
         self.form = "" if token is None else _made(token, "form")
 
     def welcome(self, token: str) -> WebAnswer | None:
-        """Give the browser a cookie, and redirect it to an address without the token. None for a wrong token."""
+        """Give the browser a cookie, and redirect it to the address without the token. None if ``token`` is wrong."""
         if self._token is None or not equal_secrets(token, self._token):
             return None
         cookie = f"{self._cookie}={_made(self._token, 'cookie')}; HttpOnly; Path=/; SameSite=strict"
@@ -89,13 +90,13 @@ class TokenAccess:
         return self._visitor if given is not None and equal_secrets(given, _made(self._token, "cookie")) else None
 
     def may_act(self, form: str, headers: Mapping[str, str]) -> bool:
-        """Whether a submitted form comes from one of our own pages (protection against cross-site requests)."""
+        """Whether one of our own pages sent the form, by its secret ``form`` (protection against CSRF)."""
         return equal_secrets(form, self.form) and _is_same_site(headers) is not False
 
 
 class SiteAccess:
-    """Access in a site. ``visitor`` is called with what the site's server gave. Whether a form comes from one of our
-    own pages is read from the browser's headers."""
+    """Access in a site. ``visitor`` is called with what the site's server gave (WSGI's environ or ASGI's scope).
+    Whether a form comes from one of our own pages is read from the browser's headers."""
 
     refusal = "your login does not allow it"
     only_looks = "your login allows to look, and not to act"
@@ -105,11 +106,12 @@ class SiteAccess:
         self._visitor = visitor
 
     def welcome(self, token: str) -> None:
-        """Return None: a site has a login, and no token."""
+        """Return None, as for a wrong token: a site has a login, and no token."""
         del token
 
     def visitor(self, request: WebRequest) -> Visitor | None:
-        """Return the site's `Visitor`. For anything else the sender may not look, and the log says why."""
+        """The site's `Visitor`. If the site returns anything else, None (the sender may not look), and the log says
+        why."""
         with answering():
             found: object = called(self._visitor, request.source)
         if found is None or (isinstance(found, Visitor) and isinstance(found.name, str) and found.name):
@@ -125,7 +127,7 @@ class SiteAccess:
 
 
 Access = TokenAccess | SiteAccess
-"""The rule for who may look, and who may act."""
+"""The rule that says who may look, and who may act."""
 
 
 def _is_same_site(headers: Mapping[str, str]) -> bool | None:
@@ -146,8 +148,8 @@ def _made(token: str, purpose: str) -> str:
 class DashboardEndpoint:
     """A WSGI application with the pages of ``app``'s store, below the path that the site gives it.
 
-    ``visitor``: given WSGI's environ or ASGI's scope, returns a `Visitor`, or None for somebody who may not look.
-    ``asgi``: the same as an ASGI application.
+    ``visitor``: a function that, given WSGI's environ or ASGI's scope, returns a `Visitor`, or None for somebody who
+    may not look. ``asgi``: the same application for ASGI.
     """
 
     asgi: AsgiApplication
@@ -165,7 +167,7 @@ class DashboardEndpoint:
         return serve_wsgi(self.answer, environ, start_response)
 
     def answer(self, request: WebRequest) -> WebAnswer:
-        """The answer to a request, for another kind of server. ``visitor`` is called with the request's ``source``."""
+        """The answer to a request at another kind of server. It calls ``visitor`` with the request's ``source``."""
         try:
             pages = self._pages()
         except PollConsumerError as error:

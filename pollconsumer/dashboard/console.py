@@ -1,5 +1,5 @@
-"""Acts on the forms of the pages that make messages and recurrences. They are checked like calls in Python, against the
-handlers that this process has."""
+"""Carries out the forms that enqueue messages and put recurrences. Their values are checked like those of calls in
+Python, against the handlers that this process has."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pollconsumer.store.recurrences import RecurrenceStatus
 from pollconsumer.store.store import Store
 
 ARGUMENT = "arg."
-"""Prefix of the names of inputs that are arguments of a handler."""
+"""Prefix of the names of a form's inputs that are arguments of a handler."""
 OF_MESSAGE = ("queue", "in_", "priority", "key", "order_key", "expires", "timeout", "max_attempts", "retry")
 OF_RECURRENCE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("every", "cron", "timezone", "queue", "priority"), ()),
@@ -43,31 +43,31 @@ OF_RECURRENCE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("first", "times", "until"), ()),
     "enabled": ("true", "false"),
 }
-"""The fields of a form for a recurrence, besides name, handler and payload; each with its possible words."""
+"""The fields of a recurrence's form besides name, handler and payload, each with its possible words, if it has any."""
 EDITED = ("handler", "payload", "occurrence_wanted", *(each for each in OF_RECURRENCE if each != "first"))
-"""The fields of a recurrence that an edit changes. Other fields, such as its headers, stay."""
+"""The fields of a recurrence that an edit changes. Other fields, such as headers, keep their values."""
 WHOLE = frozenset({"priority", "max_attempts", "times"})
 """Options that are whole numbers. Other options are text."""
 ELSEWHERE = "if another program has it, name its queue"
 
 
 class Console:
-    """``app_of``: returns the application that makes a handler's messages."""
+    """Creates and carries out forms. ``app_of``: returns the application that enqueues messages of a handler."""
 
     def __init__(self, app_of: Callable[[str], AppCalls]) -> None:
         self._app_of = app_of
 
     def handlers(self) -> list[str]:
-        """The handlers, including programs, that this process has for its store."""
+        """The handlers, and the programs, that this process has for its store."""
         app = self._app_of("")
         names = {name for each in registry.apps if each.location == app.location for name in each.handlers}
         return sorted({*names, *app.handlers, *app.settings().commands})
 
     def enqueue_form(self, store: Store, given: Mapping[str, str]) -> Page:
-        """The form of a new message for a handler. Without a handler, it asks for one, with ``handlers`` as
-        suggestions. ``known``: this process has the handler, with these ``fields``. ``takes_others``: the handler also
-        takes arguments of any other names. ``options``: those of the message. ``given``: what was filled in, and
-        refused with an ``error``."""
+        """The page with the form of a new message. ``given``: values filled in before. Values of the page: ``handler``,
+        empty until one is chosen; ``handlers``: suggestions; ``known``: whether this process has the handler;
+        ``fields``: the handler's parameters; ``takes_others``: whether it takes other arguments, too; ``options``:
+        those of a message."""
         handler, handlers = given.get("handler", ""), self.handlers()
         known = self._known(check_handler(handler)) if handler else None
         return Page(
@@ -82,8 +82,9 @@ class Console:
         )
 
     def enqueue(self, store: Store, form: Mapping[str, str], who: str) -> Handle[Any]:
-        """Enqueue the message of a form in the name of ``who``. The audit log has the name, too. Raises the errors of
-        ``PollConsumer.enqueue``. BadData for an unknown handler without a queue, and for arguments that do not fit."""
+        """Enqueue the message that a form describes, in the name of ``who``, whom the audit log names, too. BadData for
+        an unknown handler without a queue, or for arguments that do not fit. Raises the errors of
+        ``PollConsumer.enqueue``."""
         handler, options = given_value(form, "handler"), _options(form, OF_MESSAGE)
         app, known = self._app_of(handler), self._known(handler)
         payload = _object(form.get("payload", "")) | _arguments(known, form)
@@ -100,8 +101,8 @@ class Console:
         return handle
 
     def put_form(self, store: Store, given: Mapping[str, str]) -> Page:
-        """The form of the recurrence that is ``edited``, or of a new one. If only its name is given, the form has its
-        stored values. ``asked``: the fields of the form, each with its possible words."""
+        """The page with the form of a recurrence: the one that ``given`` names, with its stored values, or a new one.
+        Values of the page: ``edited``: its name; ``asked``: the form's fields, each with its possible words."""
         edited = given.get("edited", "")
         if "what" not in given and given.get("name"):
             edited = given["name"]
@@ -110,9 +111,8 @@ class Console:
         return Page(now=store.inspector.now(), edited=edited, handlers=handlers, asked=OF_RECURRENCE, given=given)
 
     def put(self, store: Store, form: Mapping[str, str], who: str) -> str:
-        """Put the recurrence of a form, like `AppRecurrences.put`, in the name of ``who``. Returns its name. An edited
-        recurrence keeps everything that the form does not ask for. BadData if a new one has the name of an existing
-        one."""
+        """Put the recurrence that a form describes, like `AppRecurrences.put`, in the name of ``who``. Returns its
+        name. An edited one keeps what is not in the form. BadData if a new one has the name of an existing one."""
         name, handler, edited = given_value(form, "name"), given_value(form, "handler"), form.get("edited")
         rule = None
         try:
@@ -149,8 +149,8 @@ def site_console(app: AppCalls) -> Console:
 
 
 def command_console(settings: Settings, *, imports: bool) -> Console:
-    """The console of ``pollconsumer dashboard``. The application that has a handler makes its messages. ``imports``:
-    import the modules of the configuration. If that fails, a warning says that arguments are not checked."""
+    """The console of ``pollconsumer dashboard``. A handler's application enqueues its messages. ``imports``: import the
+    modules of the configuration. If that fails, a warning says that arguments are not checked."""
     try:
         if imports:
             import_handlers(settings)
@@ -169,7 +169,7 @@ def given_value(form: Mapping[str, str], name: str) -> str:
 
 
 def _options(form: Mapping[str, str], names: Iterable[str]) -> Any:
-    """The options that were filled in."""
+    """The options among ``names`` that were filled in."""
     return {name: _whole(name, form[name]) if name in WHOLE else form[name] for name in names if form.get(name)}
 
 
@@ -197,7 +197,7 @@ def _arguments(known: RegisteredHandler | None, form: Mapping[str, str]) -> dict
 
 
 def _argument(field: FormField, text: str) -> Any:
-    """The value that was filled in: JSON, or else text. For a parameter that takes only text, that text."""
+    """The value filled in for a parameter: the JSON in ``text``, or ``text`` itself, also if only text is allowed."""
     if field.kinds is None or not {*field.kinds} <= {str, type(None)}:
         with suppress(ValueError):
             return json_values.parse(text.encode())
@@ -205,7 +205,7 @@ def _argument(field: FormField, text: str) -> Any:
 
 
 def _as_it_stands(status: RecurrenceStatus) -> dict[str, str]:
-    """The values of a form that would change nothing."""
+    """The values of a form that, sent unchanged, would change nothing."""
     rule = status.recurrence
     if rule is None:
         return {"name": status.name, "queue": status.queue}
@@ -220,6 +220,6 @@ def _as_it_stands(status: RecurrenceStatus) -> dict[str, str]:
 
 
 def _written(payload: dict[str, Any]) -> str:
-    """JSON for an input. It is escaped if it has invisible characters."""
+    """``payload`` as JSON for an input. Characters are escaped if any is invisible."""
     text = json.dumps(payload, ensure_ascii=False, indent=1)
     return text if all(each.isprintable() for each in text.split("\n")) else json.dumps(payload, indent=1)

@@ -1,9 +1,8 @@
-"""Pictures for the pages, as inline SVG. They are stretched to the page's width, so they have shapes only. Text stands
-beside them.
+"""Pictures for the pages, as inline SVG. They are stretched to the page's width, so text stands beside, not in them.
 
-Launches are drawn like the log of the article, but to scale. Each is a column at its place in the hour. From its tick
-upwards it shows waiting for the lease, work, idling, and the margin up to the window's end. What is above that line
-overran it. What is blank below the line is the gap, in which nobody held the lease.
+Launches are drawn as in the article's log, but to scale. Each is a column at its position in the hour. From its tick
+upwards it shows waiting for the lease, work, idling, and the margin up to the window's end. What is above that end is
+an overrun. A blank part below it is the gap, in which nobody held the lease.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ BARS = 60
 """Number of bars in a chart, one for each minute."""
 MINUTE = 60_000
 SHORTEST = 0.001
-"""The lower edge of a picture of durations, in seconds. Its scale is logarithmic."""
+"""The lower edge of a chart of durations, in seconds. The scale is logarithmic."""
 HOUR = 3600.0
-"""The time that is drawn, in seconds."""
+"""The time that a picture of launches covers, in seconds."""
 ABNORMAL = (
     StopReason.DIED, StopReason.WATCHDOG, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE, StopReason.FAILED,
 )  # fmt: skip
@@ -38,17 +37,17 @@ AT_WINDOWS_END = (StopReason.NO_TIME_TO_HANDLE, StopReason.NO_TIME_TO_IDLE)
 """Stop reasons of launches that ended when their margin began."""
 MOST_GROUPS = 8
 FEWEST = 5
-"""Fewest times between launches by which the launches may count as regular."""
+"""Least number of intervals between launches from which launches can count as regular."""
 PUNCTUAL = 0.1
-"""Share of a period. If half of the launches are early or late by no more, further launches count as missing."""
+"""Share of the median interval. If half of the intervals differ from it by less, launches count as regular."""
 PARTS_OF_PAST = {PastSpan.DAY: (96, "the quarter of an hour"), PastSpan.WEEK: (84, "two hours")}
-"""The number of bars in a chart, and the time for which each stands."""
+"""Time span → the number of bars in its chart, and what each bar stands for."""
 AXIS_LABELS = {PastSpan.DAY: 4, PastSpan.WEEK: 7}
-"""Number of bars from one label below a chart to the next."""
+"""Time span → the number of intervals between the labels below its chart."""
 
 
 class Box(NamedTuple):
-    """A rectangle in the units of the picture. ``bottom`` is measured upwards. ``kind``: a class of the stylesheet."""
+    """A rectangle in units of the picture; ``bottom`` is measured upwards. ``kind``: a class of the stylesheet."""
 
     kind: str
     left: float
@@ -58,7 +57,7 @@ class Box(NamedTuple):
 
 
 def group(boxes: Iterable[Box], title: str) -> Markup:
-    """Boxes that belong together. A browser shows the ``title`` when the pointer is over them."""
+    """Boxes that belong together. A browser shows ``title`` when the pointer is over them."""
     inner = Markup("").join(_rectangle(box) for box in boxes if box.width > 0 and box.height > 0)
     return Markup("<g><title>{}</title>{}</g>").format(printable(title), inner)
 
@@ -71,8 +70,8 @@ def line(kind: str, bottom: float, width: float) -> Markup:
 
 
 def picture(kind: str, width: float, height: float, parts: Iterable[Markup], label: str) -> Markup:
-    """An image of ``width`` times ``height`` units. The stylesheet sizes it by ``kind``. ``label``: for those who
-    cannot see it."""
+    """An image of ``width`` times ``height`` units. The stylesheet sizes it by ``kind``. ``label``: a description for
+    those who cannot see it."""
     return Markup(
         '<svg class="{}" viewBox="0 {} {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
     ).format(kind, _decimal(-height), _decimal(width), _decimal(height), printable(label), Markup("").join(parts))
@@ -88,7 +87,7 @@ def _decimal(value: float) -> str:
 
 
 class Chart(NamedTuple):
-    """A picture with its title. ``scale``: the values at equal distances, from the upper edge down."""
+    """A picture with its title. ``scale``: its values at equal distances, from the top down."""
 
     title: str
     image: Markup
@@ -103,8 +102,8 @@ class _Minute(NamedTuple):
 
 
 def completion_charts(completions: Sequence[Completions], now: int) -> list[Chart]:
-    """Charts for all queues together: completed messages by the minute, how long they waited, and how late they were.
-    No charts if nothing was completed. ``now``: in epoch ms."""
+    """Charts of the last hour, for all queues together: messages completed in each minute, how long they waited, and
+    how late they were. No charts if nothing was completed. ``now``: in epoch ms."""
     minutes = [_minute(completions, now - (BARS - number) * MINUTE) for number in range(BARS)]
     if not any(minute.completed for minute in minutes):
         return []
@@ -119,7 +118,7 @@ def completion_charts(completions: Sequence[Completions], now: int) -> list[Char
 
 
 def durations_drawn(histogram: Histogram) -> Page:
-    """A histogram of durations. ``top``: the number of messages at the upper edge of the ``image``. ``shortest`` and
+    """The page values of a histogram: ``image``; ``top``: the number of messages at its upper edge; ``shortest`` and
     ``longest``: the durations at its left and right edge."""
     first, last = min(histogram.counts), max(histogram.counts)
     most = max(histogram.counts.values())
@@ -142,7 +141,7 @@ def _minute(completions: Sequence[Completions], begin: int) -> _Minute:
 
 
 def _spans(title: str, minutes: Sequence[_Minute], spans: Sequence[Sequence[float]]) -> Chart:
-    """A chart of durations: a bar for each minute, from the shortest to the longest, with the median."""
+    """A chart of durations. Each minute's bar goes from the shortest to the longest, and marks the median."""
     top = max(0.01, *(max(each, default=0.0) for each in spans))
     height = _scale(top)
     parts = []
@@ -170,9 +169,9 @@ def clock(at: float) -> str:
 
 
 class DrawnLaunch(NamedTuple):
-    """A launch. ``at``: seconds from the beginning of the hour to its tick. All other times are seconds from that tick.
-    ``window``: its end; None if unknown. ``died``: it did not end by itself. ``long_work``: it handled a message that
-    took longer than its window."""
+    """A launch to draw. ``at``: seconds from the beginning of the hour to its tick. All other times are seconds from
+    that tick. ``window``: the window's end; None if unknown. ``died``: whether it was killed. ``long_work``: whether it
+    handled a message that took longer than its window."""
 
     at: float
     started: float
@@ -189,10 +188,10 @@ class DrawnLaunch(NamedTuple):
 
 
 def drawn(launches: Sequence[Mapping[str, Any]], now: int) -> list[Page]:
-    """The pictures, one for each group of launches with the same role and queues, consumers first. ``now``: in epoch
-    ms. ``top``: seconds at the picture's upper edge. ``covered``: the share of time, from the first launch on, in which
-    a launch held the lease. ``longest_gap``: the longest time in seconds in which none did. ``missing``: if launches
-    come regularly, the number that did not come."""
+    """The page values of each group of launches with the same role and queues, consumers first. ``now``: in epoch ms.
+    ``top``: seconds at the picture's upper edge. ``covered``: the share of time since the first launch in which a
+    launch held the lease. ``longest_gap``: the longest time in seconds in which none did. ``missing``: the number of
+    launches that did not come, if launches come regularly."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for entry in reversed(launches):
         if "started_ms" in entry:
@@ -286,7 +285,7 @@ def _overran(each: DrawnLaunch) -> float:
 
 
 def _missing(gaps: Sequence[float]) -> int:
-    """The number of ticks without a launch. ``gaps``: seconds between launches, and finally since the latest one."""
+    """The number of ticks without a launch. ``gaps``: seconds between launches; the last one is since the latest."""
     *between, since = gaps
     if len(between) < FEWEST:
         return 0
@@ -297,7 +296,7 @@ def _missing(gaps: Sequence[float]) -> int:
 
 
 def _held(found: Sequence[DrawnLaunch]) -> tuple[float, float]:
-    """The share of time, from the first launch on, with the lease held; and the longest time without."""
+    """The share of time since the first launch in which one held the lease; and the longest time without."""
     spans = sorted((each.at + each.acquired, each.at + each.ended) for each in found)
     begin = until = max(0.0, spans[0][0])
     held = longest_gap = 0.0
@@ -324,7 +323,7 @@ def _launch_lines(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def history_charts(page: Page) -> list[Chart]:
-    """Charts of messages and of launches. No charts if there was no launch."""
+    """Charts of the messages and launches of a day or a week. None if there was no launch."""
     if not page.launches:
         return []
     died = [launch["stop_reason"] == StopReason.DIED for launch in page.launches]
@@ -344,8 +343,8 @@ def axis_labels(page: Page) -> list[str]:
 
 
 def _chart(page: Page, title: str, words: tuple[str, str], counts: Sequence[tuple[int, int]]) -> Chart:
-    """A chart whose bars count what the first of ``words`` names; a red part counts what the second one names.
-    ``counts``: both numbers for each launch."""
+    """A chart of ``counts``, two numbers for each launch. ``words`` name them: a bar shows the first, its red part the
+    second. ``title``: what is counted."""
     count, each_time = PARTS_OF_PAST[page.span]
     width, begin = page.span.milliseconds / count, page.now - page.span.milliseconds
     sums = [(0, 0)] * count
@@ -360,7 +359,7 @@ def _chart(page: Page, title: str, words: tuple[str, str], counts: Sequence[tupl
 
 
 def _bars(title: str, label: str, bars: Sequence[tuple[float, float, str]]) -> Chart:
-    """A chart of bars: how much is well, how much is bad and stands upon it in red, and the caption of each."""
+    """A chart of bars. Each has a number of good results, a number of bad ones, drawn above in red, and a caption."""
     most = max(1.0, *(well + bad for well, bad, _ in bars))
     parts = [
         group([Box("work", number, 0, 0.8, well), Box("died", number, well, 0.8, bad)], caption)

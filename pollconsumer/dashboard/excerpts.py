@@ -1,5 +1,5 @@
-"""Bounded reads for the dashboard: some messages of a state, a sample of the completed ones, and dead letters by their
-errors. Nothing here writes, and no payload of a dead letter is read."""
+"""Bounded reads for the dashboard: some messages of a state, a sample of the completed ones, and dead letters grouped
+by error. This module writes nothing, and reads no payload of a dead letter."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from pollconsumer.store.server import instant_of, readable_queues
 from pollconsumer.store.store import Store
 
 SAMPLE = 120
-"""Number of messages that represent everything that a queue completed in a time."""
+"""Number of messages that are read to represent all that a queue completed in a time."""
 AT_ONCE = 100
-"""Number of dead letters that one step examines."""
+"""Number of dead letters that one step reads."""
 
 
 class Completions(NamedTuple):
-    """What a queue completed since an instant: how many up to each of some instants (epoch ms), ascending, and the
-    timestamps of these samples."""
+    """What a queue completed since an instant, by samples: for some instants (epoch ms), ascending, how many messages
+    were completed by then; and the timestamps of these sampled messages."""
 
     instants: Sequence[int] = ()
     counts: Sequence[int] = ()
     samples: Sequence[Timestamps[int]] = ()
 
     def between(self, begin: float, end: float) -> float:
-        """How many were completed from ``begin`` to ``end``, in epoch ms, estimated between the samples."""
+        """How many messages were completed from ``begin`` to ``end``, in epoch ms: an estimate by the samples."""
         return self._by(end) - self._by(begin) if self.instants else 0.0
 
     def _by(self, at: float) -> float:
@@ -52,8 +52,8 @@ class Excerpts:
         self._wire, self._keys, self._inspector = store.wire, store.keys, store.inspector
 
     def messages(self, state: State, count: int, *, queue: str | None = None, skip: int = 0) -> list[Message]:
-        """Messages in ``state`` of ``queue``, or of all queues, after the first ``skip``; ``count`` at most. Ended ones
-        come newest first, reserved ones by the end of their reservation, others in their order."""
+        """At most ``count`` messages in ``state``, of ``queue`` or of all queues, after the first ``skip``. Ended ones
+        come newest first, reserved ones by the end of their reservation, others as they will be handled."""
         found: list[tuple[float, str, bytes]] = []
         for name in [queue] if queue else readable_queues(self._wire, self._keys):
             found += [(at, name, each) for at, each in self._entries(name, state, count, skip)]
@@ -94,7 +94,7 @@ class Excerpts:
         return {name: histogram for name, histogram in sorted(found.items()) if name and histogram}
 
     def _entries(self, queue: str, state: State, count: int, skip: int) -> list[tuple[float, bytes]]:
-        """The ids of ``queue`` in ``state``, each with the number that orders it among ids of other queues."""
+        """The ids of ``queue`` in ``state``, each with a number by which ids of several queues are sorted."""
         keys = INDEXES[state]
         lengths = [skip + count]
         if len(keys) > 1:
@@ -130,7 +130,7 @@ class Excerpts:
         return [found[name] for name in ordered if name in found and found[name].state is state]
 
     def _completed(self, queue: str, positions: Sequence[int]) -> dict[int, bytes]:
-        """The rows of the messages completed there, by position; without those forgotten meanwhile."""
+        """Position → row of the message completed there, for those of ``positions`` that are still stored."""
         key = self._keys.queue(queue, "completed")
         answers = self._wire.all([("LRANGE", key, at, at) for at in positions]) if positions else []
         ids = {at: answer[0] for at, answer in zip(positions, answers, strict=True) if answer}
@@ -148,7 +148,7 @@ def _spread(first: int, end: int) -> list[int]:
 
 
 class Wanted(NamedTuple):
-    """A selection of dead letters: each field that is given must hold. ``error``: its mark, see `error_key_of`."""
+    """A selection of dead letters that match each field given. ``error``: a digest, see `error_key_of`."""
 
     queue: str | None = None
     handler: str | None = None
@@ -166,7 +166,7 @@ class Letter(NamedTuple):
 
 
 class LetterGroup(NamedTuple):
-    """Dead letters of one handler with the same error: how many, and the last one."""
+    """Dead letters of one handler with the same error: their number, and the last one."""
 
     error_key: str
     number: int
@@ -185,7 +185,7 @@ class Letters:
         return sum(self._wire.all([("ZCARD", key) for key in keys])) if keys else 0
 
     def last(self, wanted: Wanted, count: int) -> list[Letter]:
-        """The dead letters wanted among the last ``count``, newest first."""
+        """Those dead letters among the last ``count`` that match ``wanted``, newest first."""
         queues = self.queues(wanted)
         entries = [(at, queue, each) for queue in queues for at, each in self.entries(queue, -count, -1)]
         ids: dict[str, dict[bytes, int]] = {}
@@ -195,13 +195,12 @@ class Letters:
         return sorted(found, key=lambda letter: letter.at, reverse=True)
 
     def entries(self, queue: str, first: int, last: int) -> list[tuple[int, bytes]]:
-        """The ids of dead letters from position ``first`` to ``last``, oldest first, each after its instant of
-        death."""
+        """The ids of dead letters from position ``first`` to ``last``, oldest first, each after its time of death."""
         found = self._wire.command("ZRANGE", self._keys.queue(queue, "dead_letters"), first, last, "WITHSCORES")
         return [(instant_of(at), each) for each, at in zip(found[::2], found[1::2], strict=True)]
 
     def those(self, queue: str, ids: dict[bytes, int], wanted: Wanted) -> list[Letter]:
-        """The dead letters wanted among ``ids``, each with the instant of its death."""
+        """Those of ``ids`` (id → instant of death) that are dead letters and match ``wanted``."""
         if not ids:
             return []
         held, errors = self._wire.all([("HMGET", self._keys.queue(queue, key), *ids) for key in ("rows", "errors")])
@@ -217,8 +216,8 @@ class Letters:
 
 
 class Sweep:
-    """Does ``act`` to all dead letters wanted, a step at a time, oldest first, but to none that dies, or dies again,
-    while the sweep lasts. ``act`` takes a queue and ids, and returns the ids of those that it was done to."""
+    """Calls ``act`` for all dead letters that match ``wanted``, a step at a time, oldest first, except those that die
+    after the sweep has begun. ``act`` takes a queue and ids, and returns the ids that it has acted on."""
 
     def __init__(self, letters: Letters, wanted: Wanted, act: Callable[[str, list[str]], list[str]]) -> None:
         self._letters, self._wanted, self._act = letters, wanted, act
@@ -227,7 +226,7 @@ class Sweep:
         self.done = self.left = 0
 
     def step(self) -> bool:
-        """Do ``act`` to the next dead letters. Returns whether there may be more."""
+        """Call ``act`` for the next dead letters. Returns whether there may be more."""
         if not self._queues:
             return False
         queue = self._queues[0]
@@ -245,7 +244,7 @@ class Sweep:
 
 
 def groups_of(letters: Sequence[Letter]) -> list[LetterGroup]:
-    """The groups of letters, which are newest first; the largest group first."""
+    """The groups of ``letters``, which are sorted newest first. The largest group comes first."""
     found: dict[tuple[str, str], LetterGroup] = {}
     for letter in letters:
         known = found.get((letter.handler, letter.error)) or LetterGroup(error_key_of(letter.error), 0, letter)
@@ -254,5 +253,5 @@ def groups_of(letters: Sequence[Letter]) -> list[LetterGroup]:
 
 
 def error_key_of(error: str) -> str:
-    """What stands for an error's text in addresses and forms."""
+    """A digest that stands for an error's text in addresses and forms."""
     return sha256(error.encode("utf-8", "replace"))[:16]

@@ -18,16 +18,15 @@ from pollconsumer.interface.named_files import make_directory
 from pollconsumer.store.reading.messages import Message
 
 LIST = ".pollconsumer-pages"
-"""A file that lists the files written last, one a line. No other file of the directory is replaced or removed."""
+"""A file that lists the files written last time, one a line. No other file of the directory is replaced or removed."""
 UNFINISHED = ".pollconsumer-unfinished-"
 QUEUES, HANDLERS, RECURRENCES, BATCHES = 20, 50, 100, 10
 """How many queues, handlers and recurrences have pages, and how many batches of a queue."""
 
 
 def write_pages(reading: PageReader, directory: Path) -> None:
-    """Write the pages to ``directory``, which is made if its parent exists. CannotCreate if that fails, or if the
-    directory has files of the same names that are not ours. A browser sees each page as it was or as it is, never half
-    of one."""
+    """Write the pages to ``directory``, which is created if its parent exists. CannotCreate if that fails, or if a file
+    with a page's name is not ours. A browser sees each page as it was before or as it is now, never half of one."""
     contents = {page: text.encode("utf-8", "backslashreplace") for page, text in _pages(reading)}
     contents |= {name: static_file(name) for name in (STYLE, ICON)}
     try:
@@ -37,8 +36,8 @@ def write_pages(reading: PageReader, directory: Path) -> None:
 
 
 def _pages(reading: PageReader) -> Iterator[tuple[str, str]]:
-    """Yield each page's name and text. Before the first page is made, it is known which pages there will be to link
-    to."""
+    """Yield each page's name and text. All names are known before the first page is rendered, so that pages link only
+    to others that will exist."""
     front = reading.front()
     planned = dict(_planned(reading, front))
     pages = Pages(reading.store.namespace, Filed(planned.keys()))
@@ -47,7 +46,7 @@ def _pages(reading: PageReader) -> Iterator[tuple[str, str]]:
 
 
 def _planned(reading: PageReader, front: Page) -> Iterator[tuple[str, tuple[str, Page]]]:
-    """Yield the name of each page, its kind, and what it shows."""
+    """Yield each page's name, its kind, and its content."""
     yield Filed.front, ("front", front)
     shown: list[Message] = [*front.in_flight, *front.schedule]
     for counts in front.overview.queues[:QUEUES]:
@@ -120,7 +119,7 @@ def _note(directory: Path, unfinished: Path, names: Iterable[str]) -> None:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[bool]:
-    """Lock the directory within the block. Yields False if another process holds the lock."""
+    """Lock the directory within the block. Yields False if another process has locked it."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:

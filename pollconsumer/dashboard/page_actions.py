@@ -15,7 +15,7 @@ from pollconsumer.store.store import Store
 
 T = TypeVar("T")
 SWEEP_WITHIN = 20.0
-"""One action on many messages may take so many seconds, since browsers and proxies wait that long for an answer."""
+"""Seconds for one action on many messages: so long browsers and proxies wait for an answer."""
 _UNFINISHED = f"that took {SWEEP_WITHIN:.0f} s: press the button again for the rest"
 
 
@@ -23,7 +23,7 @@ Form = Mapping[str, str]
 
 
 class Made(NamedTuple):
-    """The result of an action that has made a message: words that say so, and the message."""
+    """The result of an action that has enqueued a message: words that say so, and the message."""
 
     report: str
     queue: str
@@ -40,8 +40,8 @@ LEADS_TO = {
     **dict.fromkeys(("pause_recurrence", "resume_recurrence", "put"), "recurrence"),
     **dict.fromkeys(("cancel_batch", "redrive_batch"), "batch"),
 }
-"""Action → the page that shows its result, with the fields of the form that go into the address. Others lead to the
-first page."""
+"""Action → the page that shows its result. Fields of the action's form complete that page's address. Other actions lead
+to the first page."""
 
 
 class PageActions:
@@ -69,7 +69,7 @@ class PageActions:
         }
 
     def act(self, form: Form) -> Iterator[str | Made]:
-        """Carry out the action that the form names as ``what``, step by step. Yields in words what was done so far.
+        """Carry out the action that the form's field ``what`` names, in steps. Yields words for what was done so far.
         BadData if it cannot be done. NotFound if there is no such message, batch, queue, recurrence or action."""
         action = self.actions.get(given_value(form, "what"))
         if action is None:
@@ -114,8 +114,8 @@ class PageActions:
             yield f"{_members(done.redriven)} redriven{more}"
 
     def _chunks(self, form: Form, act: Callable[[BatchStatus], Iterator[T]]) -> Iterator[tuple[T, str]]:
-        """Carry out ``act`` on a batch, one chunk after the other, within the time of an action. Yields what was done
-        so far, and words for what is left."""
+        """Call ``act`` for a batch, chunk after chunk, within the time of an action. Yields its results so far, and
+        words for what is left."""
         ends = self._clock() + SWEEP_WITHIN
         for done in act(self._store.batches.batch(given_value(form, "id"), _queue_of(form))):
             yield done, f"; {_UNFINISHED}"
@@ -124,7 +124,7 @@ class PageActions:
         yield done, ""
 
     def _sweep(self, form: Form, act: Callable[[str, list[str]], list[str]], what: str) -> Iterator[str]:
-        """Carry out ``act`` on the dead letters that the form selects, step by step. Yields what was done so far."""
+        """Call ``act`` for the dead letters that the form selects, in steps. Yields words for what was done so far."""
         queue = _queue_of(form) if "queue" in form else None
         if queue is not None:
             self._store.inspector.counts(queue)
@@ -144,7 +144,7 @@ def _members(count: int) -> str:
 
 
 def _to_one(what: str, act: Callable[[str], object]) -> Action:
-    """An action that carries out ``act`` on the thing that the form names."""
+    """An action that calls ``act`` with the name or id in the form."""
 
     def do(form: Form) -> Iterator[str]:
         act(name := given_value(form, "name"))

@@ -28,11 +28,11 @@ from pollconsumer.watching.facts import Expected
 from pollconsumer.watching.findings import findings_of
 
 HOUR = 3_600_000
-"""An hour in milliseconds: the time that the pictures show."""
+"""An hour in milliseconds: the time that the pictures cover."""
 SHOWN = 10
-"""Number of messages in a state that the first page shows."""
+"""Number of messages of a state that the first page shows."""
 PAGE = 50
-"""Number of messages that a page of their own shows."""
+"""Number of messages on a page that lists messages."""
 LOOKED_THROUGH = 200
 """Number of messages in each state that are searched for those of a handler."""
 SEARCHED = 1000
@@ -49,7 +49,7 @@ INSTANTS, OCCURRENCES = 5, 20
 
 
 Page = SimpleNamespace
-"""The content of a page: the values of its template, by name. ``now``: the server's clock, in epoch ms."""
+"""The values of a page's template, by name. Each page has ``now``: the server's clock, in epoch ms."""
 
 
 class PastSpan(StrEnum):
@@ -63,13 +63,13 @@ class PastSpan(StrEnum):
 
 class PageReader:
     def __init__(self, store: Store, expected: Expected, data: Path | None) -> None:
-        """``expected``, ``data``: as in the Examiner."""
+        """``expected``, ``data``: as in `Examiner`."""
         self.store = store
         self._expected, self._data = expected, data
         self._inspector, self._excerpts, self._letters = store.inspector, Excerpts(store), Letters(store)
 
     def front(self) -> Page:
-        """The first page. ``launches``: those of the last hour, newest first. ``completions``: what each queue
+        """The first page. Values: ``launches``: those of the last hour, newest first; ``completions``: what each queue
         completed in that hour."""
         facts = Examiner(self.store).facts(self._expected, self._data)
         overview = self._inspector.overview()
@@ -90,15 +90,15 @@ class PageReader:
         )
 
     def recurrences(self) -> list[RecurrenceStatus]:
-        """The recurrences that are due soonest. If there are few, all; those without an instant come last."""
+        """The recurrences that are due next; if there are few, all, and those without a next instant come last."""
         found = self.store.recurrences.read(self._excerpts.next_recurrences(RECURRENCES))
         if len(found) < RECURRENCES:
             found = [*islice(self.store.recurrences.statuses(lambda _: None), RECURRENCES)]
         return sorted(found, key=lambda each: (each.next is None, each.next))
 
     def message(self, message_id: str, queue: str | None) -> Page:
-        """The page of a message. ``batch``: queue and id of its batch, if that is kept. NotFound if there is no such
-        message, UsageError if two queues have one."""
+        """The page of a message. Value ``batch``: queue and id of its batch, if that is still stored. NotFound if there
+        is no such message, UsageError if two queues have one."""
         message = self._inspector.message(message_id, queue)
         checkpoint, recorded = self._inspector.recorded(message)
         batch = None
@@ -107,9 +107,9 @@ class PageReader:
         return Page(now=self._inspector.now(), message=message, checkpoint=checkpoint, recorded=recorded, batch=batch)
 
     def search(self, text: str = "", header: str = "") -> Page:
-        """The page of a search for ``text``, or for ``header``. ``messages``: those with that id. ``handlers``: those
-        that have handled messages and whose names contain the text. ``labelled``: messages with that header, by state,
-        among the first or last SEARCHED of each state. UsageError for a header that is not NAME=VALUE."""
+        """The page of a search for ``text``, or for ``header``. Values: ``messages``: those with the id ``text``;
+        ``handlers``: those with ``text`` in their name that have handled messages; ``labelled``: messages with
+        ``header``, by state, among SEARCHED of each state. UsageError for a header that is not NAME=VALUE."""
         page = Page(now=self._inspector.now(), text=text, header=header)
         if text:
             page.handlers = [name for name in self._excerpts.durations() if text.lower() in name.lower()][:PAGE]
@@ -126,8 +126,8 @@ class PageReader:
         return Page(now=self._inspector.now(), audit=self.store.audit(AUDITED))
 
     def past(self, span: PastSpan) -> Page:
-        """The page of a day or a week. The ledger is read whole. ``since``: the start of the oldest launch in the
-        ledger, in epoch ms, if that is later than the beginning of the span."""
+        """The page of a day or a week, by the whole ledger. Value ``since``: the start of the ledger's oldest launch,
+        in epoch ms, if that is later than the beginning of ``span``."""
         now, kept = self._inspector.now(), self._inspector.launches(MOST_LAUNCHES_KEPT)
         begin = now - span.milliseconds
         found = [each for each in kept if each.get("started_ms", 0) > begin]
@@ -136,8 +136,8 @@ class PageReader:
         return Page(now=now, span=span, launches=found, since=since, totals=_totals(self._inspector))
 
     def queue(self, name: str, state: State, skip: int) -> Page:
-        """The page of the queue ``name``. ``messages``: some of those in ``state``, from number ``skip`` on. ``more``:
-        whether others follow. ``batches``: how many batches the queue counts. NotFound if there is no such queue."""
+        """The page of the queue ``name``. Values: ``messages``: some in ``state``, from number ``skip`` on; ``more``:
+        whether others follow; ``batches``: the number of the queue's batches. NotFound if there is no such queue."""
         counts, now = self._inspector.counts(name), self._inspector.now()
         messages = self._excerpts.messages(state, PAGE + 1, queue=name, skip=skip)
         return Page(
@@ -152,15 +152,15 @@ class PageReader:
         )
 
     def batches(self, queue: str, skip: int) -> Page:
-        """The page of the batches of ``queue``. Those that will be forgotten first come last. ``all``: how many batches
-        it keeps. ``batches``: some of them, from number ``skip`` on."""
+        """The page of the batches of ``queue``. Values: ``batches``: some of them, from number ``skip`` on, and last
+        those that are deleted first; ``all``: how many the queue has."""
         found, kept = self.store.batches.part(queue, -skip - PAGE, -skip - 1), self.store.batches.counts([queue])[0]
         batches = [batch for _, batch in reversed(found)]
         return Page(now=self._inspector.now(), queue=queue, all=kept, batches=batches, skip=skip)
 
     def batch(self, queue: str, batch_id: str, first: int = 0) -> Page:
-        """The page of a batch. ``called``: its callbacks that are kept. ``dead``: dead members from the number
-        ``first`` on. ``after``: the number at which the next page begins. NotFound if there is no such batch."""
+        """The page of a batch. Values: ``called``: those of its callbacks that are stored; ``dead``: dead members, from
+        the number ``first`` on; ``after``: where the next page begins. NotFound if there is no such batch."""
         batch, now = self.store.batches.batch(batch_id, queue), self._inspector.now()
         called = [
             message
@@ -173,9 +173,9 @@ class PageReader:
         return Page(now=now, batch=batch, called=called, dead=still, first=first, after=after)
 
     def dead(self, wanted: Wanted) -> Page:
-        """The page of the dead letters ``wanted``. ``all``: how many dead letters the queues have. ``groups``: the
-        wanted ones among the last ``looked_at``, by handler and error. ``messages``: the newest wanted ones. NotFound
-        if there is no such queue."""
+        """The page of the dead letters that match ``wanted``. Values: ``all``: how many dead letters there are;
+        ``groups``: those among the last ``looked_at`` that match, by handler and error; ``messages``: the newest of
+        them. NotFound if there is no such queue."""
         if wanted.queue is not None:
             self._inspector.counts(wanted.queue)
         page, letters = self._letters_wanted(wanted, self._inspector.now())
@@ -194,9 +194,9 @@ class PageReader:
         return Page(now=now, wanted=wanted, all=count, looked_at=looked_at, groups=groups), letters
 
     def handler(self, name: str) -> Page:
-        """The page of a handler. There is one even for an unknown handler, since the page of a message far behind may
-        link to it. ``messages``: in each state, those among the first or last LOOKED_THROUGH. ``durations``: None if no
-        message of the handler was ever completed."""
+        """The page of a handler, even of an unknown one, since pages of messages link to it. Values: ``messages``:
+        those of the handler, among LOOKED_THROUGH of each state; ``durations``: None if no message of the handler was
+        ever completed."""
         messages = self._by_state(LOOKED_THROUGH, lambda each: each.handler == name)
         paused, durations = name in self._inspector.paused_handlers(), self._excerpts.durations().get(name)
         return Page(now=self._inspector.now(), name=name, durations=durations, messages=messages, paused=paused)
@@ -206,7 +206,7 @@ class PageReader:
         return {state: [*islice(filter(wanted, messages), PAGE)] for state, messages in found.items()}
 
     def recurrence(self, name: str) -> Page:
-        """The page of the recurrence ``name``. ``next``: its next instants in epoch ms; ``history``: its last
+        """The page of the recurrence ``name``. Values: ``next``: its next instants in epoch ms; ``history``: its last
         occurrences, newest first. NotFound if there is none."""
         status, now = self.store.recurrences.find(name), self._inspector.now()
         rule, upcoming = status.recurrence, list[int]()
@@ -225,8 +225,8 @@ def reading_of(settings: Settings, store: Store) -> PageReader:
 
 
 def _totals(inspector: Inspector) -> list[Page]:
-    """How the messages of each handler were ever settled. ``mean_seconds``: the mean handling duration; None if there
-    is none."""
+    """The totals of each handler since the store began: messages by outcome, and ``mean_seconds``, the mean handling
+    duration; None without one."""
     totals = inspector.totals()
     settled: dict[str, Counter[str]] = {}
     for (_, handler, outcome), number in totals.settled.items():

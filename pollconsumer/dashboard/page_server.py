@@ -1,7 +1,7 @@
-"""Serves the pages until a signal, over wsgiref, with a thread for each connection.
+"""Serves the pages until a signal, by wsgiref, with a thread for each connection.
 
-A request is answered only if it names an address, ``localhost``, or the name given as ``--host``. Otherwise a foreign
-page could point a name of its own to a loopback address (DNS rebinding), and its script could read the answers.
+A request is answered only if its Host header is an address, ``localhost``, or the name given as ``--host``. Otherwise a
+foreign page could point a name of its own to a loopback address (DNS rebinding), and its script could read the answers.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 PATIENCE = 10.0
-"""A client has so many seconds to send its request, from the connection to the last byte, and the same time again to
-receive the answer."""
+"""Seconds that a client has for sending its request, from the connection to the last byte, and again to receive the
+answer."""
 MOST_CLIENTS = 64
-"""Number of clients whose requests are awaited. If there are more, the oldest connection is cut, so that silent clients
-do not block others. The same number of requests is answered at a time. A further client is asked to come again."""
+"""Number of clients whose requests may be incomplete. If there are more, the oldest connection is cut, so silent
+clients do not block others. As many requests are answered at the same time; further clients are asked to come again."""
 LONGEST_REQUEST = 128 << 10
 """Maximum size of a request, in bytes."""
 END_WITHIN = 3.0
-"""Seconds that the answers in flight have after a signal."""
+"""Seconds after a signal in which requests that are being answered may be completed."""
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)]|([\w.-]+))(?::\d{1,5})?", re.ASCII)
 Answers = Callable[[WebRequest], WebAnswer]
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens at ``host`` and ``port``. CannotCreate if that fails."""
+    """A socket that listens at ``host`` and ``port``. CannotCreate if the system refuses it."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(address[:2], family=family, backlog=MOST_CLIENTS)
@@ -58,7 +58,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(answer: Answers, listening: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve until SIGINT or SIGTERM, which end this function as they should. ``ready`` is called first."""
+    """Serve until SIGINT or SIGTERM, then return. ``ready`` is called first."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     with suppress(KeyboardInterrupt):
@@ -69,7 +69,7 @@ def serve(answer: Answers, listening: socket.socket, ready: Callable[[], None]) 
 
 
 class PageServer(WSGIServer):
-    """A server on the socket ``listening``. ``free``: each request that is being answered takes one of these."""
+    """A server on the socket ``listening``. ``free``: a semaphore that each request holds while it is answered."""
 
     def __init__(self, answer: Answers, listening: socket.socket) -> None:
         self.address_family, self.free = listening.family, Semaphore(MOST_CLIENTS)
@@ -99,14 +99,14 @@ class PageServer(WSGIServer):
             self.shutdown_request(request)
 
     def wait_for(self, client: Any) -> None:
-        """Count the client among those whose requests are awaited."""
+        """Count ``client`` among those whose requests are incomplete."""
         self._waited_for[client] = None
         if len(self._waited_for) > MOST_CLIENTS:
             oldest, *_ = [*self._waited_for]  # in one operation, since other threads change it
             self._cut(oldest, socket.SHUT_RDWR)
 
     def has_heard(self, client: Any) -> None:
-        """The client's request has arrived: it is no longer awaited."""
+        """The request of ``client`` is complete, so no longer count the client."""
         self._waited_for.pop(client, None)
 
     def _cut(self, client: socket.socket, what: int) -> None:
@@ -119,7 +119,7 @@ class PageServer(WSGIServer):
         super().shutdown_request(request)
 
     def wait(self) -> None:
-        """Wait a short time for the answers in flight, but not for requests that have not arrived."""
+        """Wait a short time for requests that are being answered, but not for incomplete ones."""
         ends = time.monotonic() + END_WITHIN
         for client in [*self._waited_for]:
             self._cut(client, socket.SHUT_RD)
@@ -162,7 +162,7 @@ class PageRequest(WSGIRequestHandler):
         self.connection.sendall(answer)
 
     def _form(self) -> bytes:
-        """The body of a POST, up to the size of a form. ConnectionError if the client breaks off."""
+        """The body of a POST, up to the longest form. ConnectionError if the client sends less than announced."""
         announced = self.headers.get("content-length", "") if self.command == "POST" else ""
         size = min(int(announced), LONGEST_FORM + 1) if announced.isdecimal() and len(announced) < 10 else 0
         form = self.rfile.read(size)
@@ -195,7 +195,7 @@ class Response(SimpleHandler):
 
 
 class _Sent(RawIOBase):
-    """What a client sends. It has `PATIENCE` seconds, and a bounded length."""
+    """What a client sends. Reading it stops after `PATIENCE` seconds, and after a number of bytes."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection, self._ends, self._left = connection, time.monotonic() + PATIENCE, LONGEST_REQUEST
@@ -218,7 +218,7 @@ class _Sent(RawIOBase):
 
 
 def guarded(answer: Answers, host: str) -> Answers:
-    """``answer``, but only for requests that name ``host``, an address, or ``localhost``."""
+    """``answer``, which refuses requests whose Host is not ``host``, an address or ``localhost``."""
 
     def guard(request: WebRequest) -> WebAnswer:
         name = name_of(request.headers.get("host", ""))

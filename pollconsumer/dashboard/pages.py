@@ -1,7 +1,7 @@
 """Pages as HTML, and their addresses. Addresses are relative, since all pages are in one directory.
 
-Everything that does not come from a template is escaped, and made visible, in one place. None stands for the address of
-a page that does not exist.
+All text that does not come from a template is escaped, and its invisible characters are shown. That is done in one
+place. An address is None if its page does not exist.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from pollconsumer.store.reading.messages import Message
 
 STYLE, ICON, SCRIPT = "style.css", "icon.svg", "live.js"
 SEPARATOR = "~"
-"""Separates names in the name of a file. A name that stands there as it is cannot contain it."""
+"""Separates names in a file's name. A name that contains it is replaced by a digest."""
 _AS_IT_IS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,99}")
 LONGEST_NAME = 1000
 """Maximum length of an id or a name that has a page, in characters."""
 SHORT, LONGEST = 160, 64 << 10
-"""Maximum length of a payload or an error: in a table, and on the page of its message."""
+"""Maximum length of a payload or an error that a page shows: in a table, and on the message's own page."""
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _EXPLAINED = {
     "started": "when the launch or the handler started",
@@ -69,7 +69,7 @@ _EXPLAINED = {
     "p90": "90 % of the messages took at most this long",
     "other": "messages that were cancelled or expired",
 }
-"""The meaning of a column's head, if it is not an everyday word."""
+"""Head of a column → its meaning, if the head is not an everyday word."""
 ADDRESSES: dict[str, tuple[str, ...]] = {
     "audit": (),
     "batch": ("queue", "id", "first"),
@@ -84,15 +84,15 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
     "recurrence": ("name",),
     "search": (),
 }
-"""Page → the names in its address."""
+"""Page → the names of the values in its address."""
 FIRST_PART = {("first", "0"), ("skip", "0")}
 FIRST: dict[str, object] = {"state": State.READY, **dict(FIRST_PART)}
-"""Default values for names that a page's address leaves out."""
+"""Default values, which a page's address leaves out."""
 
 
 class Served:
-    """Addresses at a server: those of a page, with the names that `ADDRESSES` lists for it. A name that is None is left
-    out. No page has an undecodable name."""
+    """Makes addresses of pages at a server, with the values that `ADDRESSES` lists. A value of None is left out. The
+    address is None if a value is too long or has a NUL."""
 
     front = "./"
 
@@ -104,8 +104,8 @@ class Served:
 
 
 class Filed:
-    """Names of files, as addresses of pages. None for a page that is not among ``pages``, the names of all files
-    written. A file neither searches nor acts, and has no second part."""
+    """Makes addresses of pages that are files: the files' names. None for a page that is not in ``pages``, the names of
+    all files written. Files have no search, no actions, and no second part of a list."""
 
     front = "index.html"
 
@@ -118,14 +118,14 @@ class Filed:
 
 
 def _named(page: str, given: tuple[object, ...]) -> dict[str, str]:
-    """The names in the address of a page, with their values."""
+    """The values in the address of a page, by name."""
     chosen = FIRST | dict(zip(ADDRESSES[page], given, strict=False))
     return {name: str(chosen[name]) for name in ADDRESSES[page] if chosen.get(name) is not None}
 
 
 def file_of(kind: str, *names: str) -> str:
-    """The file of a page about ``names``. A digest replaces a name that no file can have, or whose letters a file
-    system may confuse."""
+    """The name of the file for a page about ``names``. A digest replaces them if a file cannot have such a name, or if
+    a name has capital letters, which some file systems do not distinguish."""
     is_safe = all(_AS_IT_IS.fullmatch(name) and name == name.lower() for name in names)
     named = SEPARATOR.join(names) if is_safe else sha256("\n".join(names).encode("utf-8", "replace"))[:32]
     return f"{kind}-{named}.html"
@@ -135,7 +135,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 class Pages:
-    """Renders pages. ``token``: what a form must send; None if a page offers no actions."""
+    """Renders pages. ``token``: the secret that a form must send; None if pages have no forms."""
 
     def __init__(self, namespace: str, links: Served | Filed, token: str | None = None) -> None:
         environment = jinja2.Environment(
@@ -155,9 +155,9 @@ class Pages:
     def page(
         self, kind: str, page: Page, *, served: bool = True, refresh: int | None = None, done: str | None = None
     ) -> str:
-        """The page of a ``kind``, which is the name of its template. ``done``: the result of the action that led here.
-        ``served``: the first page has a link that reads it again. ``refresh``: a browser reads the page again after so
-        many seconds."""
+        """The page of the ``kind`` that has a template of this name. ``done``: the result of the action that led here.
+        ``served``: the first page gets a link that reloads it. ``refresh``: seconds after which a browser reloads the
+        page."""
         values = vars(page) | (_MORE[kind](page) if kind in _MORE else {})
         template = self._environment.get_template(f"{kind}.html")
         return template.render(**values, served=served, refresh=refresh, done=done)
@@ -192,12 +192,12 @@ _MORE: dict[str, Callable[[Page], dict[str, Any]]] = {
     "search": lambda _: {"searched": SEARCHED},
     "past": lambda page: {"charts": history_charts(page), "marks": axis_labels(page), "spans": [*PastSpan]},
 }
-"""What the templates of these kinds show besides what was read."""
+"""Kind of a page → a function that returns further values of its template."""
 
 
 def _within(durations: Histogram, share: float) -> float:
-    """How many seconds ``share`` of the messages took at most. Below its shortest bucket a histogram knows no
-    durations. But at most one in ten messages takes longer than ten times the average."""
+    """How many seconds a ``share`` of the messages took at most. A histogram does not resolve durations in its shortest
+    bucket, so the mean bounds the result: at most one in ten messages takes longer than ten times the mean."""
     return min(durations.quantile(share), (durations.mean or 0.0) / (1 - share))
 
 
@@ -213,7 +213,7 @@ def _visible(value: object) -> object:
 
 
 def _block(text: str) -> Markup:
-    """Text of several lines."""
+    """Text with several lines."""
     cut = text if len(text) <= LONGEST else f"{text[:LONGEST]}\n… {len(text)} characters; see 'pollconsumer status'"
     return escape("\n".join(map(printable, cut.split("\n"))))
 
@@ -231,7 +231,7 @@ def _json(value: object, indent: int | None = 2) -> str:
 
 
 def _moment(at: int | None, now: int) -> Markup | None:
-    """The instant ``at`` of the server's clock, in UTC, and how long ago it was."""
+    """The instant ``at`` of the server's clock, in UTC, and how long ago that was."""
     if at is None:
         return None
     moment = datetime_of(at)

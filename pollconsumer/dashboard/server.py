@@ -1,4 +1,4 @@
-"""The pages as a web application: routes, errors as statuses, forms."""
+"""The pages as a web application: routes, errors as HTTP statuses, forms."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from pollconsumer.web.web_exchange import WebAnswer, WebRequest, status_of
 LONGEST_ADDRESS = 4096
 """Maximum length of a path with its query, in characters."""
 LONGEST_FORM, MOST_FIELDS = 64 << 10, 200
-"""Bytes of a form, and its fields, at most."""
+"""Maximum number of bytes, and of fields, of a form."""
 MOST_SECONDS = 10_000
-"""Seconds after which a page is read again are fewer."""
+"""Below so many seconds, ``refresh`` in an address is accepted."""
 MOST_DONE = 32
-"""Number of actions whose results wait to be shown on a page."""
+"""Number of actions whose results are stored until a page shows them."""
 STATUS: dict[type[PollConsumerError], tuple[int, str]] = {
     NotFound: (404, "Not found"),
     UsageError: (400, "Which one?"),
@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 class Dashboard:
-    """The application. ``reading``: returns a reader of the pages of a store."""
+    """The web application. ``reading``: returns a `PageReader` for a store."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Dashboard:
         self._done: dict[str, str] = {}
 
     def answer(self, request: WebRequest) -> WebAnswer:
-        """The answer to a request whose path belongs to the application."""
+        """The answer to a request at one of the application's paths."""
         if len(request.path) + len(request.query) > LONGEST_ADDRESS:
             return text_answer("address too long", 414)
         if not request.path:  # the site's path without a slash, where relative links would be wrong
@@ -112,7 +112,7 @@ class Dashboard:
         return self._answered(lambda: self._filled_in(name, query)) if reads else self._act(request, visitor)
 
     def _answered(self, answer: Callable[[], WebAnswer]) -> WebAnswer:
-        """``answer``, or a page about the error that it raises."""
+        """What ``answer`` returns, or a page about the error that it raises."""
         try:
             return answer()
         except PollConsumerError as error:
@@ -130,7 +130,7 @@ class Dashboard:
         return self._answered(lambda: self._acted_or_asked(form, visitor))
 
     def _acted_or_asked(self, form: dict[str, str], visitor: Visitor) -> WebAnswer:
-        """The answer to an action. If it is refused, and its form is a page of its own, that page."""
+        """The answer to an action. If the action is refused and has a form's page, it is that page with the error."""
         try:
             return redirect(self._acted(form, visitor))
         except StoreUnreachable:
@@ -141,7 +141,7 @@ class Dashboard:
             return self._filled_in(name, form, error)
 
     def _filled_in(self, name: str, given: Mapping[str, str], error: PollConsumerError | None = None) -> WebAnswer:
-        """The page of a form, with the values ``given``, which were refused with ``error``."""
+        """The page of the form ``name``, filled in with ``given``. ``error``: why these values were refused."""
         page = self._store.ask(lambda store: FORMS[name](self._console, store, given))
         page.error = error and str(error)
         status = 200 if error is None else status_of(error, STATUS, (500, ""))[0]
@@ -197,12 +197,12 @@ READ: dict[str, Read] = {
     "past": _past,
     "audit": lambda reading, _: reading.audit(),
 }
-"""Page, by its address → the function that reads it."""
+"""Address of a page → the function that reads its values."""
 FORMS: dict[str, Callable[[Console, Store, Query], Page]] = {
     "enqueue": Console.enqueue_form,
     "put": Console.put_form,
 }
-"""Page of a form, by its action, which is also its address → the function that makes it."""
+"""Address of a form's page, which is also its action → the function that returns its values."""
 
 
 def _named(query: Query, name: str) -> str:
@@ -213,19 +213,19 @@ def _named(query: Query, name: str) -> str:
 
 
 def _seconds(query: Query) -> int | None:
-    """Seconds after which the first page is read again; None if it is not read again."""
+    """After how many seconds the first page is reloaded; None if it is not."""
     seconds = _number(query, "refresh")
     return max(2, seconds) if 0 < seconds < MOST_SECONDS else None
 
 
 def _number(query: Query, name: str) -> int:
-    """A number in the address; 0 for anything else."""
+    """The number ``name`` in the address; 0 if it is missing or invalid."""
     value = query.get(name, "")
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else 0
 
 
 def _form(request: WebRequest) -> dict[str, str] | None:
-    """The values of a form. Each is given once, and the form is not too long. None otherwise."""
+    """The values of a form, without names that occur twice. None if the form is too long or unreadable."""
     try:
         content = request.read(LONGEST_FORM + 1)
         read = parse_qs(content.decode("ascii"), max_num_fields=MOST_FIELDS) if len(content) <= LONGEST_FORM else {}
@@ -235,7 +235,7 @@ def _form(request: WebRequest) -> dict[str, str] | None:
 
 
 class SharedStore:
-    """One connection, which each question has alone, as an application's `AppCalls` has one for each."""
+    """One connection for all requests, used by one question at a time. `AppCalls`, instead, has one for each."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -246,7 +246,7 @@ class SharedStore:
             return question(self._store)
 
     def ask_for_each(self, question: Callable[[Store], Iterator[T]]) -> Iterator[T]:
-        """Yield everything that ``question`` yields. Other requests may use the connection in between."""
+        """Yield what ``question`` yields. Other requests may use the connection between two items."""
         found = question(self._store)
         while True:
             with self._one_at_a_time:
@@ -257,16 +257,16 @@ class SharedStore:
 
 
 PageStore = AppCalls | SharedStore
-"""A store. Each question is given a connection that no other has meanwhile."""
+"""Gives each question a connection that no other question uses meanwhile."""
 
 
 def site_dashboard(calls: AppCalls, access: Access) -> Dashboard:
-    """The pages of an application of a site."""
+    """The pages of an application within a site."""
     settings = calls.settings()
     return Dashboard(calls, partial(reading_of, settings), access, settings.namespace, site_console(calls))
 
 
 def command_dashboard(settings: Settings, store: Store, access: TokenAccess, *, acts: bool) -> Dashboard:
-    """The pages of the command. ``acts``: visitors may act, so forms need handlers."""
+    """The pages of the command ``dashboard``. ``acts``: visitors may act, so forms need handlers."""
     console = command_console(settings, imports=acts)
     return Dashboard(SharedStore(store), partial(reading_of, settings), access, settings.namespace, console)

@@ -1,4 +1,4 @@
-"""A backend of Django's tasks framework, and what a launch needs of a Django site.
+"""A backend for Django's tasks framework, and the parts of a launch that belong to a Django site.
 
 The framework is ``django.tasks`` of Django 6, or the package django-tasks for earlier versions.
 """

@@ -25,13 +25,13 @@ from pollconsumer.store.reading.batch_reader import STATES
 from pollconsumer.store.reading.messages import by_queue
 
 MOST = 1000
-"""Number of messages, or batches, that the list has on its pages."""
+"""Maximum number of messages, or batches, in a list of the admin."""
 Act = Callable[[MessageActions, str, list[str]], list[str]]
-"""Acts on messages of a queue, given by their ids. Returns the ids that it has acted on."""
+"""Acts on the messages of a queue with the given ids. Returns the ids of those that it has acted on."""
 
 
 def _by(name: str, choices: Callable[[], Iterable[str]]) -> type[admin.SimpleListFilter]:
-    """A filter ``name`` with these ``choices``. `StoreChangeList` selects by its value."""
+    """A filter of the admin's list, with these ``choices``. `StoreChangeList` applies its value."""
 
     class RowFilter(admin.SimpleListFilter):
         title = parameter_name = name
@@ -40,7 +40,7 @@ def _by(name: str, choices: Callable[[], Iterable[str]]) -> type[admin.SimpleLis
             return [(each, each) for each in choices()]
 
         def value(self) -> str | None:
-            """The chosen value. None if the value in the page's address is not among the choices."""
+            """The chosen value. None if nothing, or no valid choice, is in the page's address."""
             chosen: str | None = super().value()
             return chosen if chosen in {value for value, _ in self.lookup_choices} else None
 
@@ -60,7 +60,7 @@ def _handlers() -> list[str]:
 
 
 class _StoreAdmin(admin.ModelAdmin):
-    """Objects that are read from the store, and that only actions change."""
+    """The admin of objects that are read from the store. Only actions change them."""
 
     actions = ("cancel", "redrive")
     sortable_by = ()
@@ -68,7 +68,7 @@ class _StoreAdmin(admin.ModelAdmin):
     show_facets = ShowFacets.NEVER
 
     def rows(self, searched: str, **chosen: str | None) -> Iterator[Any]:
-        """The objects of a list: with the id ``searched``, if given, and as the filters ``chosen`` say."""
+        """The objects of a list. ``searched``: their id; empty for any. ``chosen``: the values of the filters."""
         raise NotImplementedError
 
     def get_changelist(self, _: HttpRequest, **__: Any) -> type[StoreChangeList]:
@@ -94,7 +94,7 @@ class _StoreAdmin(admin.ModelAdmin):
         return may(request.user, ACT)
 
     def _refuse(self, *_: Any, **__: Any) -> bool:
-        """Refuse to edit objects, since they belong to the store: see `has_act_permission`."""
+        """Return False, since nobody may edit objects of the store. `has_act_permission` allows actions."""
         return False
 
     has_add_permission = has_change_permission = has_delete_permission = _refuse
@@ -115,7 +115,7 @@ class MessageAdmin(_StoreAdmin):
 
     @admin.display(description="traceback", empty_value="-")
     def lines_of_traceback(self, message: QueueMessage) -> str | None:
-        """The traceback with its line breaks, which the admin would remove."""
+        """The traceback with its line breaks, which the admin would otherwise not show."""
         return message.traceback and format_html("<pre>{}</pre>", message.traceback)
 
     def rows(self, searched: str, **chosen: Any) -> Iterator[QueueMessage]:
@@ -186,7 +186,7 @@ class BatchAdmin(_StoreAdmin):
 
 
 class StoreRows:
-    """Objects that were read, with those methods of a QuerySet that the admin's list and its actions use."""
+    """Objects read from the store, with the methods of a QuerySet that the admin's list and its actions need."""
 
     def __init__(self, objects: Iterable[Any] = ()) -> None:
         self._objects = list(objects)
@@ -204,7 +204,7 @@ class StoreRows:
         return len(self)
 
     def filter(self, *, pk__in: Iterable[str]) -> StoreRows:
-        """Return the rows with these keys. An action calls it for the marked rows."""
+        """The rows with these primary keys. An action calls this for the marked rows."""
         wanted = set(pk__in)
         return StoreRows(each for each in self if each.pk in wanted)
 
@@ -213,7 +213,7 @@ class StoreRows:
 
 
 class StoreChangeList(ChangeList):
-    """A page of the admin's list: what its ModelAdmin's `rows` reads for the chosen filters."""
+    """A list of the admin, of the objects that the method `rows` of its ModelAdmin returns for the chosen filters."""
 
     def get_queryset(self, request: Any, exclude_parameters: Any = None) -> StoreRows:
         del exclude_parameters  # they serve facets, which count rows of a table

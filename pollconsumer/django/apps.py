@@ -1,4 +1,4 @@
-"""``pollconsumer.django`` among ``INSTALLED_APPS``: permissions, and pages of the admin."""
+"""``pollconsumer.django`` as one of ``INSTALLED_APPS``: it has permissions, and pages of the admin."""
 
 from __future__ import annotations
 

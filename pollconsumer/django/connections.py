@@ -1,4 +1,4 @@
-"""Database connections and caches between messages, as Django treats them between requests."""
+"""Closes database connections and keeps caches between messages, as Django does between requests."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from pollconsumer.runtime.handling.shield import Shield
 class _ThreadConnections(local):
     def __init__(self) -> None:
         self.caches: dict[str, Any] = {}
-        """Caches by alias. Django keeps them in context variables, of which each message has its own, so it would
-        connect again for each message."""
+        """Caches by alias. Django stores them in context variables. Each message has a context of its own, so a cache
+        would connect again for each message."""
 
 
 _kept = _ThreadConnections()
 
 
 def closing_connections(handler: Handler) -> Handler:
-    """``handler``. Before and after it, those connections of its thread are closed that are unusable, or older than
-    CONN_MAX_AGE. Connections that it leaves within a transaction are dropped. Queries that DEBUG collects are
-    forgotten."""
+    """``handler``, wrapped. Before and after each run, connections of its thread are closed if they are unusable, or
+    older than CONN_MAX_AGE. A connection that the handler leaves within a transaction is dropped. Queries that DEBUG
+    collects are deleted."""
     run, name = handler.run, handler.name
 
     def run_sync(payload: dict[str, Any], context: LaunchContext | None) -> Any:
@@ -67,7 +67,7 @@ def _end(handler: str) -> None:
 
 
 def _drop(alias: str, handler: str) -> None:
-    """Forget a connection. While it is in a transaction, Django would open no other one in its place."""
+    """Close and forget a connection in a transaction. Otherwise Django would not open another one for ``alias``."""
     with suppress(Exception):
         connections[alias].close()
     del connections[alias]

@@ -1,5 +1,5 @@
-"""The dashboard as URLs of a site, under its login: ``path("queue/", include("pollconsumer.django.dashboard_urls"))``.
-It shows the store of `site_app`."""
+"""The dashboard as URLs of a site, behind its login: ``path("queue/", include("pollconsumer.django.dashboard_urls"))``.
+It shows the store of the application that `site_app` returns."""
 
 from __future__ import annotations
 

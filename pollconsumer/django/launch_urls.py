@@ -1,5 +1,5 @@
 """The endpoint as URLs of a site: ``path("queue/", include("pollconsumer.django.launch_urls"))``. It serves the
-application of `site_app`."""
+application that `site_app` returns."""
 
 from __future__ import annotations
 

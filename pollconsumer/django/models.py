@@ -11,7 +11,7 @@ from pollconsumer.store.reading.messages import Message
 
 
 class QueueMessage(models.Model):
-    """A message, as it was when it was read."""
+    """A message, with the values that the store had when it was read."""
 
     key = models.CharField(primary_key=True, max_length=1000)
     message_id = models.TextField("id")
@@ -54,7 +54,7 @@ class QueueMessage(models.Model):
 
 
 class QueueBatch(models.Model):
-    """A batch, as it was when it was read."""
+    """A batch, with the values that the store had when it was read."""
 
     key = models.CharField(primary_key=True, max_length=1000)
     batch_id = models.TextField("id")

@@ -1,4 +1,4 @@
-"""A Django site: its setup in a launch, its place, and its application."""
+"""A Django site: how a launch sets it up, where its configuration is, and its application."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pollconsumer.interface.user_imports import importing
 
 
 def beside_site() -> Beside | None:
-    """The directory where the search for the site's configuration begins: BASE_DIR; without one, beside the settings
+    """Where the search for the site's configuration begins: in BASE_DIR; if that is not set, beside the site's settings
     module."""
     module = sys.modules.get(str(getattr(django_settings, "SETTINGS_MODULE", None)))
     found = beside_module(getattr(module, "__file__", None))
@@ -31,15 +31,15 @@ def beside_site() -> Beside | None:
 
 
 def application(**options: Any) -> PollConsumer:
-    """An application of the site."""
+    """An application with the site's configuration. ``options``: those of `PollConsumer`."""
     app = PollConsumer(**options)
     calls_of(app).beside = beside_site
     return app
 
 
 def import_site(site: str, settings: Settings) -> None:
-    """Set up the site with the settings module ``site``. If it has a backend of ours, register its tasks.
-    ConfigurationError for what cannot be imported."""
+    """Set up the site whose settings module is ``site``. If one of its TASKS backends is ours, register its tasks as
+    handlers. ConfigurationError if something cannot be imported."""
     is_new = not apps.ready  # otherwise a test runs launches in memory
     with importing(DJANGO_VARIABLE, site), kept():
         if is_new:

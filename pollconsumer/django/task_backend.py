@@ -1,5 +1,5 @@
-"""The backend of the tasks framework, which is ``django.tasks``, or else django-tasks with the same names. Tasks become
-messages, whose handlers call the tasks' functions. Also results of tasks, and checks of their settings."""
+"""The backend for the tasks framework: ``django.tasks``, or else django-tasks, which has the same names. Tasks become
+messages, whose handlers call the tasks' functions. Also results of tasks, and checks of the backend's settings."""
 
 from __future__ import annotations
 
@@ -57,25 +57,25 @@ else:
     from django.utils.json import normalize_json
 
 __all__ = ["Task", "TaskResult", "task_backends", "task_finished", "task_started"]
-"""Names of the framework that `task_handlers` imports from here. Everything else is defined here."""
+"""Names of the framework that `task_handlers` imports from here. All other names of this module are its own."""
 MODULE = "tasks"
-"""The module in which tasks are found, in each installed app."""
+"""The name of the module in each installed app that has its tasks."""
 OPTIONS = tuple(name for name in HandlerOptions.__annotations__ if name != "queue")
 STATUSES: dict[State, Any] = {
     State.RESERVED: TaskResultStatus.RUNNING,
     State.COMPLETED: TaskResultStatus.SUCCESSFUL,
 }
-"""State of a message → status. In any other state, the status is FAILED if the message has ended, else READY."""
+"""State of a message → status of its result. In other states: FAILED if the message has ended, else READY."""
 READY: Any = TaskResultStatus.READY
 OURS = {kind.__name__: kind for kind in (Fatal, HandlerTimeout, ProcessDied)}
-"""Our exception classes by name. Their errors may have no traceback."""
+"""Our exception classes by name. An error of one of these may have no traceback."""
 OF_PRODUCERS = ("config", "store", "namespace", "patience")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollConsumerTask(Task):  # type: ignore[type-arg]  # that of Django 6 is not generic
-    """A task of our backend. ``@task(max_attempts=1)`` sets an option of its handler. None leaves the option to the
-    backend."""
+    """A task of our backend. ``@task(max_attempts=1)`` sets an option of its handler. None: the backend's OPTIONS give
+    the value."""
 
     max_attempts: int | None = None
     retry: Retrying | None = None
@@ -88,14 +88,14 @@ class PollConsumerTask(Task):  # type: ignore[type-arg]  # that of Django 6 is n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollConsumerTaskContext(TaskContext):
-    """What a task with ``takes_context=True`` is given. ``message``: our own context, with ``time_left()``,
-    ``cancelled``, ``checkpoint`` and so on."""
+    """The first argument of a task with ``takes_context=True``. ``message``: the message's `Context`, with
+    ``time_left()``, ``cancelled``, ``checkpoint`` and so on."""
 
     message: Context
 
 
 def options_of(task: Task[Any, Any]) -> dict[str, Any]:
-    """The options of its handler that a task sets. A task declared for another backend sets none."""
+    """The handler's options that ``task`` sets. A task that was declared for another backend sets none."""
     given = {name: getattr(task, name, None) for name in OPTIONS}
     return {name: value for name, value in given.items() if value is not None}
 
@@ -108,7 +108,7 @@ def modules_of_tasks() -> list[str]:
 
 
 def find_tasks(around: Callable[[str], AbstractContextManager[object]] = nullcontext) -> dict[str, Task[Any, Any]]:
-    """The tasks in the modules ``tasks`` of the installed apps, by path. Each module is imported within ``around``."""
+    """The tasks in the modules ``tasks`` of installed apps, by path. ``around(module)`` wraps the import of each."""
     found: dict[str, Task[Any, Any]] = {}
     for module in modules_of_tasks():
         with around(module):
@@ -122,7 +122,7 @@ def find_tasks(around: Callable[[str], AbstractContextManager[object]] = nullcon
 
 
 def task_at(path: str) -> Task[Any, Any] | None:
-    """The task with that path, among those that are found. The path itself imports nothing."""
+    """The task with that path in the modules that `find_tasks` imports; else None. The path is not imported."""
     return _found.get(path) or find_tasks().get(path)
 
 
@@ -130,7 +130,7 @@ def task_at(path: str) -> Task[Any, Any] | None:
 class StoredError(TaskError):
     @property
     def exception_class(self) -> type[BaseException]:
-        """The class of the error. ValueError unless its module is imported: nothing that a store names may be."""
+        """The error's class. ValueError unless its module is imported already: the store must not cause an import."""
         module, _, name = self.exception_class_path.rpartition(".")
         found = getattr(sys.modules.get(module), "__dict__", {}).get(name)
         if not isinstance(found, type) or not issubclass(found, BaseException):
@@ -139,14 +139,14 @@ class StoredError(TaskError):
 
 
 def new_result(task: Task[Any, Any], message_id: str, alias: str, **known: Any) -> TaskResult[Any]:
-    """A result whose other fields are empty, or None."""
+    """A result with the fields ``known``. Its other fields are empty, or None."""
     instants: dict[str, Any] = dict.fromkeys(("enqueued_at", "started_at", "finished_at", "last_attempted_at"))
     others: dict[str, Any] = {"status": READY, "args": [], "kwargs": {}, "errors": [], "worker_ids": []}
     return TaskResult(task=task, id=message_id, backend=alias, **(instants | others | known))
 
 
 def stored_result(message: Message, task: Task[Any, Any], alias: str) -> TaskResult[Any]:
-    """The result as stored. Its arguments are empty if they are no longer stored."""
+    """The result of ``message`` as the store has it. Its arguments are empty if they are no longer stored."""
     times, payload = message.timestamps, message.payload or {}
     started, other = _datetime(times.started_at), TaskResultStatus.FAILED if message.state.has_ended else READY
     result = new_result(
@@ -170,7 +170,7 @@ def stored_result(message: Message, task: Task[Any, Any], alias: str) -> TaskRes
 def running_result(
     context: Context, task: Task[Any, Any], alias: str, args: list[Any], kwargs: dict[str, Any]
 ) -> TaskResult[Any]:
-    """The result of the message in flight, without reading the store."""
+    """The result of the message that is being handled, made without the store."""
     now = timezone.now()
     return new_result(
         task,
@@ -195,13 +195,13 @@ def succeed(result: TaskResult[Any], value: Any) -> None:
 
 
 def worker_ids(attempts: int) -> list[str]:
-    """Names of workers, one for each attempt, since the framework counts attempts by them. It is not stored which
+    """A name for each attempt: the framework counts attempts by names of workers. The store does not know which
     launches made earlier attempts."""
     return ["pollconsumer"] * attempts
 
 
 def _as_sent(task: Task[Any, Any], message: Message, alias: str) -> Task[Any, Any]:
-    """``task`` with the message's options, if the backend accepts them. Another backend may have sent the message."""
+    """``task`` with the message's priority, queue and due time; unchanged if its backend refuses these."""
     priority = max(-TASK_MAX_PRIORITY, min(TASK_MAX_PRIORITY, -message.row.priority))
     due = _datetime(message.timestamps.due_at)
     try:
@@ -215,8 +215,8 @@ def _datetime(moment: datetime | None) -> datetime | None:
 
 
 def _error(text: str, trace: str | None) -> StoredError:
-    """The error of an attempt. A traceback ends with the path of the exception's class and its text. Without a
-    traceback the class is ours."""
+    """The error of an attempt: ``text`` and traceback. The traceback ends with the path of the exception's class.
+    Without one the class is one of ours."""
     name = text.partition(":")[0]
     kind = OURS.get(name, Fatal)
     path = f"{kind.__module__}.{kind.__qualname__}"
@@ -226,8 +226,8 @@ def _error(text: str, trace: str | None) -> StoredError:
 
 
 class PollConsumerBackend(BaseTaskBackend):
-    """OPTIONS: ``config``, ``store``, ``namespace`` and ``patience`` are those of `PollConsumer`. Options of handlers,
-    such as ``max_attempts``, are defaults for tasks. ENQUEUE_ON_COMMIT: send when the transaction commits."""
+    """OPTIONS: ``config``, ``store``, ``namespace`` and ``patience`` as in `PollConsumer`. Options of handlers, such as
+    ``max_attempts``, are defaults for tasks. ENQUEUE_ON_COMMIT: enqueue when the transaction commits."""
 
     task_class = PollConsumerTask
     supports_defer = True
@@ -243,13 +243,13 @@ class PollConsumerBackend(BaseTaskBackend):
         self._on_commit = bool(params.get("ENQUEUE_ON_COMMIT"))
 
     def settings(self) -> Settings:
-        """The settings of OPTIONS and of this process's environment. Raises the errors of ``load_settings``."""
+        """The settings by OPTIONS and by this process's environment. Raises the errors of ``load_settings``."""
         config, store, namespace = map(self.options.get, OF_PRODUCERS[:3])
         named = None if config is None else Path(config)
         return load_settings(named, store=store, namespace=namespace, beside=beside_site())
 
     def options_of(self, task: Task[Any, Any]) -> HandlerOptions:
-        """The options of the task's handler, unchecked."""
+        """The options of the task's handler. They are not checked."""
         options: Any = self.handler_options | options_of(task) | {"queue": task.queue_name}
         given: HandlerOptions = options
         return given
@@ -262,8 +262,8 @@ class PollConsumerBackend(BaseTaskBackend):
             check_options(self.options_of(task))
 
     def enqueue(self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
-        """Enqueue a message for ``task``. The errors of `PollConsumer.enqueue`; TypeError for arguments without JSON
-        form."""
+        """Enqueue a message for ``task``. Raises the errors of `PollConsumer.enqueue`, and TypeError for arguments
+        without JSON form."""
         message, result = self._prepared(task, args, kwargs)
         if self._on_commit:
             transaction.on_commit(partial(self._send, message, result))
@@ -304,8 +304,8 @@ class PollConsumerBackend(BaseTaskBackend):
         task_enqueued.send_robust(type(self), task_result=result)  # an exception of a receiver changes nothing
 
     def get_result(self, result_id: str) -> TaskResult[Any]:
-        """The result of the message with this id. TaskResultDoesNotExist for an unknown id, for one that is no longer
-        kept, and for a message that belongs to no task."""
+        """The result of the task whose message has this id. TaskResultDoesNotExist if the id is unknown, if the message
+        is no longer kept, or if no task belongs to its handler."""
         with retelling(NotFound, TaskResultDoesNotExist):
             return self._result(self._calls.look(None, result_id))
 
@@ -324,7 +324,7 @@ class PollConsumerBackend(BaseTaskBackend):
 
 
 _application = cache(application)
-"""The applications of backends. The framework makes a backend for each thread, and these share an application."""
+"""The applications of backends. The framework creates a backend for each thread, and these share an application."""
 
 
 def problems(backend: PollConsumerBackend) -> Iterator[checks.CheckMessage]:
@@ -359,7 +359,7 @@ def _unknown_options(backend: PollConsumerBackend, where: str) -> Iterator[check
 
 
 def _unserved(backend: PollConsumerBackend, settings: Settings, where: str) -> Iterator[checks.CheckMessage]:
-    """The backend's queues that no launch of its configuration serves."""
+    """A warning for each queue of the backend that no launch of its configuration serves."""
     served = settings.consumer.queues
     for queue in sorted(backend.queues - {*served}) if served else ():
         file = settings.config or "the environment"

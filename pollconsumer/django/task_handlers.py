@@ -35,15 +35,15 @@ from pollconsumer.runtime.handling.context import Context
 
 Args = list[Any] | None
 Kwargs = dict[str, Any] | None
-"""Arguments by name. None if a message of the command line or of a recurrence has none."""
+"""Arguments by name. None if the message, from the command line or a recurrence, has none."""
 
 app = application()
 """The application to which the handlers of tasks belong."""
 
 
 def register_tasks(settings: Settings) -> None:
-    """Make handlers of the site's tasks, if the site has a backend of ours. A message names one of these handlers.
-    Nothing else is imported or looked up for a message."""
+    """Register the site's tasks as handlers, if the site has a backend of ours. A message can name only these handlers;
+    it causes no further import or lookup."""
     backends = own_backends()
     if not backends:
         return
@@ -66,7 +66,7 @@ def register_tasks(settings: Settings) -> None:
 
 @app.on_dead
 def _announce(context: Context, error: BaseException) -> None:
-    """Tell the receivers of ``task_finished`` that a task has failed for good."""
+    """Send ``task_finished`` to its receivers when a task has failed for good."""
     task = task_at(context.handler)
     if task is None:
         return
@@ -87,17 +87,17 @@ def own_backends() -> list[PollConsumerBackend]:
 
 
 def _backend_of(task: Task[Any, Any]) -> PollConsumerBackend:
-    """The task's own backend, if it is one of ours. Otherwise our first backend, to which the task was sent."""
+    """The task's own backend, if it is one of ours. Otherwise our first backend, which has the task as well."""
     own = task.get_backend()
     return own if isinstance(own, PollConsumerBackend) else own_backends()[0]
 
 
 def _calling(task: Task[Any, Any], backend: PollConsumerBackend) -> Callable[..., Any]:
-    """The function of the handler, which calls the task's function. Exceptions of receivers change nothing."""
+    """The handler's function, which calls the task's function. Exceptions of signal receivers have no effect."""
     sender = type(backend)
 
     def begun(context: Context, args: Args, kwargs: Kwargs) -> tuple[TaskResult[Any], list[Any], dict[str, Any]]:
-        """The result so far, and the arguments for the function."""
+        """The result so far, and the arguments by position and by name for the task's function."""
         result = running_result(context, task, backend.alias, args or [], kwargs or {})
         first = [PollConsumerTaskContext(task_result=result, message=context)] if task.takes_context else []
         return result, [*first, *(args or [])], kwargs or {}

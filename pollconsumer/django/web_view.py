@@ -1,4 +1,4 @@
-"""An endpoint as a view of a site, and the application that it serves."""
+"""Answers requests of a site, and finds the application that answers them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pollconsumer.web.web_exchange import WebAnswer, WebRequest
 
 T = TypeVar("T")
 VIEW, ACT = "pollconsumer.view_queuemessage", "pollconsumer.change_queuemessage"
-"""Permission to look; and permission to use every button and form. Superusers have both. Other users can have them if
-``pollconsumer.django`` is among ``INSTALLED_APPS``."""
+"""The permission to look, and the permission to use every button and form. Superusers have both. Other users can get
+them if ``pollconsumer.django`` is among ``INSTALLED_APPS``."""
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
-    """``make``, which is called only once, even if a site's first requests come at the same time."""
+    """A function that calls ``make`` only once, even if a site's first requests come at the same time."""
     making, made = Lock(), cache(make)
 
     @wraps(make)
@@ -33,7 +33,7 @@ def once(make: Callable[[], T]) -> Callable[[], T]:
 
 
 def respond(request: HttpRequest, answer: Callable[[WebRequest], WebAnswer], path: str) -> HttpResponse:
-    """The answer to a request. ``path``: the part of its address that the site leaves to us."""
+    """Django's response with the answer to ``request``. ``path``: the part of its address below our own."""
     headers = {name.lower(): value for name, value in request.headers.items()}
     query = request.META.get("QUERY_STRING", "")
     answered = answer(WebRequest(request.method, path, headers, request.read, query, source=request))
@@ -42,7 +42,7 @@ def respond(request: HttpRequest, answer: Callable[[WebRequest], WebAnswer], pat
 
 @once
 def site_app() -> PollConsumer:
-    """The application of the first backend of ours in ``TASKS``; without one, that of the settings."""
+    """The application of our first backend in ``TASKS``; if there is none, one with the site's configuration."""
     if not getattr(django_settings, "TASKS", None):
         return application()
     from pollconsumer.django.task_handlers import own_backends, register_tasks  # they need the framework

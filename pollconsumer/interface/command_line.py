@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 LAUNCHES = ("run", "move")
 OPTIONS_WITH_VALUE = ("--config", "--store", "--namespace")
-"""Options that may precede the command."""
+"""Options that may stand before the command, and have a value."""
 
 
 def command_in(arguments: Sequence[str]) -> str | None:
-    """The command, if ``arguments`` name one."""
+    """The command that ``arguments`` name; None if they name none."""
     words = iter(arguments)
     for word in words:
         if word in OPTIONS_WITH_VALUE:
@@ -21,7 +21,7 @@ def command_in(arguments: Sequence[str]) -> str | None:
 
 
 def values_of(option: str, arguments: Sequence[str]) -> Iterator[str]:
-    """The values of ``option``, however often it is given."""
+    """All values given for ``option``, which may be given several times."""
     for word, following in zip(arguments, [*arguments[1:], ""], strict=False):
         if word == option:
             yield following

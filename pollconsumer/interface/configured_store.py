@@ -1,4 +1,4 @@
-"""Opens the store that the settings name, and their spool."""
+"""Opens the store and the spool that the settings name."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ NOT_SPOOLED = "; not spooled: "
 
 
 def strict_of(settings: Settings) -> Strict | None:
-    """What an acknowledgement waits for, or None if it does not wait. It never waits for the embedded server, which has
-    written to disk before it answers."""
+    """The replicas or files that calls wait for; None if they do not wait. Calls never wait with the embedded server,
+    which has written to disk before it answers."""
     if settings.durability != "strict" or settings.is_embedded:
         return None
     return Strict(settings.strict.replicas, settings.strict.within, settings.strict.aof)
 
 
 def server_of(settings: Settings) -> EmbeddedServer:
-    """The embedded server, even if the settings name another store."""
+    """The embedded server of the settings, even if they name another store."""
     from pollconsumer.runtime.embedded.server import EmbeddedServer  # many stores are not embedded
 
     return EmbeddedServer(
@@ -70,8 +70,8 @@ def server_program_of(settings: Settings) -> Path | None:
 
 
 def program_to_start(settings: Settings) -> str | None:
-    """The program that starting the embedded server would run. None if none is found, or if the settings name another
-    store. ConfigurationError if the settings name a program that cannot be used."""
+    """The program that would be started as embedded server, to show it. None if none is found, or if the settings name
+    another store. ConfigurationError if the settings name a program that cannot be used."""
     if not settings.is_embedded:
         return None
     from pollconsumer.runtime.embedded.start import find_program  # only to show it
@@ -84,7 +84,7 @@ def program_to_start(settings: Settings) -> str | None:
 
 
 def producer_of(settings: Settings, wire: Wire) -> Producer:
-    """A producer. By the settings it waits for replicas, has launches started, and respects limits of queues."""
+    """A producer that, by the settings, waits for replicas, starts launches, and respects limits of queues."""
     strict = strict_of(settings)
     if strict is None:
         producer = Producer(wire, settings.namespace)
@@ -99,13 +99,13 @@ def producer_of(settings: Settings, wire: Wire) -> Producer:
 
 
 def most_ready(settings: Settings) -> dict[str, int]:
-    """How many messages may be ready, for each queue with such a limit."""
+    """Queue → how many of its messages may be ready, for each queue with this limit."""
     return {name: each.max_ready for name, each in settings.queues.items() if each.max_ready is not None}
 
 
 def _refuse_unfit_files(store: str) -> None:
-    """Raise ConfigurationError if a file that TLS reads is no plain file, since reading a pipe would wait. TLS itself
-    refuses a missing file."""
+    """Raise ConfigurationError if a file that TLS reads is no plain file, such as a pipe, where reading would wait. A
+    missing file is left to TLS, which refuses it."""
     for option, (path, *_) in parse_qs(urlsplit(store).query).items():
         if option in TLS_FILES and option != "ssl_ca_path":
             try:
@@ -122,8 +122,8 @@ def opener_of(
     warn: Callable[[str], None] = warn_of_store,
     client: Callable[[], SuppliedClient] | None = None,
 ) -> StoreOpener:
-    """An opener of connections. It opens nothing yet. ``files`` and ``client`` replace those of the settings. ``warn``
-    is called with doubts about the store."""
+    """An object that opens connections when they are needed. ``files`` and ``client`` replace those of the settings.
+    ``warn`` is called with warnings about the store."""
     credentials: Callable[[], CredentialProvider] | None = None
     if settings.client is not None or settings.credentials is not None:
         if settings.credentials is not None:
@@ -160,8 +160,8 @@ def spool_of(settings: Settings) -> Spool:
 
 
 def spool_instead(settings: Settings, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate) -> None:
-    """Spool messages that could not be enqueued because of ``error``. Those that were enqueued after all are recognised
-    by their ids. If they cannot be spooled, ``error`` is raised. Then its text ends with the reason, and its
+    """Spool messages that could not be enqueued because of ``error``. The spool recognises by its id a message that was
+    enqueued after all. If not all can be spooled, ``error`` is raised. Then its text ends with the reason, and its
     ``accepted`` ends with the ids of those that were spooled."""
     if isinstance(error, NotReplicated):
         raise error

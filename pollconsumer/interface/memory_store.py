@@ -1,4 +1,4 @@
-"""A store in memory, with the virtual clock of its server, which a test advances, and with blocking commands."""
+"""A store in memory for tests, with blocking commands, and the virtual clock of its server, which the test advances."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ SCRIPTS = Scripts(shebang=False)
 
 
 class VirtualClock:
-    """The server's clock and the monotonic clock in one, in whole milliseconds.
+    """The server's clock and the monotonic clock in one, in whole milliseconds. A test advances it.
 
-    ``tick`` does what is due now, and returns the seconds until the next due time, or None. When the clock advances, it
-    stops at each due time.
+    ``tick`` does what is due now, and returns the seconds until something is due again, or None. When the clock
+    advances, it stops at each such time, and calls ``tick``.
     """
 
     def __init__(self, start: datetime) -> None:
         self.start_ms = self.now_ms = ceil_epoch_ms(start)
         self.tick: Callable[[], float | None] = lambda: None
         self.patience: Callable[[int, int | None], int | None] | None = None
-        """Replaces the end of a wait, given that end and the next due time. If it returns None, the wait ends now."""
+        """Given the end of a wait and the next due time, returns another end of the wait; None ends the wait now."""
 
     def __call__(self) -> float:
-        """Seconds since the clock's start, like the monotonic clock."""
+        """Seconds since the clock's start, as a monotonic clock returns them."""
         return (self.now_ms - self.start_ms) / 1000
 
     def now(self) -> datetime:
@@ -53,7 +53,7 @@ class VirtualClock:
             due = self.next_due()
 
     def wait(self, seconds: float, woken: Callable[[], bool]) -> bool:
-        """Wait until ``woken``, at most for ``seconds``. Returns whether it was woken."""
+        """Wait until ``woken()`` is true, at most ``seconds``. Returns whether it was true."""
         until = self.now_ms + max(1, ceil_ms(seconds))
         while True:
             due = self.next_due()
@@ -80,10 +80,10 @@ except ImportError as error:
 
 
 class FakeStore:
-    """fakeredis with ``clock`` (seconds since the epoch): its keys expire by it, and its scripts read it.
+    """fakeredis with ``clock`` (seconds since the epoch), by which keys expire, and which scripts read.
 
-    fakeredis has no clock that could be set. It stamps its databases before each command, and its TIME reads the
-    machine's clock.
+    fakeredis has no clock of its own to set: it stamps its databases with the machine's time before each command, and
+    its TIME returns that time.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -96,7 +96,7 @@ class FakeStore:
         self._connection.get_socket().time = self._time
 
     def execute(self, command: Command) -> Any:
-        """The reply; an error reply is returned, too."""
+        """The reply to ``command``. An error reply is returned, not raised."""
         try:
             self._connection.send_command(*command)
             return self._connection.read_response(disable_decoding=True)
@@ -111,7 +111,7 @@ class FakeStore:
 
 
 class DirectConnection:
-    """A connection to a server in memory. A command is carried out when it is sent."""
+    """A connection to a server in memory. Sending a command carries it out."""
 
     location = ""
 
@@ -136,7 +136,7 @@ class DirectConnection:
 
 
 class MemoryOpener:
-    """Makes connections to one store in memory."""
+    """Opens connections to one store in memory."""
 
     def __init__(self, namespace: str, clock: VirtualClock) -> None:
         self.namespace = namespace
@@ -160,7 +160,7 @@ class MemoryOpener:
 
 
 class VirtualWire(Wire):
-    """A connection whose blocking commands let virtual time pass until they are answered."""
+    """A connection. While a blocking command waits for its answer, virtual time passes."""
 
     def __init__(
         self, clock: VirtualClock, patience: Callable[[], Patience], connect: Callable[[], Connection]

@@ -1,5 +1,5 @@
-"""Opens, checks and makes files that a user names. If the name leads to a pipe without a peer, a device or a link, we
-neither wait for it nor replace it."""
+"""Opens, checks and creates files that a user names. If the name leads to a pipe without a peer, a device or a link,
+the program neither waits for it nor replaces it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KINDS = {
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
-    """A descriptor of a plain file. The path may be a link to it. OSError at once for anything else."""
+    """A descriptor of a plain file. ``path`` may be a link to it. OSError, without waiting, for anything else."""
     try:
         descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC, mode)
     except OSError as error:
@@ -43,8 +43,8 @@ def open_incoming(path: str) -> int:
 
 
 def open_stream(path: Path) -> int | None:
-    """Open a pipe that has a reader, or a device, for writing. ``path`` may be a link to it, such as /dev/fd/63.
-    Returns None for anything else. Raises OSError, as for a pipe that nobody reads."""
+    """Open ``path`` for writing if it is a pipe that has a reader, or a device, or a link to one, such as /dev/fd/63.
+    Returns the descriptor; None for other files. Raises OSError, as for a pipe that nobody reads."""
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
@@ -62,8 +62,8 @@ def open_stream(path: Path) -> int | None:
 
 
 def refuse_to_replace(path: Path) -> None:
-    """Raise OSError if ``path`` must not be replaced. That is so if it is not a plain file, which would be lost, or if
-    it is another user's, and its directory does not let this user remove it."""
+    """Raise OSError if ``path`` must not be replaced: if it is no plain file, which would be lost, or if it is another
+    user's, and its directory does not let this user remove it."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -76,7 +76,7 @@ def refuse_to_replace(path: Path) -> None:
 
 @contextmanager
 def replacement(path: Path, mode: int = 0o600) -> Iterator[BinaryIO]:
-    """A new file beside ``path``, with ``mode`` whatever the umask. Once it is written, it replaces ``path``, so that a
+    """A new file beside ``path``, with ``mode`` whatever the umask is. At the block's end it replaces ``path``, so a
     reader finds either the old content or the new. Raises OSError."""
     part = path.parent / f".{path.name}.{os.urandom(8).hex()}.part"
     try:
@@ -103,7 +103,7 @@ def refuse_unless_regular(path: Path, found: os.stat_result) -> None:
 
 
 def other_than_directory(path: Path) -> str | None:
-    """What is at ``path`` instead of a directory, or None: it is one, one can be made there, or that is unknown."""
+    """What is at ``path`` in place of a directory. None if a directory is, or can be created, or if unknown."""
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
@@ -114,7 +114,7 @@ def other_than_directory(path: Path) -> str | None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory if there is none, but not its parent: a missing parent is probably misspelt. Raises OSError."""
+    """Create a directory if there is none, but not its parent: a missing parent is probably misspelt. OSError."""
     if not path.is_dir():
         path.parent.stat()
         path.mkdir(0o755, exist_ok=True)

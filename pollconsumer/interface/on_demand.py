@@ -1,7 +1,7 @@
-"""Starts launches on demand, as ``on_demand`` says: in a process of their own, or by a request to an endpoint's URL.
+"""Starts launches on demand, as the setting ``on_demand`` says: as a process, or by a request to an endpoint's URL.
 
 A launch must not affect the program that starts it, by its signals, its watchdog's exit, its forks, or handlers that
-hold the interpreter. Its command line has no secret, since every user of a host can read it. It finds its settings
+hold the interpreter. Its command line has no secret, since every user of a host can read it. It reads its settings from
 where the program found them.
 """
 
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 # alive.
 RULES = ("--handoff", "deadline", "--launcher", "parallel", "--if-free", "--until-empty")
 LINGER = 10.0
-"""A process ends when there was nothing left for so many seconds, since messages often follow each other."""
+"""A launch in a process of its own ends after its queues were empty for so many seconds."""
 ANSWERED_WITHIN = 3.0
-"""Seconds that a program waits at its exit for the answers to its requests, which may come when launches end."""
+"""Seconds that a program waits at its exit for answers to its requests; an answer may come when a launch ends."""
 FOLLOWED_WITHIN = 1.0
-"""Seconds that a launch waits at its exit until the request for its successor has arrived, since a proxy drops a
-request whose client has gone. The answer comes when the successor ends."""
+"""Seconds that a launch waits at its exit until its request for the next launch has arrived: a proxy drops a request if
+the client is gone. The answer comes only when the next launch ends."""
 MOST_STARTED = 4
-"""Maximum number of started launches that have not ended: one that works, one that exits, and late ones."""
+"""Maximum number of started launches that have not ended: one works, one exits, and others are late."""
 _started: list[Any] = []
-"""The processes of started launches."""
+"""The processes of launches that this process has started."""
 _sending: list[Started] = []
 LEAVING_MESSAGES = (
     StopReason.EMPTY,
@@ -55,9 +55,9 @@ LEAVING_MESSAGES = (
     StopReason.MEMORY,
     StopReason.DESCRIPTORS,
 )
-"""Ends of a launch after which another one may continue. After an empty launch, too, since a message may have come
-after its last look. After any other end, a launch follows only if a producer has wanted one meanwhile, whose own start
-may have found the lease held."""
+"""After these ends of a launch, another one may follow. EMPTY is one of them, since a message may have come after the
+last look. After any other end a launch follows only if a producer wanted one meanwhile: the launch that it started may
+have found the lease held."""
 
 
 def launch_command(*options: str) -> list[str]:
@@ -68,10 +68,10 @@ def launch_command(*options: str) -> list[str]:
 
 
 def launch_environment(settings: Settings, location: tuple[object, str | None]) -> dict[str, str]:
-    """The environment of a launch for ``location``: a store and a namespace, each None for the one of the settings. It
-    is this process's environment without tokens that the launch does not need: it needs one only to have a URL start
-    its successor. In CGI the request's headers are left out, too, since one holds a token, and another a proxy that the
-    client chose. Raises ConfigurationError for a store that no other process can open."""
+    """The environment of a launch for ``location``: a store and a namespace, each None for that of the settings. Tokens
+    are left out, except one with which the launch asks a URL to start the next launch. In CGI the request's headers are
+    left out, too: one holds a token, and another a proxy that the client chose. ConfigurationError for a store that no
+    other process can open."""
     unused, is_cgi = {variable("web.enqueue_token"), variable("web.manage_token")}, "REQUEST_METHOD" in os.environ
     if settings.consumer.on_demand in (None, PROCESS):
         unused.add(variable("web.token"))
@@ -91,18 +91,18 @@ def launch_environment(settings: Settings, location: tuple[object, str | None]) 
 
 
 def _import_path() -> list[str]:
-    """The directories in which this process finds modules, besides the interpreter's own. On many hosts its start has
-    added some."""
+    """The directories in which this process finds modules, without the interpreter's own. On many hosts the start of
+    the process has added some."""
     own = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     found = [Path(entry) for entry in sys.path if entry and Path(entry).is_dir()]
     return [str(each.absolute()) for each in found if not any(each.is_relative_to(location) for location in own)]
 
 
 def start_launch(settings: Settings, await_answer: Callable[[], float] | None = None) -> None:
-    """Start a launch. If none is started, a warning says why.
+    """Start a launch by the setting ``on_demand``. If none can be started, a warning says why.
 
-    ``await_answer`` is given by a launch that exits. It returns how many seconds the launch has left to wait for the
-    answer to a request. Without it, this function does not wait.
+    ``await_answer``: a launch that exits gives this function, which returns how many seconds it may wait until its
+    request has arrived. If None, this function does not wait.
     """
     launch_by = settings.consumer.on_demand
     try:
@@ -161,8 +161,8 @@ def _await_answers() -> None:
 def present_during(
     launch: Launch, settings: Settings, queues: Sequence[str], work: Callable[[], StopReason]
 ) -> StopReason:
-    """Do the ``work`` of a launch. Meanwhile producers find that it serves ``queues``. Once its lease is released,
-    another launch is started if a message is ready, unless the platform will soon start one."""
+    """Do the ``work`` of a launch. Meanwhile producers find that a launch serves ``queues``. Once its lease is
+    released, another launch is started if a message is ready, unless the platform will soon start one."""
     marker = ServingMarker(launch.store.wire, launch.store.keys, queues, settings.consumer.queues)
     marker.begin(launch.window.left(launch.clock()) + TTL)  # the heartbeat prolongs it after the window's end
     reason = work()

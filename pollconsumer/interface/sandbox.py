@@ -56,13 +56,13 @@ from pollconsumer.store.server import service_of
 
 FORESEEN = (Asleep, Fatal, RetryIn, Yield)
 ENDS_A_HANDLER = (Exception, SystemExit, GeneratorExit, asyncio.CancelledError, Asleep)
-"""Exceptions of a handler that end the handler only. Others (Ctrl-C, pytest's outcomes) are raised in the test."""
+"""Exceptions that end only the handler. Others (Ctrl-C, pytest's outcomes) are raised in the test."""
 FOREVER = 1e12
 CONSUMER = Group("consumer", (), 1)
 
 
 class SandboxHost(Host):
-    """The test's process. Its clocks are virtual, and it goes on after its launches."""
+    """The test's process as a launch's host. Its clocks are virtual, and it outlives its launches."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.stop, self._clock = StopRequest(), clock
@@ -83,7 +83,7 @@ class SandboxHost(Host):
 
 
 class SandboxLaunch(Launch):
-    """A launch that begins now, in virtual time."""
+    """A launch that has the lease at once, in virtual time."""
 
     def __init__(
         self, opener: MemoryOpener, group: Group, plan: LaunchPlan, clock: VirtualClock, emit: Callable[[Event], None]
@@ -118,7 +118,7 @@ class SandboxLaunch(Launch):
 
 
 class SandboxStops(Stops):
-    """Requests to stop, which it reads from the store in memory, instead of a heartbeat."""
+    """Requests to stop messages, read from the store in memory: a sandbox has no heartbeat."""
 
     def __init__(self, store: RedisStore) -> None:
         super().__init__(mmap(-1, self.SIZE), 0)
@@ -137,7 +137,7 @@ class SandboxStops(Stops):
 
 
 class WatchedExecutor(Executor):
-    """Handles messages. When a handler raises an exception for the test, it ends the launch, and keeps it in
+    """Handles messages. An exception of a handler that the test should see ends the launch, and is kept in
     ``raised``."""
 
     def __init__(self, launch: SandboxLaunch, *, raising: bool) -> None:
@@ -170,7 +170,7 @@ class SandboxMover:
         self._mover, self._store, self._clock = Mover(moving, options), moving.store, clock
 
     def tick(self) -> float | None:
-        """Do everything that is due now. Returns the seconds until the mover or a launch has more to do, or None."""
+        """Do all that is due now. Returns the seconds until the mover or a launch has more to do; None if never."""
         while True:
             self._mover.look_afresh()
             more_in = [*self._more_in()]
@@ -180,9 +180,9 @@ class SandboxMover:
                 return min([*more_in, *([] if next_due is None else [next_due])], default=None)
 
     def _more_in(self) -> Iterator[float]:
-        """Seconds until something is due besides messages and recurrences: 0 for entries of an outbox, else the
-        instants of batches, and the ends of pauses. Launches of the sandbox serve all queues, so the mover leaves
-        expiring messages to them."""
+        """Yield the seconds until something other than a message or recurrence is due: 0 for entries of an outbox, and
+        the times until instants of batches and ends of pauses. It also marks all queues as served, so that the mover
+        leaves the expiry of messages to launches."""
         keys, now = self._store.keys, self._clock.now_ms
         for queue in self._mover.queues():
             outbox, pause, batches, _ = self._store.wire.all(
@@ -200,9 +200,9 @@ class SandboxMover:
 
 
 class Launched(NamedTuple):
-    """The outcome of launches: messages completed, attempts failed, messages released.
+    """The outcome of one or more launches: attempts completed, failed, and released.
 
-    ``stop_reason``: that of the last launch, or None.
+    ``stop_reason``: why the last launch ended; None without a launch.
     """
 
     handled: int = 0
@@ -211,7 +211,7 @@ class Launched(NamedTuple):
     stop_reason: StopReason | None = None
 
     def and_then(self, later: Launched) -> Launched:
-        """The sums of these launches and ``later`` ones."""
+        """These outcomes and those of ``later`` launches, added up."""
         handled, failed = self.handled + later.handled, self.failed + later.failed
         return Launched(handled, failed, self.released + later.released, later.stop_reason)
 
@@ -219,9 +219,9 @@ class Launched(NamedTuple):
 class Sandbox:
     """Applications under test, on a store in memory and in virtual time. Use it in a ``with`` statement.
 
-    ``apps`` provide handlers and recurrences; by default all applications of the process do. Meanwhile no application
-    of the process reaches its own store. Time begins at ``start``, by default the present, and passes only in
-    ``advance``, ``run_for``, and waits of a launch. ``config`` names a configuration file. The environment and other
+    ``apps`` provide handlers and recurrences; by default all applications of the process do. Within the block no
+    application of the process reaches its own store. Time begins at ``start`` (default: now), and passes only in
+    ``advance``, ``run_for``, and while a launch waits. ``config``: a configuration file; the environment and other
     files are ignored.
     """
 
@@ -276,8 +276,8 @@ class Sandbox:
     def advance(self, span: Span) -> None:
         """Advance time by text such as ``1h30m``, seconds, or a timedelta.
 
-        Due messages and occurrences are promoted at their instants, but nothing is handled. A handler may call this to
-        take time.
+        Messages and occurrences that come due become ready at their instants, but none is handled. A handler may call
+        this to take time.
         """
         self._advance_to(self._clock.now_ms + _milliseconds(span))
 
@@ -288,11 +288,11 @@ class Sandbox:
         self._advance_to(due_ms(instant))
 
     def run(self, *, until_empty: bool = True, max_messages: int | None = None, raising: bool = False) -> Launched:
-        """Run one launch: promote what is due and handle what is ready.
+        """Run one launch: it makes due messages ready, and handles what is ready. ``max_messages``: at most so many.
 
-        Without ``until_empty`` the launch uses its window, idles, and handles what comes due. With ``raising``, the
-        launch ends with the first unexpected exception of a handler, which is raised here, while the message is retried
-        as usual. Fatal, RetryIn, Yield, and the handler's ``fatal`` exceptions are expected.
+        Without ``until_empty`` the launch uses its whole window, waits, and handles what comes due. With ``raising``
+        the launch ends with the first unexpected exception of a handler, which is raised here, while the message is
+        retried as usual. Fatal, RetryIn, Yield, and the handler's ``fatal`` exceptions are expected.
         """
         self._prepare()
         self._clock.next_due()
@@ -300,7 +300,7 @@ class Sandbox:
         return self._launch(timeout, until_empty=until_empty, max_messages=max_messages, raising=raising)
 
     def run_for(self, span: Span, *, every: Span = "1m", raising: bool = False) -> Launched:
-        """Advance time, with a mover, and with a launch ``every`` so often, the first one now, as under cron.
+        """Advance time by ``span``, with a mover, and with a launch now and after each ``every``, as under cron.
 
         Launches that would find nothing are skipped. Returns the sums over all launches.
         """
@@ -333,7 +333,7 @@ class Sandbox:
     def messages(
         self, state: State | str | None = None, *, handler: str | None = None, queue: str | None = None
     ) -> list[Message]:
-        """Messages: all, or those in ``state`` (scheduled, ready, reserved, completed, dead, cancelled, expired), for
+        """Messages, all or those in ``state`` (scheduled, ready, reserved, completed, dead, cancelled, expired), of
         ``handler`` and in ``queue``. Those that entered their state first come first."""
         wanted = None if state is None else State(state)
         if queue is not None and queue not in self._inspector.queues():
@@ -342,7 +342,7 @@ class Sandbox:
         return [_decoded(message) for message in found if handler is None or message.handler == handler]
 
     def store_of(self, app: object) -> Producer:
-        """The store that replaces an application's own. ``PollConsumer`` asks for it."""
+        """The store that ``app`` uses in place of its own. ``PollConsumer`` calls this."""
         producer = self._producers.get(id(app))
         if producer is None:
             producer = self._producers[id(app)] = self._opener.store().producer
@@ -350,7 +350,7 @@ class Sandbox:
         return producer
 
     def pause(self, _: float) -> None:
-        """Raise TimeoutError where ``Handle.wait`` would wait."""
+        """Raise TimeoutError where ``Handle.wait`` would wait for ever."""
         raise TimeoutError(
             "the message has not ended, and no launch runs while a test waits: call sandbox.run() before"
         )
@@ -382,7 +382,7 @@ class Sandbox:
         max_messages: int | None = None,
         end: int | None = None,
     ) -> Launched:
-        """Run one launch. With an ``end`` it waits until that instant at most, and only if something is due by then."""
+        """Run one launch. With an ``end`` it waits at most until that instant, and only if something is due by then."""
         if self._launching:
             raise RuntimeError("sandbox.run() was called in a handler, while a launch runs: call it in the test")
         _refuse_running_loop()
@@ -429,12 +429,12 @@ class Sandbox:
         return ("default", *sorted(known - {"default"}))
 
     def _anything_ready(self, queues: Sequence[str]) -> bool:
-        """Whether a launch would find a message, or one that a limit holds back."""
+        """Whether a launch would find a ready message, or one that a limit holds back."""
         services = service_of(self._store.wire, self._store.keys, queues).values()
         return any(service.ready and not service.paused for service in services)
 
     def _anything_gathered(self, queues: Sequence[str]) -> bool:
-        """Whether a waiting launch has messages in flight, which wait for a bulk call."""
+        """Whether a waiting launch has taken messages which wait for others, for a bulk call."""
         return any(self._store.wire.all([("ZCARD", self._store.keys.queue(each, "in_flight")) for each in queues]))
 
     def _advance_to(self, instant: int) -> None:

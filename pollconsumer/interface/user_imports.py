@@ -1,4 +1,4 @@
-"""Imports the user's code. A failure is a configuration error in one line."""
+"""Imports the user's code. If that fails, a ConfigurationError says why in one line."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ if TYPE_CHECKING:
     from pollconsumer.store.user_client import SuppliedClient
 
 MOST_CHARACTERS = 500
-"""Maximum length of an error's text. At its end Python may hint at a circular import."""
+"""Maximum length of an error's text. The end may have Python's hint at a circular import."""
 NEEDED_LATER = ("queue", "ssl")
-"""Modules that we or asyncio import after the user's modules. A file of the user's may have the same name."""
+"""Modules that we or asyncio import after the user's modules, which may have files of the same names."""
 
 
 def shadowed(settings: Settings) -> list[str]:
-    """Modules of Python's that must be imported before the configuration's directory is on sys.path, since files there
-    have the same names."""
+    """Modules of Python's that must be imported before the configuration's directory is on sys.path, because files
+    there have their names."""
     names = (name for name in NEEDED_LATER if name not in settings.handlers)
     return [name for name in names if (settings.directory / f"{name}.py").exists()]
 
 
 def find_modules(settings: Settings, modules: Iterable[str]) -> None:
-    """Put the configuration's directory first on sys.path. ConfigurationError if others may write ``modules``."""
+    """Put the configuration's directory first on sys.path. ConfigurationError if others may write any of
+    ``modules``."""
     if not settings.trust_writable:
         refuse_writable_modules(settings.directory, modules)
     directory = str(settings.directory)
@@ -49,8 +50,8 @@ def find_modules(settings: Settings, modules: Iterable[str]) -> None:
 
 @contextmanager
 def importing(setting: str, module: str) -> Iterator[None]:
-    """Wrap an import of ``module``, which the setting ``setting`` names. ConfigurationError for what the module raises.
-    A process that the module has forked ends here."""
+    """Wrap an import of ``module``, which ``setting`` names. If it raises anything, ConfigurationError. If ``module``
+    has forked this process, the child process ends here."""
     pid = os.getpid()
     try:
         with users_output(), _refusing(setting, module):
@@ -88,7 +89,7 @@ def _refusing(setting: str, module: str) -> Iterator[None]:
 
 
 def _refusal(error: BaseException, problem: str, hint: str = "") -> ConfigurationError:
-    """The ConfigurationError that says where in the user's own code ``error`` was raised. It has the traceback."""
+    """The ConfigurationError for ``error``, with its traceback. It says where in the user's code it was raised."""
     frames = user_frames(error, installed=False)
     location = f"{frames[-1].tb_frame.f_code.co_filename}:{frames[-1].tb_lineno}" if frames else ""
     if isinstance(error, SyntaxError) and error.filename:
@@ -100,7 +101,7 @@ def _refusal(error: BaseException, problem: str, hint: str = "") -> Configuratio
 
 
 def client_of(settings: Settings) -> SuppliedClient:
-    """The client that the named function returns. ConfigurationError for anything else."""
+    """The client that the function named by ``client`` returns. ConfigurationError for anything else."""
     from pollconsumer.store.user_client import supplied_client  # it imports redis-py
 
     name = str(settings.client)
@@ -112,7 +113,7 @@ def client_of(settings: Settings) -> SuppliedClient:
 
 
 def credentials_of(settings: Settings) -> CredentialProvider:
-    """The named provider, or the one that a named class or function makes. ConfigurationError for anything else."""
+    """The provider named by ``credentials``, or what a class or function of that name returns. ConfigurationError."""
     name = str(settings.credentials)
     provider = _found(settings, "credentials", name)
     if callable(provider) and (isinstance(provider, type) or not hasattr(provider, "get_credentials")):
@@ -139,7 +140,7 @@ def _made(setting: str, name: str, function: Callable[[], Any]) -> Any:
 
 
 def _found(settings: Settings, setting: str, name: str) -> Any:
-    """The object ``name``, written ``module:object``. ConfigurationError if it cannot be imported, or is missing."""
+    """The object that ``name``, ``module:object``, stands for. ConfigurationError if it cannot be imported."""
     module, _, attribute = name.partition(":")
     find_modules(settings, [module])
     with importing(setting, module):

@@ -1,10 +1,10 @@
-"""Closes a store, so that nothing in it changes: before its export, and while it is imported.
+"""Closes a store, so that nothing in it changes, before its export and during its import.
 
-In a closed store the keys have other names, in the same slots. A string, the note, stands in place of each key. Because
-of its type, the server refuses every script and command of a connected program before anything changes. A program that
-connects reads the note. So an open store costs neither enqueueing nor a step a check.
+In a closed store the keys have other names, in the same slots. A string, the note, stands in place of each key. Since a
+string has the wrong type, the server refuses every script and command of a connected program before anything changes. A
+program that connects reads the note. So an open store needs no extra check when messages are enqueued or handled.
 
-Running launches are awaited. Until they have ended, no other launch gets a lease, and producers go on.
+A store is closed when running launches have ended. Meanwhile no other launch gets a lease, and producers may enqueue.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from pollconsumer.store.server import now_ms, queue_names
 from pollconsumer.store.suitability import EXPORT, IMPORT, ClosingNote
 
 NO_LEASE_FOR_MS = 30_000
-"""Milliseconds for which no lease is given after each look at the leases that are held. So an export that was killed
-stops no launch for long."""
+"""Milliseconds for which the store gives no lease after each look at the held ones. If an export is killed, launches
+soon start again."""
 CONTROL = (
     "store-id", "fences", "leases", "launches", "ledger", "queues", "queues_marker", "totals", "histograms", "seen",
     "recurring", "audit", "interventions", "paused_handlers", "findings",
 )  # fmt: skip
-"""Keys of the namespace that have a note in a closed store, whether they existed or not."""
+"""Keys of the namespace. In a closed store each is replaced by a note, even if it did not exist before."""
 _TRANSIENT = (
     "lease:",
     "next:",
@@ -43,26 +43,26 @@ _TRANSIENT = (
 )
 _OF_CALLS = ("successor_waits", "stop_marker", "answered", "last_answer")
 _TRANSIENT_OF_QUEUES = (*(f"{QUEUE_KEYS[word].suffix}:" for word in _OF_CALLS), MARKER)
-"""Prefixes of keys that mean nothing when no lease is held."""
+"""Prefixes of queues' keys that are of no use when no lease is held."""
 _OWN = ("closing", "imported", MARKER)
 SCANNED = 1000
 
 
 class KeyName(NamedTuple):
-    """A key, by the names of its parts. ``queue`` is empty for a key of the namespace."""
+    """A key in parts. ``queue``: empty for a key of the namespace. ``suffix``: the rest of the key."""
 
     queue: str
     suffix: str
 
     @property
     def word(self) -> str:
-        """The word by which an export names the key."""
+        """The word that stands for the key in an export file."""
         words = _WORDS if self.queue else _CONTROL_WORDS
         return words.get(self.suffix, self.suffix)
 
     @staticmethod
     def of(queue: object, word: object) -> KeyName | None:
-        """The key that an export names by these words. None if this version has no such key."""
+        """The key for which an export has these words. None if this version has no such key."""
         name = str(word)
         if not queue:
             key_name = KeyName("", CONTROL_SUFFIXES.get(name, name))
@@ -77,14 +77,14 @@ STORE_ID = _CONTROL_KEY_NAMES[0]
 
 
 def is_known(key_name: KeyName) -> bool:
-    """Whether this version has such a key. Not called for keys that mean nothing without leases."""
+    """Whether this version has such a key. Not for keys that are of no use without leases."""
     if key_name.queue:
         return key_name.suffix in _WORDS
     return key_name in _CONTROL_KEY_NAMES or key_name.suffix.startswith(tuple(f"{each}:" for each in GENERATIONS))
 
 
 def namespaces_of(wire: Wire) -> list[str]:
-    """The namespaces on a server: those that have a store's id."""
+    """The namespaces on a server: those with a key ``store-id``."""
     found = {id_text(key)[1:].partition("}:")[0] for key in _keys_like(wire, "{*}:store-id")}
     return sorted(name for name in found if NAME.fullmatch(name))
 
@@ -98,7 +98,7 @@ def _keys_like(wire: Wire, pattern: str) -> Iterator[bytes]:
 
 
 class StoreCloser:
-    """Closes, examines and reopens the store of a namespace. PermissionDenied if a right is missing."""
+    """Closes, inspects and reopens the store of a namespace. PermissionDenied if a right is missing."""
 
     def __init__(self, wire: Wire, namespace: str) -> None:
         self.wire, self.keys = wire, Keys(namespace)
@@ -106,13 +106,13 @@ class StoreCloser:
         demand(wire, KEEPER, self.keys.control("fences"))
 
     def note(self) -> ClosingNote | None:
-        """The note of a closed store. None for an open store."""
+        """The note that is in a closed store. None for an open store."""
         held = self.wire.command("GET", self.keys.control("store-id")) or b""
         return ClosingNote.of(held.decode("utf-8", "replace"))
 
     def close(self, id: str, pause: Callable[[list[str]], object]) -> ClosingNote:  # noqa: A002
         """Close the store for the export ``id``, once no lease is held. Until then ``pause`` is called repeatedly with
-        the names of the leases that are. If another closing was cut off, or is another export's, it is continued.
+        the names of the held leases. A closing that was interrupted, or that another export began, is continued.
         BadData names an unknown key.
 
         StoreRefused if the store is closed for its import.
@@ -160,7 +160,7 @@ class StoreCloser:
         self.open()
 
     def open(self) -> None:
-        """Open the store. The namespace comes last, its id after all else: until then every connection is refused."""
+        """Open the store. Its id becomes readable last: until then it refuses every connection."""
         for queue in self._queues():
             self.wire.call("reopen", self._pairs(_queue_key_names(queue)), [])
         others = [key_name for key_name in self.closed_key_names() if not key_name.queue and key_name != STORE_ID]
@@ -168,15 +168,15 @@ class StoreCloser:
         self.wire.call("reopen", self._pairs([STORE_ID]), [])
 
     def empty(self) -> None:
-        """Remove what an import has written, then open the store."""
+        """Delete what an import has written, then open the store."""
         for key_name in self.closed_key_names():
             self.wire.command("UNLINK", self.closed_key(key_name))
         self.wire.command("DEL", self.keys.control("imported"))
         self.open()
 
     def closed_key_names(self) -> list[KeyName]:
-        """The keys that a closed store may have, in a fixed order. They are named one by one: a scan may miss the keys
-        of a slot that moves."""
+        """The keys that a closed store may have, in a fixed order. Besides those that a scan finds, all possible ones
+        are listed: a scan may miss keys of a slot that is being moved."""
         scanned = (key_name for key_name in self._scanned() if key_name.suffix.startswith(CLOSED))
         found = {KeyName(key_name.queue, key_name.suffix.removeprefix(CLOSED)) for key_name in scanned}
         queue_key_names = (key_name for queue in self._queues() for key_name in _queue_key_names(queue))
@@ -199,8 +199,8 @@ class StoreCloser:
         return self._name(key_name._replace(suffix=CLOSED + key_name.suffix))
 
     def _await_leases(self, id: str, pause: Callable[[list[str]], object]) -> None:  # noqa: A002
-        """Have no lease given from now on, and return when none is held. If ``pause`` raises, leases are given
-        again."""
+        """Give no leases from now on, and return when none is held. If ``pause`` raises, give leases again, and raise
+        it."""
         try:
             while True:
                 self.wire.command("SET", self.keys.control("closing"), id, "PX", NO_LEASE_FOR_MS)
@@ -212,12 +212,12 @@ class StoreCloser:
             raise
 
     def _queues(self) -> list[str]:
-        """The known queues, and other queues that have keys."""
+        """The registered queues, and all others that have keys."""
         found = self.wire.command("SMEMBERS", self.closed_key(KeyName("", "queues")))
         return queue_names({*found, *(key_name.queue.encode() for key_name in self._scanned())})
 
     def _scanned(self) -> Iterator[KeyName]:
-        """Every key of the namespace, of any kind."""
+        """All keys of the namespace, also unknown ones."""
         seen = set[bytes]()
         patterns = (f"{{{self.keys.namespace}}}:*", f"{{{self.keys.namespace}:*}}:*")
         for server, pattern in product(self.wire.servers(), patterns):

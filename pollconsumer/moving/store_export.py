@@ -1,11 +1,11 @@
-"""The export of a closed store. It consists of objects; where it is written, each is a line of JSON.
+"""The export of a closed store. It consists of objects; in a file, each is a line of JSON.
 
-The first object names the format and the store with its namespace, and says how many elements follow. Then come the
-pages of each key, followed by an object about the key: its type, the number of its elements, their digest, and the
-milliseconds until it expires. The last object has the totals, so an export that was cut off is recognised. A backup of
-several namespaces has all of this for each, and the first object of each names them all.
+The first object names the format, the store and its namespace, and says how many elements follow. Then come, for each
+key, pages of its elements, and an object with its type, the number of its elements, their digest, and the milliseconds
+until it expires. The last object has the totals; without it, the export was interrupted. A backup of several namespaces
+has all of this for each, and the first object of each names them all.
 
-In text, each byte is the character with the same number.
+Bytes are text in which each character has the number of a byte.
 """
 
 from __future__ import annotations
@@ -38,33 +38,33 @@ if TYPE_CHECKING:
 FORMAT = "pollconsumer store"
 VERSION = 1
 VERSION_OF_SEVERAL = 2
-"""The version of an export with several namespaces. An earlier pollconsumer would read only the first."""
+"""The version of an export with several namespaces. It makes earlier versions, which read only the first, refuse it."""
 ASKED = 1000
-"""Number of keys whose types are asked for in one round trip."""
+"""Number of keys whose types are read in one round trip."""
 FEWEST, MOST = 10, 1000
-"""Least and greatest number of elements that are asked for at once."""
+"""Least and greatest number of elements that are read in one call."""
 PAGE_BYTES = 1 << 18
-"""Bytes of the values in a page. Such a page takes the server a few milliseconds."""
+"""Intended size of a page, in bytes of its values. Reading a page takes the server a few milliseconds."""
 ATTEMPTS = 10
 _MODULUS = 1 << 128
 _LENGTH = {"list": ("LLEN",), "hash": ("HLEN",), "zset": ("ZCARD",), "set": ("SCARD",), "string": ("EXISTS",)}
 KINDS = tuple(_LENGTH)
 _SCANS = {"hash": ("HSCAN",), "set": ("SSCAN",)}
 _WIDTH = {"hash": 2, "zset": 2}
-"""Number of values for one element, by type of a key. It is one for types that are missing here."""
+"""Type of a key → number of values of one element. For other types it is one."""
 FIRST_WITHIN = 3600.0
-"""The first byte may take so many seconds, since an export waits until running launches have ended."""
+"""Seconds to wait for the first byte, since an export waits until running launches have ended."""
 REPORTED_AFTER = 3.0
-"""Seconds without a first byte after which a line is printed, since perhaps nobody writes to the pipe."""
+"""If no byte has come after so many seconds, a line says so, since perhaps nobody writes to the pipe."""
 REST_WITHIN = 60.0
-"""Seconds to wait for the rest, plus a second for each `SLOWEST` bytes of it."""
+"""Seconds to wait for all other bytes, and a further second for each `SLOWEST` bytes."""
 SLOWEST = 16 * 1024
 LONGEST_LINE = 1 << 28
-"""Maximum bytes of a line. A page has some 256 KiB of values, or ten elements if these are long."""
+"""Maximum length of a line in bytes. A page has some 256 KiB of values, or ten elements if these are long."""
 TRIP_BYTES = 1 << 18
-"""Bytes of values in one round trip."""
+"""Bytes of values sent in one round trip."""
 TRIP_VALUES = 2 * MOST
-"""Number of values in one call. Lua takes some eight thousand, and a server may return more of a small hash at once."""
+"""Number of values in one call. Lua takes some eight thousand; for a small hash a server may return more than asked."""
 AGAIN = "import again, with --restart; if that fails too, export again"
 
 
@@ -73,10 +73,10 @@ def as_bytes(text: str) -> bytes:
 
 
 def export(closing: StoreCloser, note: ClosingNote, namespaces: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield the lines of the store that was closed with ``note``. They are the same each time, apart from the order
-    within hashes and sets. ``namespaces``: all those of a backup that has several.
+    """Yield the lines of the store that was closed with ``note``: the same in each call, apart from the order within
+    hashes and sets. ``namespaces``: those of a backup, if it has several.
 
-    StoreRefused if the store is opened meanwhile, or has become another one, since a replica was promoted.
+    StoreRefused if the store is opened meanwhile, or if a replica was promoted and another store answers.
     """
     kinds = _kinds(closing)
     elements = sum(length_of(closing.wire, closing.closed_key(key_name), kind) for key_name, kind in kinds.items())
@@ -116,20 +116,20 @@ def _kinds(closing: StoreCloser) -> dict[KeyName, str]:
 
 class ContentsPage(NamedTuple):
     at: int
-    """The number of elements in the pages before this one."""
+    """The number of elements in earlier pages of the key."""
     values: list[bytes]
-    """Fields and values of a hash; scores and members of a sorted set; values of any other key."""
+    """Fields and values of a hash; scores and members of a sorted set; values of any other type."""
 
 
 def count_of(kind: str, values: Sequence[object]) -> int:
-    """How many elements the ``values`` of a page are."""
+    """The number of elements that the ``values`` of a page make up."""
     return len(values) // _WIDTH.get(kind, 1)
 
 
 class Digest(NamedTuple):
     elements: int
     digest: str
-    """The sum of the elements' digests, in 32 hexadecimal digits."""
+    """The sum of all elements' digests, as 32 hexadecimal digits."""
 
 
 def length_of(wire: Wire, key: str, kind: str) -> int:
@@ -137,7 +137,7 @@ def length_of(wire: Wire, key: str, kind: str) -> int:
 
 
 def pages(wire: Wire, key: str, kind: str) -> Iterator[ContentsPage]:
-    """The elements of a key that does not change. Elements of a hash or a set may come twice."""
+    """The elements of ``key``, which must not change meanwhile. Elements of a hash or a set may come twice."""
     at, asked, cursor = 0, FEWEST, b"0"
     while True:
         if kind in _SCANS:
@@ -161,12 +161,12 @@ def pages(wire: Wire, key: str, kind: str) -> Iterator[ContentsPage]:
 
 
 def _score(text: bytes) -> bytes:
-    """A score in a uniform spelling, since servers write the same score differently."""
+    """A score as text in one form, since servers write the same score in several."""
     return repr(float(text)).encode()
 
 
 class ContentsDigest:
-    """The digest of pages."""
+    """Computes the digest of a key from its pages."""
 
     def __init__(self, kind: str) -> None:
         self._kind, self._sum, self.count = kind, 0, 0
@@ -181,7 +181,7 @@ class ContentsDigest:
 
 
 def digest_of(wire: Wire, key: str, kind: str) -> Digest:
-    """The digest of all elements, each counted once."""
+    """The digest of all elements of ``key``, each counted once."""
     for _ in range(ATTEMPTS):
         summing = ContentsDigest(kind)
         for page in pages(wire, key, kind):
@@ -207,7 +207,7 @@ def _elements(kind: str, page: ContentsPage) -> Iterator[bytes]:
 
 
 class ContentsTotals:
-    """The totals of a store: its keys, their elements, the messages among these, and a digest of everything."""
+    """The totals of a store: keys, elements, messages (which are among the elements), and a digest of all."""
 
     def __init__(self) -> None:
         self.keys, self.elements, self.messages = 0, 0, 0
@@ -227,7 +227,7 @@ class ContentsTotals:
 
 
 class IncomingExport(io.RawIOBase):
-    """The bytes that come from a descriptor. BadData if they take too long."""
+    """The bytes read from a descriptor. BadData if they do not come in time."""
 
     def __init__(self, name: str, descriptor: int) -> None:
         self._name, self._descriptor = name, descriptor
@@ -263,7 +263,7 @@ class IncomingExport(io.RawIOBase):
 
 @contextmanager
 def opened_export(name: str) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
-    """Yield the lines of an export, each with its number. ``-`` reads standard input. BadData if it is none."""
+    """Yield the lines of an export, each with its number. ``-``: standard input. BadData if it is no export."""
     if name == "-":
         refuse_closed_input()
     descriptor = None
@@ -291,7 +291,7 @@ def _parsed(lines: io.BufferedReader) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def check_header(header: Mapping[str, Any]) -> list[str]:
-    """The namespaces that the first line of an export names, if it names any. BadData for another file or version."""
+    """The namespaces that an export's first line lists; empty if it lists none. BadData for another file or version."""
     if header.get("format") != FORMAT:
         raise BadData("not an export", None, "give what 'pollconsumer store export' wrote")
     if header.get("version") not in (VERSION, VERSION_OF_SEVERAL):
@@ -303,7 +303,7 @@ def check_header(header: Mapping[str, Any]) -> list[str]:
 
 
 class Import:
-    """An import into a closed store. ``advance`` is called with the number of elements of each page."""
+    """An import into a closed store. ``advance(n)`` is called for each page, with its number of elements."""
 
     def __init__(self, closing: StoreCloser, advance: Callable[[int], object]) -> None:
         self._closing, self._wire, self._advance = closing, closing.wire, advance
@@ -314,10 +314,10 @@ class Import:
         self.totals = ContentsTotals()
 
     def begin(self, header: Mapping[str, Any], *, restart: bool = False) -> None:
-        """Close the store, which must be empty, or closed for the same import. ``restart``: first remove what an import
-        has left.
+        """Close the store, which must be empty, or closed for this import. ``restart``: first delete what an import has
+        left.
 
-        BadData if ``header`` does not belong to an export of this version. StoreRefused if the store has other
+        BadData if ``header`` is not that of an export which this version can read. StoreRefused if the store has other
         contents.
         """
         check_header(header)
@@ -338,8 +338,8 @@ class Import:
         self._complete = dict(zip(found[::2], found[1::2], strict=True))
 
     def take(self, line: Mapping[str, Any]) -> None:
-        """Import a line: a page of a key, or the key's end. BadData if it is neither. StoreRefused for other
-        contents."""
+        """Import a line: a page of a key, or the end of a key. BadData for any other line. StoreRefused if the key
+        differs from the export."""
         key_name, kind, rest = _read(line)
         key = self._closing.closed_key(key_name)
         if isinstance(rest, ContentsPage):
@@ -360,12 +360,12 @@ class Import:
         self.totals.add(key_name.queue, key_name.word, kind, stated)
 
     def check(self, stated: object) -> None:
-        """Raise BadData if the totals differ from those ``stated``."""
+        """Raise BadData if the totals of the import are not those ``stated``."""
         if self.totals.as_json() != stated:
             raise BadData("export damaged", "its totals differ from its content", "export again")
 
     def finish(self) -> None:
-        """Open the store, whose totals were checked."""
+        """Open the store, after its totals were checked."""
         self._closing.open()
         self._wire.command("DEL", self._imported)
 
@@ -384,7 +384,7 @@ class Import:
 
 
 def _read(line: Mapping[str, Any]) -> tuple[KeyName, str, ContentsPage | tuple[Digest, int]]:
-    """The key of a line, the key's type, and the content of the line."""
+    """What a line is about: the key, its type, and a page or, at its end, its digest and expiry."""
     try:
         key_name, kind = KeyName.of(line["queue"], line["key"]), line["type"]
         if key_name is None or kind not in KINDS:

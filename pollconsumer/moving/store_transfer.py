@@ -1,4 +1,4 @@
-"""``pollconsumer store export``, ``import``, ``reopen`` and ``backup``: moves or keeps a whole store."""
+"""``pollconsumer store export``, ``import``, ``reopen`` and ``backup``: move or copy a whole store."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ from pollconsumer.store.suitability import EXPORT
 NOT_SERVED = "elements read, the store cannot be used before all are there: import the same file again"
 OF_ONE = ", and no other one of the server"
 LOOK_EVERY = 0.2
-"""Seconds between two looks at the leases that are held."""
+"""Seconds between two looks at which leases are held."""
 SILENT_FOR = 60.0
-"""A server that is silent for so many seconds is given up. Writing its file, it sends a line each second."""
+"""A server that sends nothing for so many seconds is given up. It sends a line a second while it writes its file."""
 READ_WITHIN = 3600.0
-"""Our own server may take so many seconds to read the copy."""
+"""Seconds that our own server may take to read the copy."""
 BASE = "appendonly.aof.1.base.rdb"
 ANOTHER_WAY = "close it for an export: pollconsumer store export FILE; or use the provider's backups"
 
@@ -135,18 +135,18 @@ def backup(file: str) -> None:
 
 
 def _namespace_given() -> str | None:
-    """The namespace that the command line names. None if only the settings name one."""
+    """The value of ``--namespace``. None if the command line has none."""
     given: str | None = click.get_current_context().find_root().params["namespace"]
     return given
 
 
 def _end_leases(closing: StoreCloser, held: list[str]) -> None:
-    """End the leases of launches, which mean nothing in a copy."""
+    """Delete the leases ``held`` by launches from a copy, where no launch runs."""
     closing.wire.command("DEL", *(closing.keys.control(f"lease:{lease_name}") for lease_name in held))
 
 
 def _totals(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The totals of one namespace as they are, or the sums of several."""
+    """The totals of one namespace, or the sums over several."""
     if len(found) == 1:
         ((name, totals),) = found.items()
         return {**totals, "namespace": name}
@@ -202,7 +202,7 @@ def import_(file: str, restart: bool) -> None:
 
 
 def _targets(found: Sequence[str], *, restart: bool) -> list[tuple[str, StoreOpener | None]]:
-    """The namespaces of an export, each with the store into which it goes; None for a namespace that is not wanted.
+    """The namespaces of an export, each with the opener of the store to import it into; None if it is not wanted.
     StoreRefused if one of several stores is not empty. Then none is changed."""
     settings, given = current_settings(), _namespace_given()
     if len(found) < 2:
@@ -217,7 +217,7 @@ def _targets(found: Sequence[str], *, restart: bool) -> list[tuple[str, StoreOpe
 
 
 def _read_one(lines: Iterator[tuple[int, dict[str, Any]]], importing: Import | None, file: str) -> object:
-    """Import the lines of one namespace, or skip them. Returns the totals that the last line states."""
+    """Import the lines of one namespace, or skip them. Returns the totals that its last line states."""
     for number, line in lines:
         if "end" in line:
             return line["end"]
@@ -264,8 +264,8 @@ def _closing(opener: StoreOpener) -> StoreCloser:
 
 @contextlib.contextmanager
 def _written(file: str, what: str) -> Iterator[BinaryIO]:
-    """A file that gets its name once it is complete, and that only its owner may read. If ``file`` is no plain file, it
-    is written to directly. CannotCreate if it cannot be written. ``what``: how the error names it."""
+    """A file that gets its name when complete, and that only its owner may read. A ``file`` that is no plain file is
+    written directly. CannotCreate if it cannot be written. ``what``: its role, for the error."""
     try:
         if file == "-":
             if sys.stdout is None:
@@ -291,7 +291,7 @@ def _report(what: str, totals: dict[str, Any], note: str = "", file: str = "") -
 
 
 def _shown(totals: dict[str, Any], note: str) -> dict[str, Any]:
-    """The totals for people. ``note``: about the namespace, if there is one only."""
+    """The totals for people. ``note``: added for a single namespace."""
     if "namespaces" in totals:
         return {**totals, "namespaces": ", ".join(totals["namespaces"])}
     return {**totals, "namespace": totals["namespace"] + note}
@@ -299,11 +299,11 @@ def _shown(totals: dict[str, Any], note: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def copied(wire: Wire, directory: Path, program: Path | None) -> Iterator[Wire]:
-    """A connection to our own server, run by ``program``, which has everything that the server of ``wire`` has now. Its
-    files are in ``directory`` until the end.
+    """A connection to a server of our own, run by ``program``, with everything that the server of ``wire`` has now. Its
+    files are in ``directory`` until the block ends.
 
-    UsageError for a cluster, whose nodes have no common instant. PermissionDenied and StoreRefused if the server gives
-    no copy, or one that our server cannot read.
+    UsageError for a cluster, since its nodes cannot be copied at one instant. PermissionDenied if the server refuses a
+    copy. StoreRefused if it gives none, or one that our server cannot read.
     """
     if wire.is_cluster:
         raise UsageError("a cluster", wire.address, ANOTHER_WAY)

@@ -1,5 +1,5 @@
-"""Spans of OpenTelemetry, one for each attempt, by the semantic conventions of messaging. Their traces continue those
-of the senders, and travel in the messages' headers. Imported only where they are used."""
+"""Spans of OpenTelemetry, one for each attempt, by the semantic conventions of messaging. A span continues the trace of
+the message's sender, which travels in the message's headers. Imported only when needed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _send_trace(draft: Draft) -> None:
 
 
 class _MessageSpans:
-    """The spans of attempts in progress, by their messages' ids."""
+    """The spans of attempts in progress, by the ids of their messages."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer

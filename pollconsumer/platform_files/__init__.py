@@ -1,1 +1,1 @@
-"""The files by which each platform launches pollconsumer with a given configuration."""
+"""The files with which platforms launch pollconsumer with a given configuration."""

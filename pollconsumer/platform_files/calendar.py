@@ -1,6 +1,6 @@
-"""Cron expressions in the dialects of other launchers.
+"""Cron expressions in the notations of other launchers.
 
-They agree on stars, lists, ranges and steps. Sunday is 0 everywhere, and 7 in some.
+All of them have stars, lists, ranges and steps. Sunday is 0 everywhere, in some also 7.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", 
 FIRST_AND_LAST = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 FIVE_MINUTES, HOUR, DAY = 300, 3_600, 86_400
 HEROKU = {HOUR: "*/10 * * * *", DAY: "0 * * * *"}
-"""Heroku's intervals. Each serves schedules whose launches are closer together than the next interval."""
+"""Heroku's intervals, ascending. Each serves schedules whose launches are less than the next interval apart."""
 MOST_OF_LAUNCHD = 400
-"""Maximum number of instants in a property list."""
+"""Maximum number of instants in launchd's property list."""
 KEYS_OF_LAUNCHD = ("Minute", "Hour", "Day", "Month", "Weekday")
 
 
@@ -30,8 +30,8 @@ def with_sunday_0(schedule: str) -> str:
 
 
 def for_azure(schedule: str) -> str:
-    """The schedule for Azure, in six fields, seconds first. There a day must match both fields for days; in cron one of
-    them."""
+    """The schedule for Azure, in six fields, seconds first. A day must match both fields for days there, in cron only
+    one."""
     if _either_day(schedule):
         raise ConfigurationError("schedule", schedule, "Azure cannot take both day of month and day of week")
     return f"0 {with_sunday_0(schedule)}"
@@ -59,7 +59,7 @@ def for_aws(schedule: str) -> str:
 
 
 def for_launchd(schedule: str) -> list[dict[str, int]]:
-    """Values of StartCalendarInterval. Each names an instant by those fields that are restricted."""
+    """Values of StartCalendarInterval. Each gives an instant by the fields that are not stars."""
     numbers = [None if text == "*" else _numbers(text, index) for index, text in enumerate(_fields(schedule))]
     found = []
     for left_out in (4, 2) if _either_day(schedule) else (None,):
@@ -77,8 +77,8 @@ def least_gap(schedule: str) -> float:
 
 
 def for_systemd(schedule: str) -> list[str]:
-    """Values of OnCalendar. There are two if both fields for days are restricted: in cron a day must match one of them,
-    in systemd both."""
+    """Values of OnCalendar. They are two if neither field for days is a star: in cron a day must match one of these
+    fields, in systemd both."""
     minute, hour, day, month, weekday = _listed_fields(schedule)
     time = f"{hour}:{minute}:00"
     weekdays = "" if weekday == "*" else ",".join(DAYS[int(each)].capitalize() for each in weekday.split(",")) + " "
@@ -104,7 +104,7 @@ def _fields(schedule: str) -> list[str]:
 
 
 def _listed_fields(schedule: str) -> list[str]:
-    """The fields of the schedule: each is a star, a step such as ``0/5``, or a list of numbers."""
+    """The fields of the schedule, each a star, a step such as ``0/5``, or a list of numbers."""
     return [
         text if text == "*" else _stepped(text, index) or _listed(_numbers(text, index))
         for index, text in enumerate(_fields(schedule))
@@ -112,8 +112,8 @@ def _listed_fields(schedule: str) -> list[str]:
 
 
 def _stepped(text: str, index: int) -> str | None:
-    """A field such as ``*/5`` in the form ``0/5``. None for any other field, and for days of the week, which have no
-    steps in systemd."""
+    """A field such as ``*/5`` as ``0/5``. None for other fields, and for days of the week, for which systemd has no
+    steps."""
     found = re.fullmatch(r"\*/(\d+)", text)
     return f"{FIRST_AND_LAST[index][0]}/{found[1]}" if found and index != 4 else None
 

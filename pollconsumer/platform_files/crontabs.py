@@ -1,4 +1,4 @@
-"""Crontabs: the lines of a configuration, printed, or installed in this user's crontab."""
+"""Crontabs: the lines for a configuration, printed or installed in this user's crontab."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ BLOCK = re.compile(
 )
 BLOCK_LINE = re.compile(rb"^# pollconsumer (?:begin|end): ([^\r\n\0]*)", re.MULTILINE)
 ABSENT = re.compile(r"no crontab for |can't open .*: No such file")
-"""What ``crontab`` prints if there is no crontab: in Debian's cron, cronie and macOS, and in busybox."""
+"""What ``crontab`` prints if the user has no crontab: Debian's cron, cronie, macOS, and busybox."""
 
 
 def cron_files(installation: Installation) -> list[File]:
-    """A crontab for Debian's cron, cronie and busybox. A second launch at the tick waits for the lease, so either
-    hand-off is fine. A launch recognises which cron it is."""
+    """A crontab for Debian's cron, cronie and busybox. A launch finds out which cron it is. Either hand-off works: a
+    second launch at the tick waits for the lease."""
     text = installation.render(
         "crontab",
         launches="\n".join(_launches(installation)),
@@ -52,25 +52,25 @@ def cron_files(installation: Installation) -> list[File]:
 
 
 def entries(installation: Installation) -> list[str]:
-    """Lines that can stand among others of a user. They have their own variables, and set none for later lines."""
+    """Lines that can stand among a user's other lines. They bring their variables, and set none for later lines."""
     return [*_launches(installation), f"{HOURLY} {_command(installation, installation.doctor())}"]
 
 
 def _launches(installation: Installation) -> list[str]:
-    """A line for each launch that the platform starts at a tick."""
+    """A line for each launch that is started at a tick."""
     return [f"{installation.schedule} {_command(installation, words)}" for words in installation.launches()]
 
 
 def _command(installation: Installation, words: tuple[str, ...]) -> str:
-    """A command with its variables in front. No line of the crontab sets them, since busybox's crond ignores all
-    variables except SHELL, PATH and MAILTO."""
+    """A command, with its variables in the same line, since busybox's crond ignores lines that set variables other than
+    SHELL, PATH and MAILTO."""
     source = f"set -a; . {crontab([str(installation.environment_file)])}; " if installation.environment else ""
     home = ("env", f"XDG_DATA_HOME={installation.data_home}") if installation.data_home else ()
     return f"{source}exec {crontab([*home, *words])}"
 
 
 def install(installation: Installation) -> None:
-    """Add the lines of the configuration to the crontab. They replace the lines that it has there."""
+    """Add the lines for the configuration to the crontab, in place of those that it has already."""
     config = installation.settings.config
     if config is None:
         where = installation.settings.directory
@@ -89,19 +89,19 @@ def install(installation: Installation) -> None:
 
 
 def installed_groups(config: Path) -> list[list[str]]:
-    """The queues of each launch of ``config`` in the crontab, without the first, which serves the others."""
+    """The queues of each launch of ``config`` in the crontab, except the first launch, which serves all others."""
     return installed_queues(config)[1:]
 
 
 def installed_queues(config: Path) -> list[list[str]]:
-    """The queues that each launch of ``config`` in the crontab names. Empty if the crontab cannot be read."""
+    """The queues that each launch of ``config`` in the crontab has as options. Empty if the crontab is unreadable."""
     with suppress(PollConsumerError):
         return [re.findall(r" --queue[ =](\S+)", line) for line in _installed_launches(config)]
     return []
 
 
 def installed_schedule(config: Path) -> str | None:
-    """The schedule that the crontab gives to launches of ``config``. None without a line, or if unreadable."""
+    """The schedule of the launches of ``config`` in the crontab. None if there is no line, or if it is unreadable."""
     with suppress(PollConsumerError):
         for line in _installed_launches(config):
             if given := re.search(r" --schedule '([^']+)'", line):
@@ -115,7 +115,7 @@ def _installed_launches(config: Path) -> list[str]:
 
 
 def uninstall(user: str) -> None:
-    """Remove the lines of the configuration. It need not be valid, and need not exist any more."""
+    """Remove the lines for the configuration, which may be invalid or missing by now."""
     named = click.get_current_context().find_root().params["config"] or os.environ.get(CONFIG_VARIABLE)
     config = absolute(Path(named or NAME))
     table = UsersCrontab()
@@ -141,7 +141,7 @@ def block_of(config: Path, lines: Iterable[str]) -> bytes:
 
 
 def with_block(content: bytes, config: Path, block: bytes) -> tuple[bytes, bytes]:
-    """``content``, in which ``block`` replaces the lines of ``config``, or is appended if there are none; and the
+    """``content``, in which ``block`` replaces the lines for ``config``, or is appended if there are none; and the
     replaced lines. All other lines stay as they are, byte for byte. ConfigurationError if one of the two comments
     around the lines is missing."""
     former: list[bytes] = []
@@ -162,13 +162,13 @@ def with_block(content: bytes, config: Path, block: bytes) -> tuple[bytes, bytes
 
 
 def _is_same(path: bytes, config: Path) -> bool:
-    """Whether ``path`` names the same file as ``config``, even if it is written differently."""
+    """Whether ``path`` is the file ``config``, perhaps in other words."""
     return os.path.realpath(path.strip()) == os.fsencode(os.path.realpath(config))
 
 
 class UsersCrontab:
-    """A user's crontab, read and replaced by the command ``crontab``, the only command that may. CannotCreate if the
-    command is missing or fails. PermissionDenied if it refuses this user."""
+    """A user's crontab. Only the command ``crontab`` may read and replace it. CannotCreate if the command is missing or
+    fails. PermissionDenied if it refuses this user."""
 
     def __init__(self) -> None:
         program = shutil.which("crontab")
@@ -185,8 +185,8 @@ class UsersCrontab:
         return done.stdout
 
     def replace(self, content: bytes) -> None:
-        """Replace the crontab, or remove it if ``content`` is empty, as it was before. Then read it, since not every
-        ``crontab`` reports a failure by its exit code."""
+        """Replace the crontab; if ``content`` is empty, remove it. Then read it to check that: not every ``crontab``
+        reports a failure by its exit code."""
         self._refuse_failed(self._run("-", content=content) if content else self._run("-r"))
         found = self.read()
         if not found.endswith(content) or bool(found) != bool(content):  # some commands add a comment in front

@@ -1,4 +1,4 @@
-"""Files of a platform: their text, made from templates; words in the syntax of each kind of file; and writing them."""
+"""Files of a platform: rendered from templates, with words quoted in the syntax of each kind of file, and written."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _ALONE = re.compile(r"[ \t]*\$(\w+)")
 
 
 class File(NamedTuple):
-    """A file of a platform. ``name``: a relative path. ``comment``: what begins a comment in its syntax. A file that is
-    not ``printed`` is only written: it may hold a password, and the platform's other file is piped."""
+    """A file of a platform. ``name``: a relative path. ``comment``: what begins a comment in the file. ``printed``:
+    False for a file that is only written, since it may hold a password and the platform's other file is piped."""
 
     name: str
     text: str
@@ -32,8 +32,8 @@ class File(NamedTuple):
 
 
 def render(template: str, **values: object) -> str:
-    """The template with its ``$names`` replaced. A name alone on a line is replaced by as many lines as its value has,
-    with the same indentation; if the value is empty, the line is removed."""
+    """The template with its ``$names`` replaced. A value whose name stands alone on a line may have several lines,
+    which get the indentation of that line; if the value is empty, the line is removed."""
     lines = []
     for line in (TEMPLATES / template).read_text("utf-8").splitlines():
         alone = _ALONE.fullmatch(line)
@@ -46,9 +46,8 @@ def render(template: str, **values: object) -> str:
 
 
 def crontab(words: Iterable[str]) -> str:
-    """Words as a command in a crontab. In cron a percent sign ends a command unless a backslash precedes it; cron
-    removes that backslash. busybox's crond leaves both to the shell, which also removes the backslash outside of
-    quotes."""
+    """Words as a command in a crontab. In cron a percent sign ends the command unless a backslash precedes it, which
+    cron removes. busybox's crond leaves both characters to the shell, which removes the backslash outside of quotes."""
     return " ".join(_crontab_word(word) for word in words)
 
 
@@ -58,7 +57,7 @@ def _crontab_word(word: str) -> str:
 
 
 def systemd(words: Sequence[str]) -> str:
-    """A command line of a unit. In a program's name systemd neither allows quotes nor replaces variables."""
+    """A command line of a unit. systemd allows neither quotes nor variables in the program's name."""
     via = () if _UNQUOTED.fullmatch(words[0]) else ("/usr/bin/env",)
     return " ".join(systemd_word(word.replace("$", "$$")) for word in (*via, *words))
 
@@ -70,19 +69,19 @@ def systemd_word(word: str) -> str:
 
 
 def quoted(value: str | Sequence[str]) -> str:
-    """A text of YAML or JSON. A list of texts is valid in a Dockerfile's exec form, too."""
+    """A string of YAML or JSON. For a list it is an array, valid in a Dockerfile's exec form, too."""
     return json.dumps(value, ensure_ascii=False)
 
 
 def keyed(key: str, entries: Iterable[str]) -> str:
-    """``key`` of YAML with its ``entries``. Empty if there are none."""
+    """``key`` of YAML and, below it, its ``entries``. Empty if there are no entries."""
     found = [*entries]
     return "\n".join([f"{key}:", *(f"  {line}" for entry in found for line in entry.splitlines())]) if found else ""
 
 
 def write_files(files: list[File], directory: Path, *, force: bool) -> None:
-    """Write those ``files`` that are new or different. CannotCreate for a directory that cannot be made or written.
-    Without ``force`` also CannotCreate for a file that differs, before anything is written."""
+    """Write those ``files`` that are new or have changed. CannotCreate for a directory that cannot be created or
+    written. Without ``force`` also CannotCreate, before anything is written, if a file exists with other content."""
     try:
         there = {file.name: _content(directory / file.name) for file in files}
         changed = [file for file in files if there[file.name] != file.text.encode()]

@@ -1,4 +1,4 @@
-"""Files of platforms that run the code itself for each launch, from a repository or from an app's folder."""
+"""Files of platforms that, for each launch, run the code from a repository or an app's directory, without an image."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ const store = redis($name);"""
 
 def azure_files(installation: Installation) -> list[File]:
     """A triggered WebJob of App Service on Linux: its folder, and settings of the app. The folder has only settings.job
-    and run.sh, since Kudu scans it at each start."""
+    and run.sh, since Kudu searches it at each start."""
     if installation.settings.directory.is_relative_to(HOME):  # generated there
         command = installation.run(*OPTIONS)
     else:
@@ -69,7 +69,7 @@ def github_files(installation: Installation) -> list[File]:
 
 
 def gitlab_files(installation: Installation) -> list[File]:
-    """A job of GitLab CI, which a pipeline schedule starts. Variables are those of the project's CI settings."""
+    """A job of GitLab CI that a pipeline schedule starts. Its variables are in the project's CI settings."""
     name, schedule = installation.name, every_five_minutes(installation.schedule)
     command = installation.run_in_repository("--launcher", "queue", schedule=schedule)
     text = installation.render(
@@ -85,7 +85,7 @@ def gitlab_files(installation: Installation) -> list[File]:
 
 
 def heroku_files(installation: Installation) -> list[File]:
-    """A script for Heroku Scheduler, whose jobs are made in its dashboard. Variables are the app's config vars."""
+    """A script for Heroku Scheduler, whose jobs a person creates in its dashboard. Variables are config vars."""
     schedule = for_heroku(installation.schedule)
     embedded = installation.settings.is_embedded and installation.settings.client is None
     variables = installation.environment if embedded else installation.remote_environment
@@ -102,7 +102,7 @@ def heroku_files(installation: Installation) -> list[File]:
 
 
 def render_files(installation: Installation) -> list[File]:
-    """A Blueprint of Render: a cron job, and a Key Value service in the place of an embedded store."""
+    """A Blueprint of Render: a cron job, and a Key Value service in place of an embedded store."""
     # A run takes time to start, and is delayed while the run before is active.
     target, embedded = installation.in_repository, installation.settings.is_embedded
     command = installation.run_at("pollconsumer", target, "--handoff", "deadline", "--launcher", "queue")
@@ -126,7 +126,7 @@ def _variables(installation: Installation) -> Iterator[str]:
 
 
 def railway_files(installation: Installation) -> list[File]:
-    """A cron service of Railway, and a Redis in the place of an embedded store."""
+    """A cron service of Railway, and a Redis in place of an embedded store."""
     name, schedule = installation.name, every_five_minutes(installation.schedule)
     command = installation.run_in_repository("--linger", "30s", "--launcher", "drop", schedule=schedule)
     values = dict.fromkeys(installation.remote_environment, "preserve()")

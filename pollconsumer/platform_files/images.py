@@ -22,27 +22,27 @@ from pollconsumer.store.keyspace import Keys
 PROGRAM, DIRECTORY = "/opt/pollconsumer/bin/pollconsumer", "/app"
 """Paths in the image of `docker_files`."""
 BATON = ("--handoff", "baton", "--launcher", "parallel")
-"""Options for containers, which take up to 30 seconds to start. The hand-off by baton hides that."""
+"""Options for containers, which may take 30 seconds to start. With ``baton`` the launch before works meanwhile."""
 READY = ("ready", "ready_by_priority")
-"""Keys whose lengths add up to a queue's ready messages, as docs/reference/keda.md promises."""
+"""Keys whose lengths add up to the number of a queue's ready messages. docs/reference/keda.md promises them."""
 SENTINEL, CLUSTER = "redis+sentinel:", "redis+cluster:"
 SCHEDULE = "*/5 * * * *"
-"""The schedule of KEDA's second trigger. consumer.schedule is about ticks, which KEDA does not have."""
+"""The schedule of KEDA's second trigger. consumer.schedule means ticks, which KEDA does not have."""
 REQUIREMENTS = "requirements.txt"
-"""The file with the image's packages. If none were beside the configuration, the image's first build would fail."""
+"""The file with the image's packages. It is written if missing: without it the first build would fail."""
 LONGEST_GRACE = 120
-"""Seconds from SIGTERM to SIGKILL. Fargate grants no more."""
+"""Seconds from SIGTERM to SIGKILL: the most that Fargate grants."""
 LEAST_MEMORY, MOST_MEMORY, STEP = 512, 8192, 1024
-"""MiB that a task of ECS may have, in steps from the second number on; up to 2048 with a quarter of a processor. Cloud
-Run has the same minimum."""
+"""MiB that a task of ECS may have: the least, the most, and the step in between. A quarter of a processor allows up to
+2048. Cloud Run has the same least."""
 STEP_OF_APPS = 512
-"""MiB for each quarter of a processor in Container Apps."""
+"""MiB in Container Apps for each quarter of a processor."""
 RESOURCES = "/subscriptions/SUBSCRIPTION/resourceGroups/GROUP/providers"
 IDENTITY = f"{RESOURCES}/Microsoft.ManagedIdentity/userAssignedIdentities/IDENTITY"
 
 
 def kubernetes_files(installation: Installation) -> list[File]:
-    """A CronJob, and the Secret with its variables."""
+    """A CronJob, and the Secret that has its variables."""
     job = pod(installation, _baton(installation))
     schedule = quoted(with_sunday_0(installation.schedule))
     return [
@@ -52,7 +52,7 @@ def kubernetes_files(installation: Installation) -> list[File]:
 
 
 def _baton(installation: Installation) -> tuple[str, ...]:
-    """The command of a launch in an image. ConfigurationError for a store that only this machine can reach."""
+    """The command of a launch in an image. ConfigurationError if only this machine can reach the store."""
     refuse_local_store(installation.settings)
     return installation.run_at(PROGRAM, DIRECTORY, *BATON)
 
@@ -63,7 +63,7 @@ def secret(installation: Installation, data: dict[str, str]) -> File:
 
 
 def pod(installation: Installation, command: tuple[str, ...]) -> str:
-    """The specification of a Job."""
+    """The ``spec`` of a Job."""
     return installation.render(
         "pod.yaml",
         command=quoted(command),
@@ -75,7 +75,7 @@ def pod(installation: Installation, command: tuple[str, ...]) -> str:
 
 
 def keda_files(installation: Installation) -> list[File]:
-    """A ScaledJob: launches when messages are ready."""
+    """A ScaledJob, which starts launches when messages are ready."""
     refuse_local_store(installation.settings)
     if installation.settings.client is not None:
         fix = "KEDA reads the store itself: name its URL, as in pollconsumer --store redis://… init keda"
@@ -107,7 +107,7 @@ def _credentials(store: str) -> dict[str, str]:
 
 
 def _store_trigger(store: str) -> tuple[str, dict[str, str]]:
-    """The trigger that has the keys: its type, and its metadata."""
+    """The KEDA trigger for ``store``: its type, and its metadata."""
     if store.startswith(SENTINEL):
         name, sentinels, primary = service_of(store)
         return "redis-sentinel", {

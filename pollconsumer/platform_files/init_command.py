@@ -54,7 +54,7 @@ PLATFORMS: dict[str, Callable[[Installation], list[File]]] = {
     "gitlab": hosted.gitlab_files,
     "launchd": machines.launchd_files,
 }
-"""Platform → the function that makes its files. ConfigurationError if the platform cannot launch it."""
+"""Platform → the function that returns its files. It raises ConfigurationError for unsuitable settings."""
 PROJECT = "project"
 LOCAL = ("cron", "systemd", "launchd")
 WITH_IMAGE = ("kubernetes", "keda", "docker", "cloudrun", "ecs", "containerapps")
@@ -64,7 +64,7 @@ WITHOUT_EMBEDDED = {
     "gitlab": "it ends with the job",
 }
 LONGEST_SLUG = 40
-"""Maximum length of the directory's name within a project's namespace, in characters."""
+"""Maximum length, in characters, of the part of a project's namespace that its directory's name gives."""
 NEXT = """
 pollconsumer check                                  # validates the configuration
 pollconsumer enqueue mail.send '{"to": "ada@example.org"}'
@@ -75,7 +75,7 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Asked(NamedTuple):
-    """The arguments of the command line. ``target``: the DIR of a project. ``directory``: that of --write."""
+    """The arguments of the command. ``target``: DIR, for a project. ``directory``: the DIR of --write."""
 
     platform: str
     target: Path | None
@@ -128,7 +128,7 @@ def init(**options: Any) -> None:
 
 
 def _refuse_contradictions(asked: Asked) -> None:
-    """Raise UsageError for arguments that do not go together."""
+    """Raise UsageError for arguments that exclude each other."""
     if asked.platform == PROJECT:
         if any(asked[2:]):
             raise UsageError("init project", fix="it takes DIR, and no option")
@@ -188,8 +188,8 @@ def _installation(asked: Asked) -> Installation:
 
 
 def _declared_timeouts(settings: Settings) -> tuple[float, ...]:
-    """The timeouts that handlers in Python declare, in seconds. Empty if the handlers cannot be imported, as where only
-    the files are made."""
+    """The timeouts that handlers in Python declare, in seconds. Empty if this machine cannot import the handlers, as
+    one that only creates the files."""
     try:
         return tuple(each.timeout for each in import_handlers(settings).values() if each.timeout is not None)
     except ConfigurationError as error:
@@ -198,7 +198,7 @@ def _declared_timeouts(settings: Settings) -> tuple[float, ...]:
 
 
 def _problems(platform: str, settings: Settings) -> Iterator[str]:
-    """Lines that name settings the user must change, because the platform runs launches on another machine."""
+    """Lines that name settings the user must change, since the platform runs launches on other machines."""
     if platform in LOCAL:
         return
     if settings.config and redacted(stored := read_settings(settings.config).store) != stored:
@@ -213,14 +213,14 @@ def _problems(platform: str, settings: Settings) -> Iterator[str]:
 
 
 def _rare(platform: str, schedule: str, timeout: float) -> Iterator[str]:
-    """A line if cron's launches leave much of their period unserved. Other platforms have a timeout as long as it."""
+    """A line if cron's launches are short compared with their period. Other platforms' launches last for it."""
     rule, handoff = LauncherRule.PARALLEL, HandOff.DEADLINE
     if platform == "cron" and (line := unserved_time((), timeout, rule, handoff, least_gap(schedule))):
         yield f"unserved: {line}"
 
 
 def _program() -> tuple[str, ...]:
-    """The command in this interpreter's environment, or else the module."""
+    """The words that run pollconsumer: the command in this interpreter's environment, else the module."""
     command = Path(sys.executable).with_name("pollconsumer")
     return (str(command),) if command.is_file() else (sys.executable, "-m", "pollconsumer")
 
@@ -230,8 +230,8 @@ def _queues(settings: Settings) -> tuple[str, ...]:
 
 
 def _separate_queues(settings: Settings, asked: Asked) -> tuple[tuple[str, ...], ...]:
-    """The groups of queues that have their own line in the crontab: those that are installed, and the one that is asked
-    for. UsageError if no launch would serve a queue of the latter."""
+    """The groups of queues that have crontab lines of their own: those already installed, and the one asked for.
+    UsageError if no launch would serve a queue that is asked for."""
     installed = installed_groups(settings.config) if asked.installs and settings.config else []
     if not (installed or asked.separate):
         return ()
@@ -246,8 +246,8 @@ def _separate_queues(settings: Settings, asked: Asked) -> tuple[tuple[str, ...],
 
 
 def _print(files: list[File]) -> None:
-    """Print a single file as it is, and several files each below a comment with its name. At a terminal, files that may
-    hold a password are left out."""
+    """Print a single file as it is, and several files each below a comment with its name. A file that may hold a
+    password is not printed at a terminal."""
     shown = is_terminal(sys.stdout)
     printed = [file for file in files if file.printed and not (shown and file.mode == PRIVATE)]
     for file in printed:
@@ -262,7 +262,7 @@ def _print(files: list[File]) -> None:
 
 
 def project_files(directory: Path) -> list[File]:
-    """The configuration, a handler and a test of a first project. Its namespace is unique, even if another project's
+    """The configuration, a handler and a test for a first project. Its namespace is unique, even if another project's
     directory has the same name."""
     slug = re.sub(r"[^a-z0-9]+", "-", directory.name.lower())[:LONGEST_SLUG].strip("-")
     config = render("project.config.toml", namespace=f"{slug or 'project'}-{secrets.token_hex(3)}")
@@ -271,8 +271,8 @@ def project_files(directory: Path) -> list[File]:
 
 
 def begin(directory: Path) -> None:
-    """Write the files of a project. CannotCreate if one exists. ConfigurationError for a directory whose modules no
-    launch would import."""
+    """Write the files of a first project. CannotCreate if one exists. ConfigurationError if a launch would refuse
+    modules in the directory."""
     target = absolute(directory)
     begun = project_files(target)
     for file in begun:

@@ -1,4 +1,4 @@
-"""What the files of a platform depend on, and what follows from that for all files."""
+"""The values that the files of a platform depend on, and what follows from them for all files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EVERY_MINUTE = "* * * * *"
 ENVIRONMENT_FILE = "pollconsumer.env"
 STORE = "POLLCONSUMER_STORE"
 LONGEST_HANDLER = 30.0
-"""The longest handler is assumed to take so many seconds at least."""
+"""Seconds that the longest handler is assumed to take at least."""
 LONGEST_RARE = 3_600.0
 MINUTES_TO_INSTALL = 10
 MIB = 1 << 20
@@ -30,10 +30,10 @@ MIB = 1 << 20
 class Installation:
     """What the files depend on. ``program``: the words that run pollconsumer. ``schedule``: the platform's schedule.
     ``environment``: variables in force that the configuration file does not have. ``data``: the embedded server's
-    directory. ``data_home``: its XDG_DATA_HOME, if that is not the user's default. ``read``: further directories that a
-    launch reads. ``separate``: groups of ``queues``, each served by its own launch. ``written_to``: where the files
-    are, or are expected, beside the configuration. ``timeouts``: those that handlers in Python declare, in seconds; the
-    settings have those of programs. ``options``: the flags of ``init`` on which the files depend."""
+    directory. ``data_home``: its XDG_DATA_HOME, unless that is the user's default. ``read``: other directories that a
+    launch reads. ``separate``: groups of ``queues``, each served by its own launch. ``written_to``: where the files are
+    or will be, if not beside the configuration. ``timeouts``: those that handlers in Python declare, in seconds;
+    programs' are in the settings. ``options``: the flags of ``init`` on which the files depend."""
 
     settings: Settings
     program: tuple[str, ...]
@@ -58,7 +58,7 @@ class Installation:
 
     @property
     def name(self) -> str:
-        """The name of units, and of resources of Kubernetes: at most 52 characters out of a-z, 0-9 and dashes."""
+        """The name for units, and for resources of Kubernetes: at most 52 characters of a-z, 0-9 and dashes."""
         slug = re.sub(r"[^a-z0-9]+", "-", self.settings.namespace.lower()).strip("-")[:52].strip("-")
         return slug if slug[:1].isalpha() else f"pollconsumer-{slug}"[:52].strip("-")
 
@@ -72,13 +72,13 @@ class Installation:
 
     @property
     def remote_environment(self) -> dict[str, str]:
-        """Variables, sorted, for a platform that has the configuration file, which should not contain its password."""
+        """Sorted variables for a platform that has the configuration file. They have the store, with its password."""
         store = {} if self.settings.client else {STORE: self.settings.store}
         return dict(sorted((store | dict(self.environment)).items()))
 
     @property
     def secret_names(self) -> dict[str, str]:
-        """The name of the secret for each of the remote variables, for platforms that keep secrets by name."""
+        """Variable of `remote_environment` → name of its secret, for platforms that keep secrets by name."""
         slugs = {
             each: re.sub(r"[^a-z0-9]+", "-", each.removeprefix(PREFIX).lower()).strip("-")
             for each in self.remote_environment
@@ -87,7 +87,7 @@ class Installation:
 
     @property
     def in_repository(self) -> str:
-        """The configuration's directory, relative to the top of its repository: another checkout is elsewhere."""
+        """The configuration's directory, relative to the top of its repository, since a checkout may be elsewhere."""
         directory = self.settings.directory
         top = next((each for each in (directory, *directory.parents) if (each / ".git").exists()), directory)
         return str(directory.relative_to(top))
@@ -102,13 +102,13 @@ class Installation:
         return self.image or f"registry.example.org/{self.name}:{VERSION}"
 
     def environment_files(self, *, printed: bool = True) -> list[File]:
-        """The file with the variables in force, for platforms on this machine. No file if there are no variables."""
+        """The file with the variables in force, for platforms on this machine. None if there are no variables."""
         if not self.environment:
             return []
         return [File(ENVIRONMENT_FILE, environment_text(self.environment), PRIVATE, printed=printed)]
 
     def render(self, template: str, **values: object) -> str:
-        """The template with these values, and with the values that any template may use."""
+        """The template with ``values``, and with the values that all templates may use."""
         common = {
             "name": self.name,
             "user": self.user,
@@ -123,11 +123,12 @@ class Installation:
         return render(template, **common | values)
 
     def run(self, *options: str, schedule: str | None = None) -> tuple[str, ...]:
-        """The command of a launch, on this machine."""
+        """The command of a launch on this machine."""
         return (*self.program, *self._run(self.settings.config, options, schedule))
 
     def launches(self) -> list[tuple[str, ...]]:
-        """The commands of a tick's launches: one for all queues; or one for each group, and one for the others."""
+        """The commands of the launches at a tick: one for all queues; or one for each group, and one for the other
+        queues."""
         rest = tuple(queue for queue in self.queues if not any(queue in group for group in self.separate))
         parts = [each for each in (rest, *self.separate) if each] if self.separate else [()]
         return [self.run(*(word for queue in part for word in ("--queue", queue))) for part in parts]
@@ -141,23 +142,23 @@ class Installation:
         return (*self.program, "doctor", "--quiet", *_named(self.settings.config))
 
     def store(self, verb: str) -> tuple[str, ...]:
-        """The command that starts or stops the embedded server of the configuration."""
+        """The command ``store start`` or ``store stop`` for the configuration's embedded server."""
         return (*self.program, "store", verb, *_named(self.settings.config))
 
     def run_at(self, program: str, directory: str, *options: str, schedule: str | None = None) -> tuple[str, ...]:
-        """The command of a launch, if the configuration's directory is copied to ``directory``."""
+        """The command of a launch where ``directory`` is a copy of the configuration's directory."""
         config = self.settings.config
         return (program, *self._run(Path(directory) / config.name if config else None, options, schedule))
 
     def run_in_repository(self, *options: str, schedule: str) -> tuple[str, ...]:
-        """The command of a launch for a platform that launches rarely and charges for its time. The launch may last
-        until the next one, and ends when there is nothing to handle."""
+        """The command of a launch for a platform that launches rarely and charges for time. The launch may last until
+        the next one, and ends when its queues are empty."""
         window = self._rare_window(schedule)
         longest = () if window == self.settings.consumer.timeout else ("--timeout", f"{window:.0f}s")
         return self.run_at("pollconsumer", self.in_repository, "--until-empty", *longest, *options, schedule=schedule)
 
     def _rare_window(self, schedule: str) -> float:
-        """How many seconds a launch may last if launches are rare: their period, an hour at most."""
+        """How many seconds a launch may last if launches are rare: their period, but an hour at most."""
         return max(self.settings.consumer.timeout, min(least_gap(schedule), LONGEST_RARE))
 
     def _run(self, config: Path | None, options: tuple[str, ...], schedule: str | None) -> tuple[str, ...]:
@@ -169,28 +170,27 @@ class Installation:
 
     @property
     def after_window(self) -> float:
-        """How many seconds a launch may go on after its window: the longest limit of a handling, plus the grace."""
+        """How many seconds a launch may run after its window: the longest timeout of a handler, and the grace."""
         consumer = self.settings.consumer
         return max(consumer.handler_limit, *self._declared, 0.0) + consumer.grace
 
     @property
     def hard_end(self) -> int:
-        """Seconds after its start at which the watchdog ends a launch at the latest."""
+        """Seconds after a launch's start at which its watchdog ends it at the latest."""
         return ceil(self.settings.consumer.timeout + self.after_window)
 
     @property
     def longest_run(self) -> int:
-        """Seconds after which the platform kills a launch that hangs. A launch may hold a baton for another
-        window."""
+        """Seconds after which the platform kills a launch that hangs. With a baton it may work for a second window."""
         return self.hard_end + ceil(self.settings.consumer.timeout) + 60
 
     def ci_minutes(self, schedule: str) -> int:
-        """Whole minutes after which a CI job is ended."""
+        """Minutes after which CI ends its job."""
         return ceil((self._rare_window(schedule) + self.after_window) / 60) + MINUTES_TO_INSTALL
 
     @property
     def stop_grace(self) -> int:
-        """Seconds from SIGTERM to SIGKILL, in which the handler with the longest declared timeout can finish."""
+        """Seconds from SIGTERM to SIGKILL, enough for the handler with the longest declared timeout to finish."""
         return ceil(max(LONGEST_HANDLER, *self._declared, 0.0)) + 15
 
     @property
@@ -199,22 +199,22 @@ class Installation:
 
     @property
     def tasks(self) -> int:
-        """The allowed number of threads and processes. Each slot has a thread, or a process with some threads."""
+        """The allowed number of threads and processes: a slot needs a thread, or a process with some threads."""
         return max(32, 24 + 4 * self.settings.consumer.concurrency)
 
     @property
     def memory_mib(self) -> int:
-        """The platform's limit of memory. It is above ``memory_limit``, at which the launch ends by itself."""
+        """The platform's memory limit. It exceeds ``memory_limit``, above which a launch ends by itself."""
         return max(256, ceil((self.settings.consumer.memory_limit or 0) * 1.25 / MIB))
 
 
 def _named(config: Path | None) -> tuple[str, ...]:
-    """The flag that names a configuration file, if there is one."""
+    """The flag ``--config`` with its value. Empty without a configuration file."""
     return ("--config", str(config)) if config else ()
 
 
 def environment_text(variables: Mapping[str, str], *, quoted: bool = True) -> str:
-    """An environment file for sh and systemd; for docker, if it is not ``quoted``."""
+    """An environment file for sh and systemd; if not ``quoted``, for docker."""
     lines = ["# Variables of pollconsumer's launches. It may hold a password: mode 600, and in no repository."]
     for name, value in sorted(variables.items()):
         text = value.replace("'", "%27") if name == STORE else value
@@ -225,7 +225,7 @@ def environment_text(variables: Mapping[str, str], *, quoted: bool = True) -> st
 
 
 def refuse_local_store(settings: Settings) -> None:
-    """Raise ConfigurationError for a store that only this machine can reach."""
+    """Raise ConfigurationError if only this machine can reach the store."""
     if settings.is_embedded or settings.store.startswith("unix:"):
         what = "a server in a container ends with it" if settings.is_embedded else "a container has no such socket"
         raise ConfigurationError("store", settings.store.partition("?")[0], f"{what}: name a redis:// or rediss:// URL")

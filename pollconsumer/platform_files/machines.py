@@ -1,4 +1,4 @@
-"""Units of systemd, and an agent of launchd: files of platforms on this machine."""
+"""Files of platforms on this machine: units of systemd, and an agent of launchd."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HOMES = tuple(map(Path, ("/home", "/root", "/run/user")))
 
 
 def systemd_files(installation: Installation) -> list[File]:
-    """Timers and services for launches and the alarm, and a service for the embedded store, which outlives launches."""
+    """Timers and services for launches and the alarm, and a service for the embedded server, which outlives them."""
     name, data, store = installation.name, installation.data, f"{installation.name}-store.service"
     environment_file = str(installation.environment_file).replace("%", "%%")
     common = {
@@ -52,7 +52,7 @@ def _service(installation: Installation, common: dict[str, str]) -> str:
 
 
 def _sandbox(installation: Installation) -> str:
-    """What a launch, the alarm and the store may do. All units have the same limits."""
+    """The limits of what launches, the alarm and the embedded server may do, the same in all units."""
     data, home = installation.data, installation.data_home
     read = [Path(installation.program[0]), installation.settings.directory, *installation.read, *filter(None, [data])]
     settings, pages = installation.settings, installation.settings.dashboard.static

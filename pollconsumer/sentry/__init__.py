@@ -1,5 +1,5 @@
-"""Sentry: a transaction for each attempt, and an event for each failure. Their traces travel in the messages' headers.
-Imported only where they are used."""
+"""Sentry: a transaction for each attempt, and an event for each failure. Traces travel in the messages' headers.
+Imported only when needed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _send_trace(draft: Draft) -> None:
 
 
 class _MessageTransactions:
-    """The transactions of attempts in progress, with their scopes, by their messages' ids."""
+    """The transactions of attempts in progress, with their scopes, by the ids of their messages."""
 
     def __init__(self) -> None:
         self._begun: dict[str, tuple[Scope, Span]] = {}

@@ -1,1 +1,1 @@
-"""Watching an installation: what `doctor` finds, and metrics."""
+"""Watches an installation: what `doctor` finds, and metrics."""

@@ -1,8 +1,8 @@
 """Reports findings to people, by a request and by mail: each finding once when it begins, and once when it ends.
 
-The store has a field for each finding that was reported. So `doctor` and the launches of all hosts together report each
-finding once. They look and report one after the other. A finding of one configuration, or of one machine, may not exist
-for another. So it ends when the looker that found it last no longer finds it, or has not looked for an hour.
+The store has a field for each reported finding, so `doctor` and launches on all hosts together report each finding
+once. They look and report one after the other. A finding of one configuration, or of one machine, may not exist for
+another. So it ends when the looker (configuration and host) that found it last no longer finds it, or looks no more.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ from pollconsumer.watching.examiner import look
 from pollconsumer.watching.facts import Finding
 
 ONE_AT_A_TIME_MS = 15_000
-"""Milliseconds after which another process may look and report, if one was killed while it did."""
+"""If a process is killed while it looks and reports, another one may do so after so many milliseconds."""
 LEAST, TO_RECORD = 0.2, 0.1
-"""Seconds that must be left for another request; and further seconds in which its outcome is stored."""
+"""Seconds that must be left to send another request, and further seconds in which its outcome is stored."""
 AGAIN_AFTER_MS = 300_000
-"""A finding that begins again within so many ms after its end is not reported again. A finding that comes and goes with
-each launch is no news."""
+"""A finding that begins again within so many ms after its end is not reported again, so one that comes and goes with
+each launch is not."""
 LAPSED_AFTER_MS = 3_600_000
-"""A finding ends so many ms after it was found last, if the looker that found it has not confirmed it since."""
+"""A finding ends so many ms after it was found last, if its looker has not looked since."""
 RAREST = 64
-"""After failures, the second, fourth, eighth … look tries again, and then each of so many. People may have read a
-request that nobody answered in time."""
+"""After failures, reporting is tried at the second, fourth, eighth … look, and finally at each 64th: a request that
+nobody answered in time may have been delivered."""
 OF_A_MACHINE = ("clock_skew", "owner", "spool_waits", "spool_refused")
 MOST_CHARACTERS, MOST_IN_A_TITLE = 1500, 200
-"""Discord takes 2,000 characters, ntfy 4,096 bytes."""
+"""Maximum length of a text, and of a title. Discord takes 2,000 characters, ntfy 4,096 bytes."""
 MIME = "MIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: quoted-printable"
 CARD = "application/vnd.microsoft.card.adaptive"
 
 
 class ReportedFinding(NamedTuple):
-    """A finding that was reported. In epoch ms of the server's clock: when it was reported, when it was found last, and
-    when its end was reported, 0 while it lasts. ``by``: the looker that found it last."""
+    """A finding that was reported. In epoch ms of the server's clock: ``since``: when it was reported; ``seen``: when
+    it was found last; ``ended``: when its end was reported, 0 until then. ``by``: the looker that found it last."""
 
     finding: Finding
     since: int
@@ -67,7 +67,7 @@ class ReportedFinding(NamedTuple):
 
     @classmethod
     def read(cls, stored: bytes) -> ReportedFinding | None:
-        """The finding, read from a stored list. None if that is corrupt."""
+        """The finding that is stored as a JSON list; None if ``stored`` is corrupt."""
         with suppress(ValueError, TypeError):
             *finding, since, seen, by, ended = json_values.parse(stored)
             if 0 <= since <= LAST_MILLISECOND:
@@ -75,7 +75,7 @@ class ReportedFinding(NamedTuple):
         return None
 
     def texts(self, now: int, namespace: str, page: str | None) -> dict[str, str | None]:
-        """What people and programs are told ``now``. ``page``: the address of the dashboard, if it is known."""
+        """The texts and fields of the report for people and programs. ``page``: the dashboard's address, if known."""
         what, fields = self.finding.what, self.finding._asdict()
         line = f"{namespace}: {self.finding}"
         if self.ended:
@@ -88,7 +88,7 @@ class ReportedFinding(NamedTuple):
 
 
 def form_of(url: str) -> str:
-    """The form that the host of ``url`` expects."""
+    """The form of request that the host of ``url`` expects."""
     host = f".{host_of(url)}"
     if host.startswith(".ntfy."):
         return "ntfy"
@@ -119,13 +119,13 @@ def request_of(url: str, texts: Mapping[str, str | None]) -> Ping:
 
 
 def send_request(url: str, texts: Mapping[str, str | None], within: float) -> str | None:
-    """Send the request. Returns why it was not delivered. The reason shows only the host of ``url``."""
+    """Send the request. Returns why it failed, with no more than the host of ``url``; None if it did not."""
     failed = delivered(request_of(url, texts), within)
     return failed and f"{host_of(url)}: {failed.reason}"
 
 
 def send_mail(address: str, texts: Mapping[str, str | None], within: float) -> str | None:
-    """Hand a mail to ``sendmail``. Beyond ``within`` it goes on by itself. Returns why it failed."""
+    """Send a mail by ``sendmail``, which may outlast ``within`` seconds. Returns why it failed; else None."""
     program = shutil.which("sendmail", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/lib")
     if program is None:
         return "mail: no program sendmail is here: install one, or unset doctor.mail"
@@ -147,8 +147,8 @@ def send_mail(address: str, texts: Mapping[str, str | None], within: float) -> s
 def changes(
     found: Mapping[str, Finding], reported: Mapping[str, ReportedFinding], looker: Callable[[Finding], str], now: int
 ) -> Iterator[tuple[str, ReportedFinding | None, bool]]:
-    """The changes to store now that ``looker`` has ``found`` these findings: their names; what to store, None to
-    forget; and whether people must be told before."""
+    """What changes in the store now that ``looker`` has ``found`` these findings. Yields each finding's name; what to
+    store under it, None to delete it; and whether to report it to people first."""
     for name, finding in found.items():
         known, by = reported.get(name), looker(finding)
         if known is not None and not known.ended:
@@ -172,8 +172,8 @@ class FindingTeller:
 
     @contextmanager
     def turn(self) -> Iterator[bool]:
-        """Yield whether the settings name a channel, and no other process reports until the block ends. The block must
-        begin before the look, since findings from before another's report are no news."""
+        """Yield whether this process may report: the settings name a channel, and no other process reports until the
+        block ends. Look for findings within the block, since another process may have reported earlier ones."""
         turn = "SET", self._turn, "1", "NX", "PX", ONE_AT_A_TIME_MS
         is_ours = self._settings.reports_findings and self._wire.command(*turn) is not None
         try:
@@ -183,8 +183,8 @@ class FindingTeller:
                 self._wire.command("DEL", self._turn)
 
     def report(self, findings: Sequence[Finding], now: int, left: Callable[[], float]) -> list[str]:
-        """Report what is new in ``findings``, which were looked for at ``now``. It takes ``left()`` seconds at most;
-        the next look reports the rest. Returns why findings were not delivered."""
+        """Report what is new in ``findings``, which were found at ``now``, within ``left()`` seconds. The rest is
+        reported at the next look. Returns why findings were not delivered."""
         fields = iter(self._wire.command("HGETALL", self._key))
         stored = {
             name.decode("utf-8", "replace"): ReportedFinding.read(text)
@@ -213,7 +213,7 @@ class FindingTeller:
         return [f"alarms: {problem}" for problem in dict.fromkeys(problems)]
 
     def _deliver(self, reported: ReportedFinding, now: int, left: Callable[[], float]) -> Iterator[str | None]:
-        """Send the finding by each channel (request, mail). Yields for each None if it accepted the finding, else why
+        """Send the finding by each channel: request, mail. Yields for each of them why that failed; None if it did
         not."""
         doctor, texts = (
             self._settings.doctor,
@@ -230,14 +230,14 @@ class FindingTeller:
 
 
 class LaunchAlarms:
-    """What a launch does for alarms: it notes handling durations beyond the limits, and reports findings."""
+    """What a launch does for alarms: it stores handling durations beyond the limits, and reports findings."""
 
     def __init__(self, settings: Settings, emit: Callable[[Event], None], *, shows_completed: bool) -> None:
-        """``shows_completed``: ``emit`` needs completed messages."""
+        """``shows_completed``: whether ``emit`` also gets events of completed messages."""
         self._settings, self._emit, self._shows_completed = settings, emit, shows_completed
         self._limits = duration_alarms(settings.alarms.handlers)
         self._outliers: dict[str, tuple[float, str]] = {}
-        """The last duration beyond the limit, in seconds, and the id of its message, by handler and alarm."""
+        """Alarm and handler → the last duration beyond that alarm's limit, in seconds, and the message's id."""
 
     def listen(self, event: Event) -> None:
         if isinstance(event, MessageCompleted):
@@ -248,7 +248,7 @@ class LaunchAlarms:
             self._emit(event)
 
     def report(self, until_cut_off: Callable[[], float]) -> None:
-        """Report findings at the exit, within the time that any launch has for it, and before the exit is cut off."""
+        """Report findings at the exit, within the time that each launch has for it, and before it is cut off."""
         until, problems = time.monotonic() + UNLEARNED_EXIT, list[str]()
 
         def left() -> float:

@@ -18,7 +18,7 @@ from pollconsumer.watching.facts import Facts, Finding
 from pollconsumer.watching.findings import unserved_times
 
 REPORT_WITHIN = 10.0
-"""Seconds for which `doctor` may report its findings, after it has printed them."""
+"""Seconds that `doctor` may take to report its findings, after it has printed them."""
 
 
 @click.command(epilog="pollconsumer doctor\npollconsumer doctor --quiet")
@@ -41,9 +41,9 @@ def doctor(quiet: bool) -> int:
 
 
 def _print(facts: Facts, found: Sequence[Finding], *, quiet: bool) -> None:
-    """Print what was ``found``. As JSON, with the server's version and program. If ``quiet``, as warnings on standard
-    error; nothing if all is well. Otherwise as lines, after warnings about time that launches leave unserved. If all is
-    well, a line says so and names the server, and the user if only that user's launches read the store."""
+    """Print what was ``found``. With ``--json``, also the server's version and program. If ``quiet``, as warnings on
+    standard error, and nothing without a finding. Otherwise as lines, after warnings about unserved time. Without a
+    finding, a line says so and names the server, and the user if only that user's launches read the store."""
     if wants_json():
         if found or not quiet:
             findings = [finding._asdict() for finding in found]

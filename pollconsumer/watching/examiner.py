@@ -1,4 +1,4 @@
-"""Reads for `doctor`: the facts from which findings follow. Nothing here writes."""
+"""Reads the facts for `doctor`, from which its findings follow. This module writes nothing."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from pollconsumer.watching.findings import findings_of
 LAUNCHES_READ = 1000
 PARKED_LOOKED_AT = 200
 HEADS_LOOKED_AT, LINES_LOOKED_AT, WAITING_COUNTED = 1000, 20, 1000
-"""How many heads of order keys are examined; of how many heads that hold their key the lines are counted; and up to
-which number."""
+"""How many heads of order keys are examined; for how many heads that block their key the waiting messages are counted;
+and how many of these are counted at most."""
 UNREADABLE_READ = 20
 BATCHES_LOOKED_AT = 50
-"""Number of batches of a queue that are examined from either end of their order."""
+"""Number of batches of a queue that are examined: so many of the first, and of the last."""
 OLDEST, MEMBERS = 10, 20
-"""Number of closed batches of a queue, the oldest, and of outstanding members of each, whose queues are read."""
+"""For how many closed batches of a queue, the oldest, and how many outstanding members of each, the queues are read."""
 SPOOLED_AT_MOST = 180.0
-"""A spooled file may wait so many seconds, plus twice the time between launches."""
+"""Seconds, besides twice the time between launches, that a spooled file may wait without a finding."""
 CUTTING_OFF = ("CLIENT|ID", "CLIENT|KILL")
 _LAG = re.compile(r"state=online,.*lag=(\d+)")
 _STATE = re.compile(r"ip=(?P<host>[^,]*),port=(?P<port>\d+),state=(?P<state>\w+)")
@@ -62,8 +62,8 @@ class Examiner:
         self._store, self._wire, self._keys, self._inspector = store, store.wire, store.keys, store.inspector
 
     def facts(self, expected: Expected, data: Path | None = None) -> Facts:
-        """Read the facts. ``data``: the directory of the embedded server; None for another server. Raises the errors of
-        every read."""
+        """Read the facts. ``data``: the embedded server's directory; None for another server. Raises the errors of all
+        reads."""
         primary, *others = self._wire.servers()
         lost = self._wire.lost_servers()
         others = [each for each in others if each not in lost]
@@ -95,7 +95,7 @@ class Examiner:
         )
 
     def _outliers(self, expected: Expected, now: int) -> Iterator[tuple[tuple[str, str], tuple[float, str, float]]]:
-        """The outliers that launches have noted, without corrupt ones."""
+        """The messages that launches have stored as too slow or too fast, without corrupt entries."""
         for handler, limits in expected.duration_alarms.items():
             for limit in limits:
                 noted = self._wire.command("HGET", self._keys.control("findings"), f"{limit}\n{handler}")
@@ -104,7 +104,7 @@ class Examiner:
                     yield (limit, handler), (float(took), str(message_id), max(0, now - at) / 1000)
 
     def _server(self, wire: Wire, data: Path | None) -> tuple[int, ServerFacts]:
-        """The time of the server's clock, and the server's own facts."""
+        """The time of the server's clock, and the facts about that server."""
         sections = [("INFO", name) for name in ("server", "memory", "persistence", "replication")]
         before = time.time()
         answer = wire.command(*TIME)
@@ -156,7 +156,7 @@ class Examiner:
         )
 
     def _held(self, queue: str, heads: Sequence[bytes], now: int) -> HeldOrder | None:
-        """The key for which a message has waited longest, out of the order keys of ``queue`` whose heads hold them.
+        """The order key of ``queue`` behind whose head a message has waited longest, among keys that their heads block.
         ``heads``: keys, each followed by the id of its head."""
         name, ids = partial(self._keys.queue, queue), heads[1::2]
         states = zip(*self._wire.all([("HMGET", name(each), *ids) for each in ("rows", "records")]), strict=True)
@@ -183,7 +183,7 @@ class Examiner:
         return longest and longest._replace(others=len(found) - 1)
 
     def _parked(self, counts: QueueCounts) -> dict[str, int]:
-        """The number of parked messages by handler, estimated from a few of them."""
+        """Handler → number of its parked messages, estimated by a few of them."""
         key = self._keys.queue
         ids = self._wire.command("SRANDMEMBER", key(counts.name, "parked"), PARKED_LOOKED_AT)
         found = self._wire.command("HMGET", key(counts.name, "rows"), *ids) if ids else []
@@ -194,7 +194,7 @@ class Examiner:
 
 
 def batch_facts(reader: BatchReader, queues: Sequence[str], now: int) -> list[BatchFacts]:
-    """Facts of batches of ``queues``. ``now``: in epoch ms of the server's clock."""
+    """Facts about batches of ``queues``. ``now``: the server's clock in epoch ms."""
     counts = zip(queues, reader.counts(queues), strict=True)
     return [each for queue, count in counts if count for each in _batches_of(reader, queue, now)]
 
@@ -218,7 +218,7 @@ def _batches_of(reader: BatchReader, queue: str, now: int) -> Iterator[BatchFact
 
 
 def expected_of(settings: Settings) -> Expected:
-    """What launches with these settings should be like."""
+    """What ``doctor`` expects of launches with these settings."""
     consumer, period, launches = settings.consumer, None, 1
     if consumer.schedule:
         first, second = next_launches(consumer.schedule, datetime.now().astimezone())
@@ -244,7 +244,7 @@ def expected_of(settings: Settings) -> Expected:
 
 
 def look(settings: Settings, store: Store) -> tuple[Facts, list[Finding]]:
-    """The facts of a running system, and its findings. Raises the errors of every read."""
+    """The facts about the running system, and the findings. Raises the errors of all reads."""
     own = own_store(settings)
     expected = expected_of(settings)._replace(alone=own.user if own else "")
     facts = Examiner(store).facts(expected, settings.data_directory() if settings.is_embedded else None)
@@ -252,14 +252,14 @@ def look(settings: Settings, store: Store) -> tuple[Facts, list[Finding]]:
 
 
 def _owner_findings(own: OwnStore | None) -> Iterator[Finding]:
-    """Yield the finding about another user's configuration, if that user has another store."""
+    """Yield the finding that the configuration is another user's, and that user has another store."""
     if own is not None and own.is_anothers:
         what = f"{own.config.name} is {own.owner}'s, but you are {own.user} and use a server of your own"
         yield Finding("owner", None, what, str(own.directory), f"{own.owner}'s launches never read it; {REMEDY}")
 
 
 def _spool_findings(settings: Settings, expected: Expected) -> Iterator[Finding]:
-    """Yield findings about spooled messages that no launch has taken in, or could take in."""
+    """Yield findings about spooled messages that no launch has enqueued, or none can enqueue."""
     if settings.spool is None:
         return
     state, location = spool_of(settings).state(), str(settings.spool_directory())

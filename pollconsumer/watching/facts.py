@@ -17,18 +17,18 @@ from pollconsumer.store.reading.inspector import QueueCounts
 from pollconsumer.store.recurrences import RecurrenceStatus
 
 LOOKED_AT = 10
-"""Number of launches under one lease whose starts show how often launches come."""
+"""Number of launches of a group whose starts show how often launches come."""
 FEWEST = 3
 MISSED = 3
-"""A group counts as absent if so many launches in succession are missing."""
+"""A group counts as absent if so many successive launches have not come."""
 AT_LEAST = 180.0
 UNLEARNED = 1200.0
-"""A group counts as absent after so many seconds, if too few launches are known to show how often they come."""
+"""A group counts as absent after so many seconds if too few launches have come to show how often they come."""
 
 
 class Finding(NamedTuple):
-    """A problem. ``name``: the same for every finding of a kind. ``subject``: the queue, handler or recurrence that the
-    finding is about."""
+    """A problem. ``name``: its kind. ``subject``: the queue, handler or recurrence that it is about. ``what``,
+    ``value``, ``fix``: the parts of its text."""
 
     name: str
     subject: str | None
@@ -41,13 +41,13 @@ class Finding(NamedTuple):
 
 
 class ServerFacts(NamedTuple):
-    """Facts about a server. ``program``: the program that was started, for the embedded server. ``runs_another``: the
-    settings name another program. ``skew``: how far its clock is ahead of ours, known to within ``skew_within``.
-    ``appends``: it has an append-only file. ``broken``: what it could not write. ``disk_free``: for the embedded
-    server, else None. ``replica_lags``: of replicas that are online. ``replica_states``: of all connected replicas, by
-    host and port, such as ``online`` or ``wait_bgsave``. ``lacking``: rights of a launch that this user does not have.
-    ``may_cut_off``: this user may close its own connections; None if no connection goes over a network. ``set_back``:
-    by how much its clock was set back. ``location``: host and port, if there are several servers."""
+    """Facts about a server. ``program``: the embedded server's running program. ``runs_another``: the settings name
+    another program. ``skew``: how far its clock is ahead of ours, give or take ``skew_within``. ``appends``: it has an
+    append-only file. ``broken``: what it failed to write. ``disk_free``: None unless it is the embedded server.
+    ``replica_lags``: of replicas that are online. ``replica_states``: host and port of each connected replica → its
+    state, such as ``online`` or ``wait_bgsave``. ``lacking``: rights of a launch that this user does not have.
+    ``may_cut_off``: whether this user may close its own connections; None without a network. ``set_back``: by how much
+    its clock was set back. ``location``: host and port, if there are several servers."""
 
     version: str = ""
     program: str = ""
@@ -71,9 +71,9 @@ class ServerFacts(NamedTuple):
 
 
 class HeldOrder(NamedTuple):
-    """An order key whose ``head`` needs a person to go on: a dead letter that holds the key, or a message of a
-    ``newer`` version. ``waiting``: how many messages wait for it, as far as counted. ``first``: how long the first of
-    them has been ready. ``others``: how many other keys are in the same state."""
+    """An order key whose ``head`` blocks it until a person acts: a dead letter, or a message of a ``newer`` version.
+    ``waiting``: how many messages wait behind the head, as far as counted. ``first``: how long the first of them has
+    been ready. ``others``: how many other keys are blocked."""
 
     key: str
     head: str
@@ -84,11 +84,11 @@ class HeldOrder(NamedTuple):
 
 
 class QueueFacts(NamedTuple):
-    """Facts about a queue. ``overdue_by``: how long the oldest message has been overdue; None if there is none.
-    ``parked``: messages by the handler that no launch had. ``unreadable``: recurrences that launches could not read.
-    ``quarantined``: entries of the outbox that could not be read. ``died``: dead letters within the time
-    `Expected.recent`. ``skipped``: how many occurrences were ever skipped. ``skipped_ago``: how long ago the last one
-    was; None if there was none. ``held``: the order key that needs a person, and for which a message has waited
+    """Facts about a queue. ``overdue_by``: how long the oldest message has been overdue; None if none is. ``parked``:
+    handler that no launch has → number of its messages. ``unreadable``: number of recurrences that launches cannot
+    read. ``quarantined``: number of entries of the outbox that cannot be read. ``died``: number of dead letters within
+    `Expected.recent`. ``skipped``: number of occurrences skipped so far. ``skipped_ago``: how long ago the last one was
+    skipped; None if none was. ``held``: of the order keys that need a person, the one behind which a message has waited
     longest."""
 
     counts: QueueCounts
@@ -107,9 +107,9 @@ class QueueFacts(NamedTuple):
 
 
 class BatchFacts(NamedTuple):
-    """Facts about a batch that is open or closed. ``age``: seconds since it was opened. ``overdue_by``: for how long it
-    should have been abandoned or expired; None if it is not overdue. ``queues``: its own queue, then those of some
-    outstanding members."""
+    """Facts about a batch that is open or closed. ``age``: seconds since it was opened. ``overdue_by``: how long ago it
+    should have become abandoned or expired; None if it is not overdue. ``queues``: the batch's own queue, then those of
+    some outstanding members."""
 
     id: str
     state: str
@@ -124,9 +124,9 @@ class Expected(NamedTuple):
     """What the settings say. ``queues``: ``consumer.queues``; empty if unset. ``period``: seconds between launches by
     ``consumer.schedule``. ``window``: that of a launch. ``replicas``: for how many replicas producers wait; None for
     none. ``recent``: how long dead letters and skipped occurrences are findings. ``program``: the program that the
-    embedded server should run; empty for any. ``alone``: the user whose embedded store this is, if other users of the
-    configuration have their own; else empty. ``handoff``: the setting. ``wait_alarms``: how many seconds a ready
-    message may wait, by queue. ``duration_alarms``: seconds by handler, and by ``slower_than`` or ``faster_than``."""
+    embedded server should run; empty for any. ``alone``: this user's name, if other users of the configuration have
+    embedded stores of their own; else empty. ``handoff``: the setting. ``wait_alarms``: queue → how many seconds a
+    ready message may wait. ``duration_alarms``: handler → ``slower_than`` or ``faster_than`` → seconds."""
 
     queues: tuple[str, ...]
     period: float | None
@@ -142,17 +142,17 @@ class Expected(NamedTuple):
     duration_alarms: Mapping[str, Mapping[str, float]] = {}
 
     def concerns(self, role: str, queues: Sequence[str]) -> bool:
-        """Whether these are the settings of launches with this role that serve these queues."""
+        """Whether launches with this role that serve these queues have these settings."""
         return role == "consumer" and (not self.queues or sorted(queues) == sorted(self.queues))
 
 
 class Facts(NamedTuple):
-    """Facts about a running system. ``now``: in epoch ms of the server's clock. ``recurrences``: those that launches
-    define, and some that launches could not read. ``launches``: the ledger's entries, newest first. ``server``: the
-    server with the leases. ``others``: the other nodes of a cluster that answer. ``lost``: the addresses of nodes that
-    do not answer. ``unreachable``: the queues on lost nodes. ``batches``: some batches that have not ended.
-    ``paused_handlers``: all names of paused handlers. ``outliers``: by alarm and handler, a message that took longer,
-    or less time, than the alarm allows: how long, its id, and how long ago."""
+    """Facts about a running system. ``now``: the server's clock in epoch ms. ``recurrences``: those that launches
+    define, and some that are unreadable. ``launches``: the ledger's entries, newest first. ``server``: the server with
+    the leases. ``others``: the other nodes of a cluster that answer. ``lost``: the addresses of nodes that do not
+    answer. ``unreachable``: the queues on lost nodes. ``batches``: some batches that have not ended.
+    ``paused_handlers``: names of paused handlers, with aliases. ``outliers``: alarm and handler → a message that took
+    longer, or less time, than the alarm allows: how long it took, its id, and how long ago it ended."""
 
     now: int
     server: ServerFacts
@@ -169,9 +169,9 @@ class Facts(NamedTuple):
 
 
 class LaunchGroup(NamedTuple):
-    """Launches that share a lease. ``seen``: seconds since a launch was last there; 0 while one is. ``period``: seconds
-    between starts, by the ledger, or by the schedule if the ledger has too few; None if unknown. ``seen`` and
-    ``period`` leave out launches that producers have started, since these show nothing about a launcher.
+    """Launches that share a lease. ``seen``: seconds since a launch last ran; 0 while one runs. ``period``: seconds
+    between starts, by the ledger, or by the schedule if the ledger has too few; None if unknown. Launches that
+    producers started do not count for ``seen`` and ``period``, since they show nothing about the launcher.
     ``by_producers``: whether a producer started the newest launch."""
 
     name: str
@@ -185,12 +185,12 @@ class LaunchGroup(NamedTuple):
 
     @property
     def allowed(self) -> float:
-        """How many seconds the group may be away."""
+        """For how many seconds no launch of the group may run without a finding."""
         return UNLEARNED if self.period is None else max(AT_LEAST, MISSED * self.period)
 
     @property
     def by_hand(self) -> bool:
-        """Whether a person has started all launches: they are few, and ended as soon as nothing was left."""
+        """Whether a person started all launches: they are few, and each ended when its queues were empty."""
         ended = all(each["stop_reason"] == StopReason.EMPTY and not each.get("platform") for each in self.launches)
         return ended and len(self.launches) < FEWEST
 
@@ -200,7 +200,7 @@ class LaunchGroup(NamedTuple):
 
 
 def groups_of(launches: Sequence[Mapping[str, Any]], now: int, expected: Expected) -> list[LaunchGroup]:
-    """The groups of ``launches``, the ledger's entries, newest first. ``now``: in epoch ms of the server's clock."""
+    """The groups of ``launches``, the ledger's entries, newest first. ``now``: the server's clock in epoch ms."""
     by_name: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for launch in launches:
         if "started_ms" in launch and launch.get("lineage"):

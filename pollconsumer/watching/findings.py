@@ -1,4 +1,4 @@
-"""What is wrong with a running system: a function from facts to findings. The server's findings come first."""
+"""Computes what is wrong with a running system: findings from facts. Those about the server come first."""
 
 from __future__ import annotations
 
@@ -29,37 +29,37 @@ from pollconsumer.watching.facts import (
 )
 
 UNRECORDED = ("launch_absent", "mover_absent", "launches_died")
-"""Findings that follow if a server cannot write, since then no launch can record that it came, or how it ended."""
+"""Findings that only follow from a server that cannot write: launches cannot record that they came, or ended."""
 MOST_SKEW = 2.0
-"""A difference of two clocks, in seconds, that has no effect: a launch allows a second for its tick."""
+"""Seconds by which two clocks may differ without effect: a launch allows a second for its tick."""
 NEARLY_FULL = 0.9
 GROWN = 4
-"""An append-only file never grows to this multiple of its rewritten size: by default doubling rewrites it."""
+"""An append-only file does not grow to this multiple of its rewritten size: by default doubling rewrites it."""
 SMALLEST_REWRITTEN = 64 << 20
-"""Smallest size in bytes at which a server rewrites its append-only file by default."""
+"""Size in bytes below which a server, by default, does not rewrite its append-only file."""
 SPARE_DISK = 64 << 20
 LAGGING = 10.0
-"""Seconds. A replica reports once a second."""
+"""A replica lags if it is so many seconds behind. It reports once a second."""
 INSTALL = "'pollconsumer init cron --install'"
 LONG_WAIT = 600.0
-"""A ready message that waits for more seconds is a finding, unless launches come more rarely, or its queue has its own
-alarm."""
+"""A message that has been ready for more seconds is a finding, unless launches come more rarely, or its queue has its
+own alarm."""
 BATCH_LATE, BATCH_LONG = 600.0, 3600.0
-"""A batch may be overdue for so many seconds; and a closed batch should not wait for launches for longer than this."""
+"""Seconds that a batch may be overdue; and seconds that a closed batch may wait for launches of its members' queues."""
 JUDGED = 100
-"""Number of launches of a group that are judged, the newest ones."""
+"""Number of launches of a group that are judged: the newest ones."""
 FEWEST_JUDGED, FEWEST_OVERRUNS, OFTEN = 20, 3, 2
-"""Overruns are a finding from this number of launches on, from this number of overruns on, and from this multiple of
-the target on."""
+"""Overruns are a finding only if at least so many launches are judged, with at least so many overruns, and if their
+share is this multiple of the target or more."""
 LATE = 0.5
-"""A launch may outlast its window by so many seconds without an effect on the next launch."""
+"""Seconds by which a launch may outlast its window without an effect on the next launch."""
 LATELY = 3600.0
-"""Seconds for which a single launch that was ended by force is a finding, since its own output was mailed. For the
-same time it is examined which projects share a lease."""
+"""Seconds for which one launch that was killed is a finding, since cron has mailed its own output; and for which
+launches are examined for projects that share a lease."""
 REPEATED = 3
-"""Fewest launches, ended by force within a day, that are a finding all day."""
+"""If so many launches were killed within a day, they are a finding all day."""
 CUT_SHORT = (StopReason.HANDED_OVER, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE, StopReason.FAILED)
-"""Stop reasons that show nothing about the margin."""
+"""Stop reasons of launches whose end shows nothing about the margin."""
 ENDS = {
     StopReason.WATCHDOG: (
         "launches_overlong",
@@ -220,7 +220,7 @@ def queue_findings(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Find
 def _queue_findings(
     queue: QueueFacts, facts: Facts, consumers: Sequence[LaunchGroup], *, is_missed: bool
 ) -> Iterator[Finding]:
-    """``is_missed``: no consumer has ever served the queue."""
+    """Findings about a queue. ``is_missed``: no consumer has ever served it."""
     serving = [group for group in consumers if queue.name in group.queues]
     alarm = facts.expected.wait_alarms.get(queue.name)
     if alarm is not None or any(not group.absent for group in serving):
@@ -243,7 +243,7 @@ def _queue_findings(
 
 
 def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str | None, list[QueueFacts]]:
-    """The queues in use for which no consumer comes, by the consumer that came last; None if none ever did."""
+    """Name of the consumer that came last (None if none ever did) → the queues in use for which none comes."""
     found = defaultdict[str | None, list[QueueFacts]](list)
     nobody_there = all(group.absent for group in consumers)
     for queue in facts.queues:
@@ -264,7 +264,7 @@ def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str |
 
 
 def _pause_findings(queue: QueueFacts) -> Iterator[Finding]:
-    """The finding about a pause that may be forgotten."""
+    """The finding about a pause that a person may have forgotten."""
     waits = queue.counts.oldest_ready_seconds
     if queue.counts.paused and queue.counts.resumes_in_seconds is None and waits is not None and waits > DAY:
         yield Finding(
@@ -299,7 +299,7 @@ def _parked_findings(queue: QueueFacts, paused: Collection[str]) -> Iterator[Fin
 
 
 def _was_tried(queue: QueueFacts, latest: LaunchGroup, facts: Facts, consumers: Sequence[LaunchGroup]) -> bool:
-    """Whether only a person named the queue, in a launch or two besides the usual ones. It may be misspelt."""
+    """Whether a person started the only launches of this queue, whose name may be misspelt, beside the usual ones."""
     is_known = queue.name in facts.expected.queues or any(each.queue == queue.name for each in facts.recurrences)
     return latest.by_hand and not is_known and not all(group.by_hand for group in consumers)
 
@@ -311,7 +311,7 @@ def _unserved(queues: Sequence[QueueFacts], expected: Expected, what: str, fix: 
 
 
 def _absent(group: LaunchGroup, queues: Sequence[QueueFacts]) -> Finding:
-    """The finding about a consumer that stays away, with the queues that no other consumer has served since."""
+    """The finding about a consumer that no longer comes, with those of its queues that no other consumer serves."""
     subject = ",".join(queue.name for queue in queues)
     value = _seen_ago(group) + (f", {counts}" if (counts := _counts(queues)) else "")
     if group.by_producers:
@@ -329,7 +329,7 @@ def _absent(group: LaunchGroup, queues: Sequence[QueueFacts]) -> Finding:
 
 
 def _bad_end_findings(queue: QueueFacts, recent: float) -> Iterator[Finding]:
-    """Findings about messages that recently came to a bad end, and about skipped occurrences."""
+    """Findings about new dead letters, and about skipped occurrences."""
     span = format_duration(recent)
     if queue.died:
         yield Finding(
@@ -451,7 +451,7 @@ def launch_findings(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Fin
 
 
 def unserved_times(facts: Facts) -> Iterator[str]:
-    """Lines about time that launches leave unserved. They are no findings, since the settings cause it."""
+    """Lines about time in which launches take no messages. They are no findings: the settings cause it."""
     for group in groups_of(facts.launches, facts.now, facts.expected):
         if facts.expected.concerns(group.role, group.queues) and not group.absent:
             rule, expected = _rule(group.launches[0]), facts.expected
@@ -460,8 +460,8 @@ def unserved_times(facts: Facts) -> Iterator[str]:
 
 
 def _hole_findings(facts: Facts) -> Iterator[Finding]:
-    """Holes that ended within the last hour and were as long as those of `launch_absent`. The hourly doctor finds each
-    once."""
+    """Findings about holes that ended within the last hour and were long enough for `launch_absent`. An hourly doctor
+    finds each once."""
     for hole in holes_of(facts.launches, facts.now):
         is_recent = hole.until_ms is not None and facts.now - hole.until_ms < LATELY * 1000
         if is_recent and hole.ticks >= MISSED and hole.ticks * hole.period >= AT_LEAST:
@@ -473,8 +473,8 @@ def _hole_findings(facts: Facts) -> Iterator[Finding]:
 
 
 def _project_findings(group: LaunchGroup, now: int) -> Iterator[Finding]:
-    """Findings about projects that share a lease, and so take each other's messages. Their launches alternate. A new
-    version of a project has another path and other handlers, too, but then the old version no longer comes."""
+    """Findings about projects whose launches share a lease and alternate, so that each takes the other's messages. A
+    project's new version has another path and other handlers, too, but the old version's launches no longer come."""
     projects: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for each in group.launches:
         if each.get("config") and now - each["started_ms"] < LATELY * 1000:
@@ -491,7 +491,7 @@ def _project_findings(group: LaunchGroup, now: int) -> Iterator[Finding]:
 
 
 def _come_in_turn(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether launches with different handlers alternated. Both are given newest first."""
+    """Whether launches of two projects, with different handlers, alternated. Both are given newest first."""
     if one[0]["handlers"] == other[0]["handlers"]:
         return False
     latest_first = max(each[-1]["started_ms"] for each in (one, other))
@@ -522,8 +522,8 @@ def _overrun_findings(recent: Sequence[Mapping[str, Any]], queues: str, expected
 
 
 def _outlasted(launch: Mapping[str, Any]) -> bool | None:
-    """Whether a launch was still there when the next one was due, although no message took longer than its window. None
-    if unknown."""
+    """Whether a launch still ran when the next one was due, although no message took longer than its window. None if
+    unknown."""
     past = past_launch(dict(launch))
     if past.next_tick is None:
         return None
@@ -538,7 +538,7 @@ def _rule(launch: Mapping[str, Any]) -> LauncherRule:
 
 
 def _length_findings(group: LaunchGroup, facts: Facts, queues: str) -> Iterator[Finding]:
-    """Findings about the grace, compared with the time between launches."""
+    """Findings about a ``grace`` that does not suit the time between launches."""
     expected = facts.expected
     # Launches that end as soon as nothing is left are started by hand. The times between them show nothing.
     by_hand = any(each["stop_reason"] == StopReason.EMPTY for each in group.launches[:LOOKED_AT])

@@ -1,5 +1,5 @@
-"""All metrics, read from the store: totals of all launches, and the present state. And their text, in the format that
-Prometheus scrapes (version 0.0.4)."""
+"""Reads all metrics from the store: totals of all launches, and the present state. Writes them as text in the format
+that Prometheus scrapes (version 0.0.4)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Labels = Mapping[str, str]
 BOUNDS = [f"{0.001 * 2**number:g}" for number in range(LAST_BUCKET)]
 """Upper bounds of all buckets except the last, in seconds."""
 READABLE = 0o644
-"""The text file's mode, since its collector is another user."""
+"""The mode of the text file. Node exporter, which collects it, runs as another user."""
 
 
 class Sample(NamedTuple):
-    """A sample of a metric. ``suffix``: appended to the metric's name, for samples of a histogram."""
+    """One value of a metric. ``suffix``: appended to the metric's name in a histogram's samples."""
 
     labels: Labels
     value: float
@@ -38,7 +38,7 @@ class Sample(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """A metric, by its ``name`` without the prefix."""
+    """A metric. Its ``name`` lacks the prefix that all metrics have."""
 
     name: str
     kind: str
@@ -98,11 +98,11 @@ OF_LAUNCHES: dict[str, tuple[str, Callable[[Mapping[str, Any]], float | None]]] 
         lambda each: each["margin_seconds"],
     ),
 }
-"""Gauge → its help, and its value for a queue, or for the last launch of a role and a queue; None for no sample."""
+"""Gauge → its help, and its value for a queue, or for the last launch of a role and queue (None: no sample)."""
 
 
 def metrics_of(inspector: Inspector) -> list[Metric]:
-    """All metrics of a store. Raises the errors of every read."""
+    """All metrics of a store. Raises the errors of all reads."""
     overview, totals = inspector.overview(), inspector.totals()
     latest: dict[tuple[str, str], Mapping[str, Any]] = {}
     for launch in inspector.launches(LAUNCHES_READ):
@@ -133,7 +133,7 @@ def _values(value: Callable[[T], float | None], known: Mapping[Any, T]) -> dict[
 
 
 def _metric(name: str, text: str, labels: tuple[str, ...], values: Mapping[Any, float], kind: str = "gauge") -> Metric:
-    """A metric with ``values``, each by what its labels are."""
+    """A metric. ``labels``: names of labels. ``values``: their values → the sample's value."""
     return Metric(name, kind, text, [Sample(dict(zip(labels, of, strict=True)), each) for of, each in values.items()])
 
 

@@ -1,4 +1,4 @@
-"""Launches by a URL, for schedulers that can only request one, and messages by HTTP. Imported only where used."""
+"""Launches by a URL, for schedulers that can only request one, and messages by HTTP. Imported only when needed."""
 
 from __future__ import annotations
 

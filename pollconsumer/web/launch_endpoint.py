@@ -1,4 +1,4 @@
-"""The endpoint: routes, errors as statuses, limits; and its variants for WSGI, ASGI and AWS Lambda."""
+"""The endpoint: routes, errors as HTTP statuses, limits; for WSGI, ASGI and AWS Lambda."""
 
 from __future__ import annotations
 
@@ -57,16 +57,16 @@ STATUS: dict[type[PollConsumerError], int] = {
 }
 SCHEME = "bearer "
 TokenName = Literal["token", "enqueue_token", "manage_token"]
-"""The setting with which a request's token is compared."""
+"""The setting that a request's token must equal."""
 STATE = ("id", "queue", "handler", "state", "attempts")
-"""What the sender of messages is told of a message; and what a manager of messages is told besides."""
+"""The fields of a message that its sender may read; `DETAILS`: those that only a manager may read, too."""
 DETAILS = ("created_by", "last_error", "result", "progress", "log", "timestamps", "durations")
 WHO = "web"
-"""The name in the audit log for everybody who has the token for managing."""
+"""The name in the audit log for everybody who has the ``manage_token``."""
 
 
 class _Route(NamedTuple):
-    """What a request asks for. ``tokens``: it must send one of these. ``reads``: most bytes of its body to read."""
+    """What a request asks for. ``tokens``: it must send one of these. ``reads``: how many bytes of its body to read."""
 
     tokens: tuple[TokenName, ...]
     act: Callable[[], WebAnswer]
@@ -76,10 +76,10 @@ class _Route(NamedTuple):
 class LaunchEndpoint:
     """A WSGI application. ``/launch`` starts a launch, and answers with its outcome. ``/messages`` enqueues the message
     that is posted. ``/messages/ID`` shows a message or cancels it, and ``/messages/ID/rerun`` runs it again.
-    ``/recurrences/NAME`` puts, shows or removes a recurrence. They may stand below any path.
+    ``/recurrences/NAME`` puts, shows or removes a recurrence. Any path may precede these.
 
-    ``asgi``: the same as an ASGI application. ``aws``: the same as a handler of AWS Lambda. The settings of ``[web]``
-    have the tokens, and how long a request may last.
+    ``asgi``: the same as an ASGI application. ``aws``: the same as a handler of AWS Lambda. The settings in ``[web]``
+    give the tokens, and how long a request may last.
     """
 
     asgi: AsgiApplication
@@ -97,18 +97,18 @@ class LaunchEndpoint:
         return serve_lambda(self.answer, event, context)
 
     def answer(self, request: WebRequest, within: float = inf) -> WebAnswer:
-        """The answer to a request, for another kind of server. ``within``: seconds after which that server gives the
-        request up, if less than the budget."""
+        """The answer to a request at another kind of server. ``within``: seconds after which that server gives up the
+        request, if less than the budget."""
         found = self._route_of(request, within)
         return found if isinstance(found, WebAnswer) else self._answered(found.act)
 
     def _before_body(self, request: WebRequest) -> WebAnswer | int:
-        """The answer to a request that is refused; otherwise how many bytes of its body to read."""
+        """The answer, if the request is refused without its body; otherwise how many bytes of the body to read."""
         found = self._route_of(request)
         return found if isinstance(found, WebAnswer) else found.reads
 
     def _route_of(self, request: WebRequest, within: float = inf) -> WebAnswer | _Route:
-        """What a request asks for, according to its path, its method and its token. An answer if it may not."""
+        """What a request asks for, by its path, method and token. If it is refused: the answer that says why."""
         routes = self._routes_at(request, within)
         if not routes:
             return refusal(404, "there are /launch, /messages, /messages/ID, /messages/ID/rerun and /recurrences/NAME")
@@ -146,7 +146,7 @@ class LaunchEndpoint:
         return {}
 
     def _answered(self, act: Callable[[], A]) -> A | WebAnswer:
-        """The return value of ``act``, or the answer about its error."""
+        """The return value of ``act``, or the answer about the error that it raises."""
         try:
             return act()
         except _BodyNotArrivedError as error:
@@ -165,7 +165,7 @@ class LaunchEndpoint:
         return json_answer(202, {"id": handle.id, "duplicate": handle.duplicate})
 
     def _answer_state(self, request: WebRequest, message_id: str) -> WebAnswer:
-        """Answer with the state of a message. A manager of messages is also told its times, error and result."""
+        """Answer with the state of a message; to a manager of messages also with its times, error and result."""
         manages = _has(request, self._calls.settings().web, "manage_token")
         message = self._calls.look(_queue_of(request), message_id)
         message_fields = describe(message) | {"log": log_as_json(message)}
@@ -212,7 +212,7 @@ class LaunchEndpoint:
         return self._done(remove)
 
     def _done(self, act: Callable[[Store], dict[str, Any]]) -> WebAnswer:
-        """Carry out ``act`` on the store, and answer with its result. What the present state forbids is a conflict."""
+        """Call ``act`` for the store, and answer with its result; 409 if the message's state does not allow it."""
         try:
             with acting_as(WHO):
                 return json_answer(200, self._calls.ask(act))
@@ -225,13 +225,13 @@ class _BodyNotArrivedError(PollConsumerError):
 
 
 def _queue_of(request: WebRequest) -> str | None:
-    """The queue that a request names, in case two queues have a message with its id."""
+    """The queue that a request names; None if it names none. Two queues may have a message of one id."""
     given = parse_qs(request.query).get("queue")
     return None if given is None else check_queue(given[0])
 
 
 def _body(request: WebRequest) -> bytes:
-    """The body. BadData if its length is invalid, or greater than a payload's may be."""
+    """The body of a request. BadData if its length is invalid, or exceeds that of a payload."""
     announced = request.headers.get("content-length") or "0"
     if not (announced.isascii() and announced.isdecimal()):
         raise BadData("Content-Length", None, "must be a number")
@@ -246,7 +246,7 @@ def _body(request: WebRequest) -> bytes:
 
 
 def _refused(request: WebRequest, settings: WebSettings, names: tuple[TokenName, ...]) -> WebAnswer | None:
-    """The answer to a request that has none of the tokens ``names``. None if it has one."""
+    """The answer to a request that sends none of the tokens ``names``. None if it sends one."""
     if any(_has(request, settings, name) for name in names) or ("token" in names and _is_of_app_engine(request)):
         return None
     those = " or ".join(f"web.{name}" for name in names)
@@ -256,7 +256,7 @@ def _refused(request: WebRequest, settings: WebSettings, names: tuple[TokenName,
 
 
 def _has(request: WebRequest, settings: WebSettings, name: TokenName) -> bool:
-    """Whether the token ``name`` is set, and the request has it."""
+    """Whether the token ``name`` is set, and the request sends it."""
     token: str | None = getattr(settings, name)
     given = request.headers.get("authorization", "")
     return (
@@ -267,7 +267,7 @@ def _has(request: WebRequest, settings: WebSettings, name: TokenName) -> bool:
 
 
 def _is_of_app_engine(request: WebRequest) -> bool:
-    """Whether App Engine's cron sent the request. In App Engine that header is removed from all other requests.
-    Anywhere else anybody could send it."""
+    """Whether App Engine's cron sent the request, by a header. App Engine removes that header from all other requests;
+    elsewhere anybody could send it."""
     here = os.environ.get("GAE_ENV", "").startswith("standard")
     return here and request.headers.get("x-appengine-cron") == "true"

@@ -1,7 +1,7 @@
-"""The outcome of a launch, which the launch reports over a pipe to the request that started it.
+"""The outcome of a launch, which the launch writes to a pipe for the request that started it.
 
-The ledger would not do: it needs the store, and has no entry for a launch that found the lease held. Printed output
-would not do, since handlers print in between.
+The ledger cannot serve for this: it needs the store, and has no entry for a launch that found the lease held. Nor can
+printed output, since handlers print, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MOST_BYTES = 1024
 
 
 def telling_outcome(emit: Callable[[Event], None]) -> Callable[[Event], None]:
-    """``emit``, which also reports the launch's end to the request that started it. Called in the launch."""
+    """``emit``, which also writes the launch's end to the pipe of the request that started it. Used in the launch."""
     try:
         descriptor = int(os.environ.pop(OUTCOME_VARIABLE))
         if descriptor in STANDARD or not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
@@ -43,16 +43,16 @@ def telling_outcome(emit: Callable[[Event], None]) -> Callable[[Event], None]:
 
 
 def has_outcome(descriptor: int) -> bool:
-    """Whether the launch at the other end of the pipe has reported its end, or has closed the pipe. By then its lease
-    is released."""
+    """Whether the launch at the other end of the pipe has written its outcome, or has closed the pipe. Its lease is
+    released by then."""
     asked = select.poll()
     asked.register(descriptor, select.POLLIN)
     return bool(asked.poll(0))
 
 
 def read_outcome(descriptor: int) -> dict[str, Any] | None:
-    """The outcome that the launch at the other end of the pipe has reported. None if there is none. Called after its
-    end."""
+    """The outcome that the launch at the other end of the pipe has written. None if it wrote none. To be called after
+    the launch's end."""
     os.set_blocking(descriptor, False)  # a process of a handler may hold the other end
     try:
         outcome = os.read(descriptor, MOST_BYTES)

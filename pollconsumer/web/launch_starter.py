@@ -23,12 +23,12 @@ from pollconsumer.web.web_exchange import WebAnswer, failure, json_answer
 
 FOR_ANSWER = 0.5
 FOR_END = BESIDE_WINDOW - FOR_ANSWER
-"""Seconds of a request's budget after the window: for the launch's end, which may wait for the store a little longer,
-and for the answer."""
+"""Seconds of a request's budget for the launch's end, which may wait for the store a little longer than the window,
+before the answer."""
 SHORTEST = 1.0
 """The shortest window for which a process is started, in seconds."""
 MOST_CHILDREN = 4
-"""Maximum number of launches of a web process that have not ended."""
+"""Maximum number of unfinished launches that a web process has started."""
 RUNNING = json_answer(200, {"stop_reason": "lease_held", "handled": 0, "failed": 0, "note": "already running"})
 UNFINISHED = json_answer(202, {"stop_reason": None, "handled": None, "failed": None, "note": "still running"})
 EXITS: dict[int, tuple[int, str]] = {
@@ -38,7 +38,7 @@ EXITS: dict[int, tuple[int, str]] = {
     ConfigurationError.exit_code: (500, "the configuration, a handler's import or the store is refused"),
     EXIT_CODE: (500, "the launch has outlasted its window and its grace"),
 }
-"""Exit code of a launch → status and text of the answer."""
+"""Exit code of a launch → HTTP status and text of the answer."""
 STANDARD_ERROR = 2
 
 
@@ -47,13 +47,13 @@ class LaunchStarter:
         self._calls = calls_of(app)
         self._one_at_a_time = Lock()
         self._children: list[LaunchChild] = []
-        """Launches that have not ended: one that works, and others that are exiting."""
+        """Launches that have not ended: at most one works, the others are exiting."""
 
     def start(self, within: float, *, by_producer: bool) -> WebAnswer:
-        """Start a launch, and answer when it has ended, at the latest after ``within`` seconds or the budget of a
-        request. If the launch before is still working, none is started: that one has the lease, and looks for messages
-        after its release. If it is exiting, another one is started. ``by_producer``: a producer asks for it, on demand.
-        Raises the errors of `LaunchChild`."""
+        """Start a launch, and answer when it has ended, but after ``within`` seconds or the budget of a request at the
+        latest. If the previous launch is still working, start none: that launch has the lease, and will look for
+        messages once more. If it is exiting, another one is started. ``by_producer``: a producer asks for it, on
+        demand. Raises the errors of `LaunchChild`."""
         begun, settings = time.monotonic(), self._calls.settings()
         window = min(within, settings.web.budget) - (time.monotonic() - begun) - FOR_END - FOR_ANSWER
         if window < SHORTEST:
@@ -79,14 +79,14 @@ class LaunchStarter:
 
 
 class LaunchChild:
-    """A launch in a process of its own. ``location``: that of the application's store, if it differs from the
-    settings'. OSError if the system refuses a process. ConfigurationError for a store that no other process can
+    """A launch in a process of its own. ``location``: store and namespace of the application, each None if the settings
+    give it. OSError if the system refuses a process. ConfigurationError for a store that another process cannot
     open."""
 
     def __init__(
         self, settings: Settings, location: tuple[object, str | None], seconds: float, *, by_producer: bool
     ) -> None:
-        """``seconds``: the launch's window. ``by_producer``: a producer has asked for it."""
+        """``seconds``: the launch's window. ``by_producer``: whether a producer asked for it."""
         environment = launch_environment(settings, location)
         if by_producer:
             environment[DEMANDED_VARIABLE] = ON_DEMAND_BY_URL
@@ -113,8 +113,8 @@ class LaunchChild:
             os.close(telling)
 
     def is_working(self) -> bool:
-        """Whether the launch may still have the lease, and will look for messages once more: it has neither reported
-        its end nor exited."""
+        """Whether the launch may still have the lease, and look for messages once more: it has neither written its
+        outcome nor exited."""
         with self._reading:
             if not self._outcome.closed:
                 if not self.has_ended() and not has_outcome(self._outcome.fileno()):
@@ -127,8 +127,8 @@ class LaunchChild:
         return self._process.poll() is not None
 
     def wait(self, seconds: float) -> tuple[int | None, dict[str, Any] | None]:
-        """Wait for the launch's end, at most ``seconds``. Returns its exit code, None if it goes on, and its reported
-        outcome. To be called once."""
+        """Wait for the launch's end, at most ``seconds``. Returns its exit code, None if it has not ended, and the
+        outcome that it has written. To be called once."""
         try:
             code = self._process.wait(seconds)
         except subprocess.TimeoutExpired:

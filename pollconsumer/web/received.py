@@ -1,4 +1,4 @@
-"""Messages and recurrences that requests send as JSON. The error for a refused one shows no value of a payload."""
+"""Messages and recurrences that requests send as JSON. Errors about them show no value of a payload."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from pollconsumer.runtime.new_messages import SendOptions, new_message
 from pollconsumer.store.recurrence_actions import Put
 
 CALLBACKS = ("then", "failed")
-"""Options whose values are not JSON."""
+"""Options that JSON cannot give, since their values are messages."""
 OPTIONS = [name for name in SendOptions.__annotations__ if name not in CALLBACKS]
 KEYS = ("handler", "payload", *(name.removesuffix("_") for name in OPTIONS))
-"""The keys of a message in JSON."""
+"""The keys that a message in JSON may have."""
 PUT_KEYS = tuple(PutOptions.__annotations__)
-"""The keys of a recurrence in JSON."""
+"""The keys that a recurrence in JSON may have."""
 
 
 def enqueue_received(app: AppCalls, body: bytes) -> Handle[Any]:
     """Enqueue the message in ``body``. BadData if it is no message, if this process does not know its handler, or if
-    its arguments do not fit. Other errors are those of `PollConsumer.enqueue`."""
+    its arguments do not fit. Raises the errors of `PollConsumer.enqueue`, too."""
     entry = _object_in(body, KEYS)
     options: dict[str, Any] = {"in_" if name == "in" else name: value for name, value in entry.items()}
     handler, payload = options.pop("handler"), options.pop("payload", {})
@@ -45,15 +45,15 @@ def enqueue_received(app: AppCalls, body: bytes) -> Handle[Any]:
 
 
 def received_put(app: AppCalls, name: str, body: bytes) -> Put:
-    """The recurrence in ``body``, to be put as ``name``. BadData if it is no recurrence, if this process does not know
-    its handler, or if its payload does not fit."""
+    """The recurrence in ``body``, under ``name``. BadData if it is no recurrence, if this process does not know its
+    handler, or if its payload does not fit."""
     options = _object_in(body, PUT_KEYS)
     known = _known(app, options["handler"])
     return given_put(name, known, app.defaults_of(options["handler"]), app.settings().namespace, app.codec, options)
 
 
 def _check(app: AppCalls, handler: str, payload: dict[str, Any], options: dict[str, Any]) -> None:
-    """Raise BadData for anything wrong apart from the values of the payload, and convert ``at`` to its type."""
+    """Raise BadData for any error except in values of the payload, and convert the option ``at`` to its type."""
     known = _known(app, handler)
     if known is not None:
         check_arguments(known, payload, options.get("retry"))
@@ -72,7 +72,7 @@ def _known(app: AppCalls, handler: str) -> RegisteredHandler | None:
 
 
 def _object_in(body: bytes, keys: Collection[str]) -> dict[str, Any]:
-    """The JSON object in ``body``. It has a handler, and only these ``keys``."""
+    """The JSON object in ``body``. BadData unless it has a handler, and only these ``keys``."""
     try:
         value = json_values.parse(body)
     except ValueError:  # the error's text has parts of the body

@@ -1,4 +1,4 @@
-"""A request and its answer, in the form that WSGI, ASGI, Lambda and Django share, and conversions for each of these."""
+"""A request and its answer in a form that WSGI, ASGI, Lambda and Django share, and the conversions from and to each."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 RETRY_AFTER = 30
-"""Seconds after which a client may repeat a request that failed for now."""
+"""Seconds after which a client may repeat a request that failed temporarily."""
 T = TypeVar("T")
 BODY_WITHIN = 10.0
-"""The body of a message must arrive within so many seconds."""
+"""Seconds within which the body of a request must arrive."""
 MOST_READ = 32
-"""Number of bodies that are read at a time. If there are more, the one that began first is given up. The body of an
-honest client comes within milliseconds."""
+"""Number of bodies that are read at the same time. If there are more, the one that began first is given up. The body of
+an honest client arrives within milliseconds."""
 THREADS = 16
 MOST_WAITING, MOST_BYTES = 256, 32 << 20
-"""Number of requests that have a thread or wait for one, and total bytes of their bodies. Further clients are asked to
-come again."""
+"""Maximum number of requests that have a thread or wait for one, and the total size of their bodies. Further clients
+are asked to come again."""
 
 
 class WebRequest(NamedTuple):
-    """A request for ``path`` below ``mount``, the application's place in a site. ``headers``: by name in lower case.
-    ``read``: returns the body, or its first bytes up to that number; TimeoutError or OSError if it does not come.
+    """A request for ``path`` below ``mount``, the path of our application in a site. ``headers``: by name in lower
+    case. ``read(n)``: returns the first ``n`` bytes of the body at most; TimeoutError or OSError if they do not come.
     ``source``: what the server gave, WSGI's environ or ASGI's scope."""
 
     method: str
@@ -52,7 +52,7 @@ class WebRequest(NamedTuple):
 
 
 class WebAnswer(NamedTuple):
-    """An answer with the content ``body`` of the media type ``kind``, as a server sends it."""
+    """An answer, as a server sends it: the content ``body`` of the media type ``kind``."""
 
     status: int
     body: bytes
@@ -70,22 +70,22 @@ def json_answer(status: int, json_fields: Mapping[str, Any], *further: tuple[str
 
 
 def refusal(status: int, error: str, *further: tuple[str, str]) -> WebAnswer:
-    """An answer that says what is wrong."""
+    """An answer that says what is wrong with the request."""
     return json_answer(status, {"error": error}, *further)
 
 
 def failure(status: int, **json_fields: Any) -> WebAnswer:
-    """An answer about a failure on our side. 503 asks the client to come again."""
+    """An answer about an error on the server's side. With 503 it asks the client to come again later."""
     return json_answer(status, json_fields, *[("Retry-After", str(RETRY_AFTER))] * (status == 503))
 
 
 def status_of(error: Exception, known: Mapping[type[PollConsumerError], S], otherwise: S) -> S:
-    """The status that ``known`` has for the class of an error, or for the nearest class above it."""
+    """The status that ``known`` has for the error's class, or for its nearest base class; else ``otherwise``."""
     return next((known[kind] for kind in type(error).__mro__ if kind in known), otherwise)
 
 
 def equal_secrets(one: str, other: str) -> bool:
-    """Whether two secrets are equal. The time that it takes does not show where they differ."""
+    """Whether two secrets are equal. The time of the comparison does not reveal where they differ."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
@@ -99,7 +99,7 @@ def serve_wsgi(
     }
 
     def read(most: int) -> bytes:
-        """Read no more than is announced, unless the server ends the input there: a read beyond it would block."""
+        """Read no more than the announced length, where a read would block. Some servers end the input themselves."""
         ends, announced = environ.get("wsgi.input_terminated"), headers.get("content-length", "")
         size = int(announced) if announced.isascii() and announced.isdecimal() and len(announced) < 10 else 0
         read: bytes = environ["wsgi.input"].read(most if ends else min(most, size))
@@ -116,16 +116,16 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class AsgiApplication:
-    """An ASGI application. It is an object, since servers take a bound method for an application of ASGI 2."""
+    """An ASGI application. It is an object, since servers would call a bound method in the form of ASGI 2."""
 
     def __init__(
         self, answer: Callable[[WebRequest], WebAnswer], before_body: Callable[[WebRequest], WebAnswer | int]
     ) -> None:
-        """``before_body``: the answer to a request that needs no body, else how many bytes of the body to read."""
+        """``before_body``: the answer, if the request needs no body; else how many bytes of the body to read."""
         self._answer, self._before_body = answer, before_body
         self._free: WeakKeyDictionary[AbstractEventLoop, Semaphore] = WeakKeyDictionary()
         self._bodies: dict[Task[bytes], None] = {}
-        """Bodies that are being read, in the order in which reading began."""
+        """Tasks that read bodies, in the order of their start."""
         self._waiting = self._bytes = 0
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
@@ -161,7 +161,7 @@ class AsgiApplication:
             return failure(503, error=str(error))
 
     async def _in_thread(self, call: Callable[[WebRequest], T], request: WebRequest, size: int = 0) -> T:
-        """The result of ``call``, or its exception, from a thread, once one is free. ``size``: bytes of the body."""
+        """Run ``call`` in a thread once one is free, and return its result. ``size``: bytes of the request's body."""
         import asyncio  # neither WSGI nor a launch needs it
 
         answering = partial(copy_context().run, call, request)  # a site's `visitor` may use context variables
@@ -213,7 +213,7 @@ class AsgiApplication:
 
 
 class _TooManyError(Exception):
-    """Too many requests are being answered, or the system refuses another thread."""
+    """Too many requests are waiting or being answered, or the system refuses another thread."""
 
 
 def _not_read(_: int) -> bytes:
@@ -234,8 +234,8 @@ async def _body(receive: Receive, most: int) -> bytes:
 def serve_lambda(
     answer: Callable[[WebRequest, float], WebAnswer], event: Mapping[str, Any], context: Any
 ) -> dict[str, Any]:
-    """``context``: Lambda's, if there is one, which says how much time is left. An event of another kind is answered
-    with 400, and logged, since a scheduler may ignore the answer."""
+    """The response for Lambda. ``context``: Lambda's object that says how much time is left; None for no limit. An
+    event of another kind is answered with 400, and logged, since a scheduler may ignore the answer."""
     left = inf if context is None else context.get_remaining_time_in_millis() / 1000
     try:
         request = _request_of(event)
@@ -249,7 +249,7 @@ def serve_lambda(
 
 
 def _request_of(event: Mapping[str, Any]) -> WebRequest:
-    """The request of an event. AttributeError, KeyError, TypeError or ValueError if the event has another form."""
+    """The request in ``event``. AttributeError, KeyError, TypeError or ValueError if it has another form."""
     method, path = event["requestContext"]["http"]["method"], unquote(event["rawPath"])
     headers = {name.lower(): value for name, value in (event.get("headers") or {}).items()}
     body, query = event.get("body") or "", event.get("rawQueryString") or ""

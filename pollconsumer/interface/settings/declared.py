@@ -1,4 +1,4 @@
-"""The settings, each declared once: type, default, range, meaning. Everything else about settings is made from these
+"""The settings, each declared once: type, default, range, meaning. All else about settings is generated from these
 fields.
 
 No launch imports this module, since pydantic is slow to import. Commands read the fields from ``fields.json``, which a
@@ -6,8 +6,8 @@ test compares with this module. Their settings are plain objects (``model.py``),
 of these classes. ``check --schema`` prints the JSON Schema of the model.
 
 Every key of ``[consumer]`` is a flag of ``run``, and every key of ``[mover]`` a flag of ``move``, unless
-``flag_only_in`` names the other section. A ``former`` name is accepted, but shown nowhere. A field that is not shown
-(``repr=False``) may hold a secret. Validators are functions of ``values.py``, where a launch finds them.
+``flag_only_in`` names the other section. A ``former`` name is accepted, but not shown. A field with ``repr=False`` may
+hold a secret, and is not shown. Validators are functions of ``values.py``, which a launch imports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Finds and loads settings: from flags, from the environment, and from the file, in this precedence."""
+"""Finds and loads settings: flags take precedence over the environment, and the environment over the file."""
 
 from __future__ import annotations
 
@@ -27,31 +27,32 @@ NAME = "config.toml"
 MOST_BYTES = 1 << 20
 NAMED_BY = "--config names one, 'pollconsumer init project' begins one"
 MESSAGE_VARIABLE = f"{PREFIX}MESSAGE_ID"
-"""A program that handles a message gets this variable and those below. They are no settings for pollconsumer."""
+"""pollconsumer sets this variable and those below for a program that handles a message. They are no settings."""
 HEADER_PREFIX = f"{PREFIX}HEADER_"
 ABOUT_MESSAGE = frozenset(
     PREFIX + name
     for name in ("HANDLER", "QUEUE", "ATTEMPT", "GENERATION", "FENCE", "IDEMPOTENCY_KEY", "DEADLINE", "SECONDS_LEFT")
 )
 TRUST_VARIABLE, TRUSTED = f"{PREFIX}TRUST_WRITABLE", "true"
-"""Read only from the environment, since a file that others may write cannot vouch for itself."""
+"""Read only from the environment: a file that others may write cannot declare itself trusted."""
 DJANGO_VARIABLE = "DJANGO_SETTINGS_MODULE"
 NO_HANDLERS = "no handlers: messages are kept, not handled; name the modules as handlers in the configuration"
 SAYING_WHERE = tuple(map(variable, ("store", "namespace", "data", "client")))
-"""Variables that say where messages go, even without a configuration file."""
+"""Variables by which a user chooses a store even without a configuration file."""
 
 
 class Beside(NamedTuple):
-    """The directory where the search for an application's configuration begins. ``owner``: of the module there, whose
-    code runs anyway."""
+    """The directories where the search for an application's configuration begins. ``owner``: the user who owns the
+    application's module there, whose code this process runs anyway."""
 
     directories: tuple[Path, ...]
     owner: int
 
 
 def beside_module(file: str | None) -> Beside | None:
-    """The directory of a module's file; if a link leads to it, first the directory of the link. For an installed
-    module, which belongs to no project, the current directory follows. None without a file, as in a notebook."""
+    """Where to look for a module's configuration: beside its file, and first beside a link to the file; for an
+    installed module, which belongs to no project, also in the current directory. None without a file, as in a
+    notebook."""
     if file is None:
         return None
     module = Path(file)
@@ -65,8 +66,8 @@ def beside_module(file: str | None) -> Beside | None:
 
 
 def name_file(error: Exception, config: Path | None, given: object = None) -> None:
-    """Put the name of the file in front of an error about a setting in the file. Errors about a variable or a flag, and
-    other errors, stay as they are. ``given``: the flag ``--store``, if it is given."""
+    """If ``error`` is about a setting in the file ``config``, put the file's name in front of its text. Other errors,
+    as about a variable or a flag, stay as they are. ``given``: the value of the flag ``--store``, if it is given."""
     table = declared_fields()
     keys = "|".join(filter(None, (*table.section(""), *table.sections, *table.tables)))
     if config is None or type(error) is not ConfigurationError:
@@ -82,7 +83,7 @@ def name_file(error: Exception, config: Path | None, given: object = None) -> No
 
 
 def name_source(error: Exception, settings: Settings, given: object = None) -> None:
-    """Call `name_file`. If a server was never reached, and the error names no fix, append what named that server."""
+    """Call `name_file`. If the server was never reached, and the error names no fix, say what gave its address."""
     name_file(error, settings.config, given)
     if type(error) is not StoreUnreachable or error.sent or settings.is_embedded:
         return
@@ -108,8 +109,8 @@ def candidates(directory: Path) -> Iterator[Path]:
 
 
 def found_above(directory: Path) -> Path | None:
-    """The nearest ``config.toml`` above ``directory`` that has a key of ours. The search ends at the root, and below
-    the first directory that others may write, since anybody could put a file there. None if none is found."""
+    """The nearest ``config.toml`` in a directory above ``directory`` that has a key of ours; None if there is none. The
+    search ends before the first directory that others may write, since anybody could put a file there."""
     for parent in directory.parents:
         try:
             # GUARD no file is found in a directory that others may write, nor above it
@@ -123,10 +124,10 @@ def found_above(directory: Path) -> Path | None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether a file has one of our keys at its top level. OSError if it cannot be read.
+    """Whether the file ``path`` has one of our keys at its top level. OSError if it cannot be read.
 
-    The name is common: Hugo and others have a ``config.toml``, too. A file with an error in it is also recognised, so
-    that the error is reported.
+    Other programs, such as Hugo, have a ``config.toml``, too. The file may be invalid TOML, so that its error is
+    reported later.
     """
     with os.fdopen(open_regular(path), "rb") as file:
         text = file.read(MOST_BYTES).decode("utf-8-sig", "replace")
@@ -139,15 +140,15 @@ def _is_ours(path: Path) -> bool:
 
 
 def refuse_nowhere(settings: Settings) -> None:
-    """Raise ConfigurationError if no configuration was found, and nothing else says which store is meant: nobody would
-    look for what is sent there."""
+    """Raise ConfigurationError if there is no configuration and the user has chosen no store: nobody would look for
+    messages in the default one."""
     # GUARD nothing is changed in a store that nobody named
     if settings.nowhere is not None:
         raise ConfigurationError(settings.nowhere, fix=NAMED_BY)
 
 
 def other_config(other: Path, settings: Settings) -> str:
-    """The line about an application whose configuration differs from that of the command with these settings."""
+    """The line about an application that reads the configuration ``other``, unlike the command with ``settings``."""
     here = settings.config or "the environment"
     return (
         f"the application beside {other} reads that file where it enqueues; this command reads {here}: name one of both"
@@ -157,11 +158,11 @@ def other_config(other: Path, settings: Settings) -> str:
 def load_settings(
     config: Path | None = None, *, store: str | None = None, namespace: str | None = None, beside: Beside | None = None
 ) -> Settings:
-    """Settings from flags (the arguments), environment, file and defaults, in this precedence. ``beside``: where the
-    search for a file begins, if none is named; by default in the current directory.
+    """Settings from flags (``store``, ``namespace``), environment, file and defaults, in this precedence. ``config``:
+    the file. If it is None, the search for one begins at ``beside``, by default in the current directory.
 
     ConfigurationError (78) for an invalid file, variable, key, value or ``store``. UsageError (2) for an invalid
-    ``namespace``. PermissionDenied (77) for a file that may not be read.
+    ``namespace``. PermissionDenied (77) for a file that this user may not read.
     """
     variables = _variables()
     for name in (name for name, value in variables.items() if not value):
@@ -192,19 +193,19 @@ def _checked(settings: Settings, store: str | None, namespace: str | None) -> Se
 
 
 def _load(file: _ConfigFile, variables: Mapping[str, str]) -> Settings:
-    """The settings of file and environment. Settings that depend on the store are not compared yet."""
+    """The settings of file and environment. Settings that must fit the store are not checked against it yet."""
     settings = settings_of(read(file.path, file.content, variables), file.directory, file.path)
     check_together(settings)
     return settings
 
 
 def django_site() -> str | None:
-    """The settings module of the Django site whose tasks are handlers, if the environment names one."""
+    """The settings module of a Django site, if the environment names one; the site's tasks are handlers."""
     return os.environ.get(DJANGO_VARIABLE) or None
 
 
 def environment_in_force() -> dict[str, str]:
-    """The variables that a platform's launch needs, too: settings and the Django site, but not the file's name."""
+    """The variables that a launch by the platform needs as well: settings and Django site, not the file's name."""
     ours = {name: value for name, value in _variables().items() if value and name != CONFIG_VARIABLE}
     site = django_site()
     return ours if site is None else ours | {DJANGO_VARIABLE: site}
@@ -219,15 +220,15 @@ def _variables() -> dict[str, str]:
 
 
 def read_settings(config: Path) -> Settings:
-    """Settings of the file and defaults, without environment. ConfigurationError as in `load_settings`."""
+    """The settings of the file and defaults, without the environment. ConfigurationError as in `load_settings`."""
     settings = _load(_find(config, {}), {})
     check_strict(settings)
     return settings
 
 
 def with_flags(settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]) -> Settings:
-    """``settings`` overridden by ``flags`` (setting → value). None and () mean that a flag is not given. Raises the
-    errors of `check_given`."""
+    """``settings`` with the values of ``flags`` (setting → value). None and () stand for a flag that is not given.
+    Raises the errors of `check_given`."""
     given: dict[str, Any] = {name: value for name, value in flags.items() if value not in (None, ())}
     if not given:
         return settings
@@ -238,8 +239,8 @@ def with_flags(settings: Settings, section: Literal["consumer", "mover"], flags:
 
 
 class _ConfigFile(NamedTuple):
-    """The configuration file, absolute, and its bytes. None and empty if there is none. ``directory``: that of the
-    file, or the one in which the search began."""
+    """The absolute path of the configuration file, and its bytes; None and empty if there is no file. ``directory``:
+    that of the file, or the one in which the search began."""
 
     path: Path | None
     content: bytes
@@ -247,7 +248,7 @@ class _ConfigFile(NamedTuple):
 
 
 def _find(config: Path | None, variables: Mapping[str, str], beside: Beside | None = None) -> _ConfigFile:
-    """The named file, or the one that is found from ``beside`` on; by default from the current directory on."""
+    """The file ``config``, or the one found from ``beside`` on, by default from the current directory on."""
     trusted = variables.get(TRUST_VARIABLE, "").lower() == TRUSTED
     if named := config or variables.get(CONFIG_VARIABLE):
         path = absolute(Path(named))
@@ -274,8 +275,8 @@ def find_config(config: Path | None, beside: Beside | None) -> Path | None:
 
 
 def _content(path: Path, trusted: bool) -> bytes:
-    """The bytes of a configuration file. FileNotFoundError or NotADirectoryError if nothing is there. For a file that
-    must not be read, the errors of `load_settings`."""
+    """The bytes of a configuration file. FileNotFoundError or NotADirectoryError if it does not exist. The errors of
+    `load_settings` if it must not be read."""
     try:
         content = _bytes_of(path)
         if not trusted:
@@ -312,7 +313,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def warn_of_former_names(settings: Settings) -> None:
-    """Warn of each former name that this command was given. Like any repeated warning it is damped across launches."""
+    """Warn of each former name of a setting or flag in use. Repetitions are damped like those of any warning."""
     for former, name in former_names(settings.config, os.environ, sys.argv[1:]):
         text = "%s is a former name, and goes with a later version: use %s"
         log.warning(text, former, name, extra=about("former name", former, kind=PERSISTENT))
@@ -321,7 +322,7 @@ def warn_of_former_names(settings: Settings) -> None:
 def former_names(
     config: Path | None, variables: Mapping[str, str], arguments: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the former names in a file, in variables and in a command line, each with its present name."""
+    """Yield each former name in the file, in ``variables`` and in ``arguments``, with its present name."""
     for section, keys in declared_fields().sections.items():
         for setting in keys.values():
             if not setting.former:
@@ -338,7 +339,7 @@ def former_names(
 
 
 def _is_in(config: Path | None, section: str, key: str) -> bool:
-    """Whether the file has the key. False if the file is gone by now."""
+    """Whether the file has ``key`` in ``section``. False if the file no longer exists."""
     try:
         content = b"" if config is None else config.read_bytes()
         if key.encode() not in content:

@@ -1,9 +1,9 @@
-"""Settings as plain objects. They are made without pydantic, from a table of fields that is generated from the
+"""Settings as plain objects. They are created without pydantic, from a table of fields that is generated from the
 declaration.
 
-Each class of settings stands for the class with the same name in ``declared.py``, where its keys are declared. Type
-checkers take it for that class. After a change there ``python -m tests.interface.references`` writes ``fields.json``
-again.
+Each class of settings stands for the class with the same name in ``declared.py``, where its keys are declared; type
+checkers see that class. After a change of ``declared.py``, ``python -m tests.interface.references`` writes
+``fields.json`` again.
 """
 
 import json
@@ -29,15 +29,15 @@ EXPECTED: dict[str, tuple[str, type | tuple[type, ...]]] = {
     "tuple": ("expected a list", (list, tuple)),
     "dict": ("expected a table", dict),
 }
-"""Kind of a field → the rule that a wrong value breaks, and the types of its values."""
+"""Kind of a field → the rule that its values follow, and the Python types of its values."""
 TABLE = Path(__file__).with_name("fields.json")
 S = TypeVar("S")
 FOUND_AT = ("directory", "config", "nowhere")
-"""Attributes of Settings that are no keys of the file: where the file was found."""
+"""Attributes of Settings that are no keys: they say where the file was found."""
 
 
 class InvalidValue(ValueError):
-    """The rule that a value breaks. ``value``: the value as it is shown; for a list the invalid item."""
+    """An invalid value. The text is the rule that it breaks. ``value``: how to show it, or its invalid item."""
 
     def __init__(self, rule: str, value: object) -> None:
         super().__init__(rule)
@@ -45,8 +45,8 @@ class InvalidValue(ValueError):
 
 
 class DeclaredField(NamedTuple):
-    """A declared field. Its own fields are JSON. Functions are named ``module:function``. The one in ``reads`` turns
-    what is written into the value. Those in ``checks`` raise a ValueError for an invalid value."""
+    """A declared field. Its attributes come from JSON, so functions are named ``module:function``. The one in ``reads``
+    turns the written value into the setting's. Those in ``checks`` raise a ValueError for an invalid value."""
 
     key: str
     kind: str
@@ -58,7 +58,7 @@ class DeclaredField(NamedTuple):
     """The kind of the items, for a list."""
     words: tuple[str, ...] = ()
     enum: str = ""
-    """The enum of ``core/choices.py`` that the words belong to."""
+    """The enum in ``core/choices.py`` whose members are the values."""
     over: float | None = None
     least: float | None = None
     most: float | None = None
@@ -70,7 +70,7 @@ class DeclaredField(NamedTuple):
 
     @property
     def range(self) -> str:
-        """The range in words; empty if there is none."""
+        """The range of values in words; empty if there is none."""
         shown = _duration if self.reads == READ_DURATION else "{:.15g}".format
         if self.over is not None:
             return f"> {shown(self.over)}" + (f", and at most {shown(self.most)}" if self.most is not None else "")
@@ -81,7 +81,7 @@ class DeclaredField(NamedTuple):
         return f"between {shown(self.least)} and {shown(self.most)}"
 
     def decoded(self, text: str) -> Any:
-        """The TOML value for the ``text`` of a variable. Invalid text is returned as it is, and refused later.
+        """The TOML value that a variable's ``text`` stands for. Invalid text is returned as it is, and refused later.
 
         A list is written ``a,b`` or ``["a", "b"]``; a command only in the second form; a table as a JSON object.
         """
@@ -99,7 +99,7 @@ class DeclaredField(NamedTuple):
         return text
 
     def accepted(self, written: Any) -> Any:
-        """The setting's value for a written value, or for one that was read before. InvalidValue if invalid."""
+        """The setting's value, given the written value or the setting's value itself. InvalidValue if it is invalid."""
         if written is None and self.may_be_none:
             return None
         value = _called(self.reads, written) if self.reads else written
@@ -127,7 +127,7 @@ class DeclaredField(NamedTuple):
         )
 
     def restored(self, value: Any) -> Any:
-        """A valid value, restored from JSON, which has neither tuples nor enums. ValueError for an unknown word."""
+        """The setting's value, given what JSON made of it, without tuples and enums. ValueError for an unknown word."""
         if self.enum:
             return getattr(choices, self.enum)(value)
         return tuple(value) if self.kind == "tuple" else dict(value) if self.kind == "dict" else value
@@ -146,8 +146,8 @@ def _duration(seconds: float) -> str:
 
 
 class FieldTable(NamedTuple):
-    """All declared fields by key: those of each section, with keys at the top of the file under an empty section name;
-    and those of an entry of each table whose entries the user names."""
+    """All declared fields by key: ``sections`` has those of each section, and under an empty name the keys at the top
+    of the file; ``tables`` has those of an entry of each table whose entries the user names."""
 
     sections: Mapping[str, Mapping[str, DeclaredField]]
     tables: Mapping[str, Mapping[str, DeclaredField]]
@@ -156,8 +156,8 @@ class FieldTable(NamedTuple):
         return self.sections[name] if name in self.sections else self.tables[name]
 
     def path_of(self, key: str) -> str:
-        """The path of the first setting with this key, such as ``consumer.on_demand`` or ``queues.NAME.quota``. Empty
-        if there is none."""
+        """The path of the first setting with the name ``key``, such as ``consumer.on_demand`` or ``queues.NAME.quota``.
+        Empty if there is none."""
         prefixes = [
             *((name, keys) for name, keys in self.sections.items()),
             *((f"{name}.NAME", keys) for name, keys in self.tables.items()),
@@ -165,7 +165,7 @@ class FieldTable(NamedTuple):
         return next((f"{prefix}.{key}".strip(".") for prefix, keys in prefixes if key in keys), "")
 
     def find(self, path: str) -> DeclaredField | None:
-        """The setting at a path such as ``consumer.timeout`` or ``queues.mail.quota``."""
+        """The field at a path such as ``consumer.timeout`` or ``queues.mail.quota``; None if unknown."""
         section, _, key = path.rpartition(".")
         name = section.partition(".")[0]
         if name in self.tables and section != name:
@@ -189,7 +189,7 @@ def _field(given: Any) -> DeclaredField:
 
 
 class Values:
-    """The values of a section, as attributes. Two sections are equal if all their values are."""
+    """The values of a section, as attributes. Two sections are equal if their values are equal."""
 
     section = ""
 
@@ -213,7 +213,7 @@ class Values:
 
 
 class AllValues(Values, Placed):
-    """The values at the top of the file, and each section and table, as attributes."""
+    """All settings: keys at the top of the file, sections, and tables, as attributes."""
 
     def __init__(
         self, directory: Path | None = None, config: Path | None = None, nowhere: str | None = None, **given: Any
@@ -224,7 +224,7 @@ class AllValues(Values, Placed):
             vars(self)[name] = value if value is not None else SECTIONS[name]() if name in SECTIONS else {}
         self.directory, self.config = Path.cwd() if directory is None else directory, config
         self.nowhere = nowhere
-        """A text that says so if no file was found, and nothing else names a store or a namespace. Otherwise None."""
+        """The error's text if there is no file, and the user has chosen neither store nor namespace. Otherwise None."""
 
 
 def _class(section: str, name: str) -> Any:
@@ -236,7 +236,7 @@ SECTIONS = {
     for name in ("consumer", "mover", "strict", "web", "dashboard", "doctor", "alarms", "pings", "logs")
 }
 TABLES = {name: _class(name, name.removesuffix("s")) for name in ("queues", "recurrences", "commands")}
-"""Sections whose keys the user chooses."""
+"""Sections of the file whose entries the user names, such as ``[queues.mail]``."""
 
 if TYPE_CHECKING:
     from pollconsumer.interface.settings import declared
@@ -257,15 +257,15 @@ else:
 
 
 def changed(values: S, **changes: Any) -> S:
-    """A copy of settings, or of a section of them, with other values."""
+    """A copy of settings, or of a section, in which ``changes`` replace values."""
     return type(values)(**{**vars(values), **changes})
 
 
 def settings_of(values: Any, directory: Path, config: Path | None, *, lenient: bool = False) -> Settings:
-    """Settings of given ``values``, as `as_values` makes them. As in JSON, lists may stand for tuples.
+    """Settings with the given ``values``, as `as_values` returns them; from JSON, lists may stand for tuples.
 
-    AttributeError, KeyError, TypeError or ValueError for invalid values. ``lenient``: leave out unknown keys. While
-    another version is being installed, its launch may start a process of this version.
+    AttributeError, KeyError, TypeError or ValueError for invalid values. ``lenient``: ignore unknown keys. During an
+    upgrade a launch of another version may start a process of this version.
     """
 
     def restored(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,7 +282,7 @@ def settings_of(values: Any, directory: Path, config: Path | None, *, lenient: b
 
 
 def as_values(settings: Settings) -> dict[str, Any]:
-    """All values of ``settings`` except their place. They are JSON, if tuples count as lists."""
+    """All values of ``settings``, without the paths of file and directory. They are JSON, with tuples for lists."""
     found = {name: value for name, value in vars(settings).items() if name not in FOUND_AT}
     sections = {name: dict(vars(found[name])) for name in SECTIONS}
     tables = {name: {entry: dict(vars(keys)) for entry, keys in found[name].items()} for name in TABLES}

@@ -6,7 +6,7 @@ VERSION = "1.0.0"
 PREFIX = "POLLCONSUMER_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 OUTCOME_VARIABLE = f"_{PREFIX}OUTCOME"
-"""No setting: the descriptor of a request that has started a launch and waits for its outcome."""
+"""No setting. It holds the descriptor on which a request, which started the launch, awaits its outcome."""
 NO_STATE = "none"
 
 

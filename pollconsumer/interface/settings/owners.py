@@ -1,8 +1,8 @@
-"""The owners of the files that settings come from, of the files that name the code to run, and of the store.
+"""Checks who owns, and who may write, the configuration, the files that name code to run, and the store.
 
 A file or directory that determines which code we run is refused if others may write it. Root also refuses files of
-other users. Other users may run files of a user who deploys; ``check`` shows the owner. A file that its group may write
-is accepted, since a umask of 002 makes such files; ``check`` names it.
+other users. A user may run files that another user has deployed; ``check`` shows their owner. A file that its group may
+write is accepted, since a umask of 002 creates such files; ``check`` names it.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ REMEDY = "set data= or store= to share one (documentation: embedded-server.md)"
 
 
 def refuse_writable_file(path: Path) -> None:
-    """Raise ConfigurationError for a configuration that others may write or replace. In a sticky directory such as /tmp
-    they cannot replace files that belong to us or root."""
+    """Raise ConfigurationError for a configuration file that others may write or replace. In a sticky directory such as
+    /tmp others cannot replace files that belong to this user or root."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         return  # /dev/null, or a pipe of a shell
@@ -39,9 +39,9 @@ def refuse_writable_file(path: Path) -> None:
 
 
 def refuse_found_of_others(path: Path, beside: int | None = None) -> None:
-    """Raise ConfigurationError for a configuration of another user that nobody named: it was found because this process
-    was started there, and names code to run. ``beside``: the owner of the module beside which the search began, whose
-    code runs anyway."""
+    """Raise ConfigurationError for another user's configuration that nobody named: this process found it, because it
+    was started there, and the file names code to run. ``beside``: the owner of the module at which the search began. A
+    file of this owner is accepted, since the module's code runs anyway."""
     found = path.stat()
     # GUARD no found configuration of another user's is read, but that of the owner of the module beside it
     if stat.S_ISREG(found.st_mode) and found.st_uid not in (0, os.geteuid(), beside) and not modes_mean_nothing(path):
@@ -50,9 +50,9 @@ def refuse_found_of_others(path: Path, beside: int | None = None) -> None:
 
 
 def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> None:
-    """Raise ConfigurationError for a directory of modules, or of PYTHONPATH, into which others may put a module. That
-    module would be found first, so a sticky directory is refused, too. Also raise it for importable files there, and in
-    the packages of ``modules``, that others may write, or replace through a link."""
+    """Raise ConfigurationError if others may put a module into ``directory`` or one of PYTHONPATH. Python would find
+    that module first, so a sticky directory is refused, too. The same for importable files there, and in the packages
+    of ``modules``, that others may write, or replace through a link."""
     if loose := directory if _others_may_write(directory) else _directory_to_replace_it_in(directory):
         raise ConfigurationError("handlers' directory is writable by others", loose, _remedy(loose))
     for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):
@@ -70,13 +70,13 @@ def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> Non
 
 
 def refuse_writable_program(path: Path, what: str = "command's program") -> None:
-    """Raise ConfigurationError for a program that others may write or replace. ``what``: what the error calls it."""
+    """Raise ConfigurationError for a program that others may write or replace. ``what``: its role, for the error."""
     if loose := _others_may_decide(path) or _directory_to_replace_it_in(path):
         raise ConfigurationError(f"{what} is writable by others", loose, _remedy(loose))
 
 
 def _loose_in(level: Path | str) -> Path | None:
-    """An importable file in the directory ``level``, compiled or not, that others may write or replace."""
+    """A file in ``level`` that Python can import, compiled or not, and others may write or replace; else None."""
     # If there is none, or this user may not read it, nothing is imported from it.
     with suppress(OSError, ValueError), os.scandir(level) as entries:
         for entry in entries:
@@ -92,15 +92,15 @@ def _loose(entry: os.DirEntry[str]) -> Path | None:
 
 
 def _others_may_decide(path: Path) -> Path | None:
-    """The path through which others may change the file at ``path``, or None if they cannot. It is ``path`` itself if
-    they may write the file; it is a directory if ``path`` is a link and they may replace its target there."""
+    """The path through which others may change the file at ``path``; None if they cannot. It is ``path`` if they may
+    write the file. If ``path`` is a link, it may be a directory in which they may replace the link's target."""
     if _others_may_write(path):
         return path
     return _directory_to_replace_it_in(path) if path.is_symlink() and path.exists() else None
 
 
 def _directory_to_replace_it_in(path: Path) -> Path | None:
-    """The nearest directory in which others may replace ``path``, or a directory above it, along links, too."""
+    """The nearest directory in which others may replace ``path``, or a directory above it, along links; else None."""
     for entry in (path.absolute(), path.resolve()):
         for directory in entry.parents:
             found = directory.stat()
@@ -120,7 +120,7 @@ def _others_may_write(path: Path) -> bool:
 
 
 def _is_loose(found: os.stat_result) -> bool:
-    """Whether others may write it. For root, its owner counts as another, unless that is root."""
+    """Whether others may write a file with this status. For root, any owner but root counts as another."""
     return bool(found.st_mode & stat.S_IWOTH) or (os.geteuid() == 0 and found.st_uid != 0)
 
 
@@ -138,7 +138,7 @@ def group_writable(*paths: Path | None) -> list[Path]:
 
 
 class OwnStore(NamedTuple):
-    """The embedded store of one user, if each user of the configuration has a store of their own."""
+    """This user's embedded store, if each user of the configuration has a store of their own."""
 
     config: Path
     owner: str
@@ -160,7 +160,7 @@ class OwnStore(NamedTuple):
 
 
 def user_and_home() -> tuple[str, Path]:
-    """The name and home of the user of this process, as launchers find them, whatever a shell's variables say."""
+    """Name and home of the user of this process, from the user database, as cron finds them, not from variables."""
     try:
         found = pwd.getpwuid(os.getuid())
     except KeyError:  # as in a container that runs as any user id
@@ -169,7 +169,7 @@ def user_and_home() -> tuple[str, Path]:
 
 
 def user_named(user: int) -> str:
-    """The name of a user, or the number."""
+    """The name of the user with the id ``user``; the id if it has no name."""
     try:
         return shown(pwd.getpwuid(user).pw_name)
     except KeyError:
@@ -177,7 +177,7 @@ def user_named(user: int) -> str:
 
 
 def is_others(path: Path) -> bool:
-    """Whether the path belongs to neither this user nor root. False if it is missing, or if there are no users."""
+    """Whether ``path`` belongs to neither this user nor root. False if it is missing, or if files have no owners."""
     try:
         return path.stat().st_uid not in (0, os.geteuid()) and not modes_mean_nothing(path)
     except OSError:
@@ -192,8 +192,8 @@ def others_among(paths: Iterable[Path | None]) -> Iterator[tuple[Path, str]]:
 
 
 def own_store(settings: Settings) -> OwnStore | None:
-    """This user's own store, if others who read the configuration have their own. None for any other configuration,
-    such as that of one user's project."""
+    """This user's own store, if the configuration has several users, each with a store of their own. None otherwise, as
+    for the project of one user."""
     config = settings.config
     if not settings.is_embedded or settings.data is not None or config is None:
         return None
@@ -208,8 +208,8 @@ def own_store(settings: Settings) -> OwnStore | None:
 
 
 def _others_may_read(config: Path) -> bool:
-    """Whether users other than its owner can read the file. A file below this user's home counts as read by this user
-    alone, even if its mode lets others read."""
+    """Whether users other than its owner can read the file. A file below this user's home counts as this user's alone,
+    even if its mode lets others read it."""
     found, home = config.stat(), Path(os.environ.get("HOME") or "/nonexistent")
     if config.is_relative_to(home):
         return False
@@ -221,8 +221,8 @@ def _others_may_read(config: Path) -> bool:
 
 
 def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> None:
-    """Warn if this user has an `own_store` besides that of the configuration's owner. The warning is damped across
-    launches, and across processes that enqueue."""
+    """Warn if this user would use an `own_store`, not the one of the configuration's owner. The warning is damped
+    across launches, and across processes that enqueue."""
     if settings.config is None or not is_others(settings.config):
         return  # most launches end here, without looking up names
     found = own_store(settings)
@@ -239,7 +239,7 @@ def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> 
 
 
 def warn_once_of_own_store(found: OwnStore, files: OwnFiles) -> None:
-    """Warn of an `own_store` besides that of root's configuration, once for each configuration file."""
+    """Warn, once for each of root's configuration files, that this user would use an `own_store`."""
     name = f"own-store-{sha256(os.fsencode(found.config))[:32]}"
     if files.read(name) is None:
         files.write(name, b"")

@@ -1,6 +1,6 @@
-"""Reads the values of settings from the file and from environment variables, and compares them with one another.
+"""Reads the values of settings from the file and from environment variables, and checks that they fit together.
 
-Every key has a variable, even in tables whose entries have names.
+Every key has a variable, also a key of a table whose entries the user names.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ if TYPE_CHECKING:
 
 RETRY = ("first", "factor", "most", "jitter")
 SERVICE_LINK = PREFIX + r"(.+_)?(SERVICE_HOST|SERVICE_PORT(_.+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
-"""Variables that are no settings. Kubernetes sets them in every container if there is a Service named pollconsumer."""
+"""Variables that Kubernetes sets in every container if a Service is named pollconsumer. They are no settings."""
 ELSEWHERE = "no setting has it; docs/reference/settings.md lists each one's variable"
 OF_HANDLERS = frozenset({"delivery", "fatal", "isolation", "max_attempts", "result_ttl", "retry", "timeout"})
-"""Options of handlers, which people also look for among settings."""
+"""Options of handlers that people also expect among the settings."""
 _OF_MESSAGES = OccurrenceOptions.__annotations__.keys()
 RULES = {"crontab": "cron", "interval": "every", "schedule": "cron"}
-"""Words of other queues → the key of a recurrence."""
+"""Words of other job queues → the key of a recurrence."""
 
 
 def check_given(settings: Settings, given: Collection[str], flags: Collection[str] = ()) -> None:
-    """Check the values at the paths ``given``, such as ``consumer.timeout``, and all values together.
+    """Check the values at the paths ``given``, such as ``consumer.timeout``, and whether all values fit together.
 
-    ConfigurationError (78) names the key or the environment variable. If one of ``flags``, which are paths, too, has
-    set the value, UsageError (2) names the flag. An invalid store is always a ConfigurationError.
+    ConfigurationError (78) names the key or the environment variable. If a flag has set the value, which is so for the
+    paths in ``flags``, UsageError (2) names the flag. An invalid store is always a ConfigurationError.
     """
     for path in given:
         if (setting := declared_fields().find(path)) is not None:
@@ -76,8 +76,8 @@ def check_given(settings: Settings, given: Collection[str], flags: Collection[st
 
 
 def check_together(settings: Settings, flags: Collection[str] = (), *, with_tables: bool = True) -> None:
-    """Check values that depend on each other. ``with_tables``: including those of queues, recurrences and programs.
-    Raises the errors of `check_given`."""
+    """Check values that depend on each other. ``with_tables``: also those of queues, recurrences and programs. Raises
+    the errors of `check_given`."""
     for section in ("consumer", "mover"):
         _check_margin(settings, section, flags)
     with retelling(ValueError, ConfigurationError, "alarms.handlers."):
@@ -119,7 +119,7 @@ def _check_recurrence(name: str, recurrence: Any) -> None:
 
 
 def _check_command(name: str, command: CommandSettings) -> None:
-    """Raise ConfigurationError for an invalid program. Its files are not checked: a producer may lack them."""
+    """Raise ConfigurationError for an invalid program, but not for missing files: a producer may not have them."""
     with retelling(BadData, ConfigurationError, "commands: "):
         check_handler(name)
     if not command.command or not command.command[0]:
@@ -130,8 +130,8 @@ def _check_command(name: str, command: CommandSettings) -> None:
 
 
 def check_strict(settings: Settings) -> None:
-    """Raise ConfigurationError for settings that the embedded server cannot follow. Not part of `check_together`, since
-    a flag may name another store than the file."""
+    """Raise ConfigurationError for settings that the embedded server cannot follow. Not part of `check_together`, which
+    runs before a flag may name another store than the file."""
     strict, fix = settings.strict, "leave it unset, or name a store of yours"
     if settings.is_embedded and strict.replicas is not None:
         raise refusal("strict.replicas", strict.replicas, f"the embedded server has none: {fix}")
@@ -140,7 +140,7 @@ def check_strict(settings: Settings) -> None:
 
 
 def check_connection(settings: Settings) -> None:
-    """Raise ConfigurationError for two stores, or two logins. Not part of `check_together`, like `check_strict`."""
+    """Raise ConfigurationError if two stores, or two logins, are given. Not in `check_together`, as `check_strict`."""
     if settings.client is not None and settings.store != EMBEDDED:
         raise refusal("client", settings.client, "store names another: keep one of them")
     if settings.credentials is None:
@@ -156,7 +156,7 @@ def check_connection(settings: Settings) -> None:
 
 
 def refusal(path: str, value: object, rule: str, flags: Collection[str] = ()) -> PollConsumerError:
-    """An error for the setting at ``path``, under the name by which the user has set it."""
+    """The error for the setting at ``path``. It names the key, variable or flag by which the user has set it."""
     text = f"{value:.15g}" if isinstance(value, float) else str(value)
     if path.endswith("token"):
         text = HIDDEN
@@ -196,7 +196,7 @@ def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
 
 
 def check_rule(recurrence: RecurrenceSettings) -> None:
-    """Raise ValueError for an invalid field of a recurrence, but do not check its name."""
+    """Raise ValueError for an invalid field of a recurrence. Its name is not checked."""
     if not recurrence.handler:
         raise ValueError("handler: missing; name the handler of its messages")
     with retelling(ValueError, ValueError, "handler; "):
@@ -223,8 +223,8 @@ def _message_of(rule: RecurrenceSettings, recurrence: str) -> NewMessage:
 
 
 def recurrence_by(rule: RecurrenceSettings, name: str, namespace: str, defaults: Defaults, **fields: Any) -> Recurrence:
-    """The recurrence that checked settings describe. ``defaults``: the default options of its occurrences. ``fields``:
-    further fields, which the settings do not have."""
+    """The recurrence that valid settings describe. ``defaults``: the default options of its messages. ``fields``:
+    fields that the settings do not have."""
     from pollconsumer.core.notation.cron_expression import five_fields, spread
     from pollconsumer.core.recurrence import OF_MESSAGES, Recurrence, offset_of
 
@@ -276,7 +276,7 @@ def _check_period(text: str, *, is_jitter: bool = False) -> None:
 
 
 def _check_payload(payload: object) -> None:
-    """Raise ValueError for a value that is not JSON, such as a TOML date. It says where the value is."""
+    """Raise ValueError for a value that is not JSON, such as a TOML date. The error says where it is."""
     if not isinstance(payload, dict):
         raise ValueError(f"payload: {shown(repr(payload))}; must be a table")
     for path, value in _leaves(payload, "payload"):
@@ -297,7 +297,7 @@ def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
 
 
 def read(path: Path | None, content: bytes, variables: Mapping[str, str]) -> dict[str, Any]:
-    """The given values by name, with sections as dicts. Each value is checked by itself.
+    """The values given, by name, with sections as dicts. Each value is checked by itself.
 
     ``content``: that of the file at ``path``. ``variables``: those of the environment that begin with POLLCONSUMER_.
     ConfigurationError names the first invalid key or variable.
@@ -324,7 +324,7 @@ def read(path: Path | None, content: bytes, variables: Mapping[str, str]) -> dic
 
 
 def _rename(given: Any, fields: Iterable[DeclaredField]) -> None:
-    """Replace former names. If a section has both names of a field, the former one stays, and is refused."""
+    """Replace former names of keys. If ``given`` has both names of a field, the former stays, and is refused later."""
     for each in fields:
         if each.former and each.former in given and each.key not in given:
             given[each.key] = given.pop(each.former)
@@ -342,7 +342,7 @@ def _section(path: str, given: object, known: Mapping[str, DeclaredField]) -> di
 def _accepted(
     position: str, given: Mapping[str, Any], known: Mapping[str, DeclaredField]
 ) -> tuple[dict[str, Any], list[str]]:
-    """The values of known keys, in the order of their declaration, and the unknown keys."""
+    """The values of known keys, in the order of their declaration; and the unknown keys."""
     values = {}
     for key, setting in known.items():
         if key in given:
@@ -365,7 +365,7 @@ def _unknown(path: str, known: Collection[str]) -> ConfigurationError:
 
 
 def _parsed(path: Path | None, content: bytes) -> dict[str, Any]:
-    """The values of a file. It may begin with a byte order mark, as some editors write it."""
+    """The values in a file's ``content``. A byte order mark at its beginning is ignored."""
     try:
         return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -390,7 +390,7 @@ def _overrides(
     file: Mapping[str, Any], variables: Mapping[str, str], table: FieldTable
 ) -> Iterator[tuple[tuple[str, ...], DeclaredField | None, str]]:
     """Yield for each variable: its path in ``file``; its setting, None for a key within a setting that is a table; and
-    its text. The caller puts each value into ``file`` before it takes the next one. An empty variable counts as unset.
+    its text. The caller puts each value into ``file`` before it takes the next one. An empty variable is ignored.
     ConfigurationError for an unknown variable."""
     paths = dict(_paths(table))
     order = {name: position for position, name in enumerate(paths)}
@@ -414,7 +414,7 @@ def _overrides(
 
 
 def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    """Set the value at ``path``."""
+    """Set the value at ``path`` in the nested dicts ``values``."""
     for step in path[:-1]:
         values = values.setdefault(step, {})
         if not isinstance(values, dict):
@@ -423,7 +423,7 @@ def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
 
 
 def _paths(table: FieldTable) -> Iterator[tuple[str, tuple[tuple[str, ...], DeclaredField]]]:
-    """Variable → path, such as ``consumer``, ``timeout``, and setting; for all settings outside of tables."""
+    """Yield for each setting outside of tables: its variable, its path such as ``consumer``, ``timeout``, its field."""
     for name, section in table.sections.items():
         for key, setting in section.items():
             path = (name, key) if name else (key,)
@@ -434,9 +434,9 @@ def _paths(table: FieldTable) -> Iterator[tuple[str, tuple[tuple[str, ...], Decl
 def _path_in_table(
     name: str, file: Mapping[str, Any], table: FieldTable
 ) -> tuple[tuple[str, ...], DeclaredField | None] | None:
-    """The path that a variable ``TABLE__NAME__KEY`` sets, with the setting declared for it. Returns None if the
-    variable names no such setting. If the setting is a table, ``TABLE__NAME__KEY__INNER`` sets one entry of it. An
-    entry has no declared setting, so its path is paired with None."""
+    """The path that the variable ``name``, ``TABLE__NAME__KEY``, sets, and the field declared for it. None if there is
+    no such setting. If a setting is a table, ``TABLE__NAME__KEY__INNER`` sets one entry of it; no field is declared for
+    an entry, so its path comes with None."""
     begin, *rest = name.removeprefix(PREFIX).split("__")
     position = {name.upper(): name for name in table.tables}.get(begin)
     if position is None or len(rest) not in (2, 3) or not all(rest):
@@ -451,7 +451,7 @@ def _path_in_table(
 
 
 def _names(file: Mapping[str, Any], table: str) -> list[str]:
-    """The names in a table of the file. For queues, also those in ``consumer.queues``."""
+    """The names of the entries of ``table`` in the file. For queues, also those in ``consumer.queues``."""
     names = list(_at(file, table))
     served = _at(file, "consumer").get("queues") if table == "queues" else None
     if isinstance(served, list | tuple):
@@ -467,7 +467,7 @@ def _at(values: Any, *path: str) -> Mapping[str, Any]:
 
 
 def _spelled(name: str, written: str, known: Iterable[str]) -> str:
-    """The name among ``known`` that equals ``written`` in any case; else ``written`` in lower case."""
+    """The name in ``known`` that equals ``written`` but for case; else ``written`` in lower case."""
     alike = [each for each in known if each.lower() == written.lower()]
     if len(alike) > 1 and written not in alike:
         raise ConfigurationError("ambiguous variable", name, f"{' and '.join(alike)} differ in case only: use the file")
@@ -475,7 +475,7 @@ def _spelled(name: str, written: str, known: Iterable[str]) -> str:
 
 
 def _as_json(text: str) -> Any:
-    """The value of ``text`` if it is JSON, else ``text``."""
+    """The value of ``text`` if that is JSON, else ``text`` itself."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

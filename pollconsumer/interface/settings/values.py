@@ -1,5 +1,5 @@
-"""Validates single values. Also computes what follows from values: the locations of the store, and of files that
-outlive a launch.
+"""Checks single values, and computes what follows from all settings together: where the store is, and where files are
+that outlive a launch.
 
 Each check raises a ValueError with the rule that the value breaks.
 """
@@ -41,28 +41,28 @@ CRON_FIELDS = (
 )
 LONGEST_LABEL = 63
 PROCESS = "process"
-"""The value of ``on_demand`` that needs no endpoint."""
+"""The value of ``on_demand`` that starts a process, without a URL."""
 BUDGET = "budget"
-"""The value of ``linger`` that means all the time that a request has left."""
+"""The value of ``linger`` with which a launch uses all of its request's time."""
 BESIDE_WINDOW = 4.0
-"""Seconds of a request's budget besides the launch's window: for the launch's end, and for the answer."""
+"""Seconds of a request's time that are left beside the launch's window, for its end and the answer."""
 DURATION_ALARMS = ("slower_than", "faster_than")
 COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven")
 _MEMORY = r"(?i)(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)"
 
 
 def read_duration(value: object) -> float:
-    """Seconds in ``value``. ValueError, too, for what is neither a number nor text."""
+    """The seconds that ``value`` stands for. ValueError also for a wrong type."""
     return _read_scalar(parse_duration, value)
 
 
 def read_memory(value: object) -> int:
-    """Bytes in ``value``. ValueError, too, for what is neither a number nor text."""
+    """The bytes that ``value`` stands for. ValueError also for a wrong type."""
     return _read_scalar(parse_memory, value)
 
 
 def read_kept_size(value: object) -> int:
-    """Bytes in ``value``, read like `read_memory`: 0, or 1 KiB to 64 KiB."""
+    """The bytes that ``value`` stands for, as in `read_memory`: 0, or 1 KiB to 64 KiB."""
     size = _read_scalar(parse_size, value)
     if size and not KIBIBYTE <= size <= 64 * KIBIBYTE:
         raise ValueError("0, or 1KiB to 64KiB; was a unit meant, as in 8KiB?")
@@ -70,7 +70,7 @@ def read_kept_size(value: object) -> int:
 
 
 def read_period(value: object) -> object:
-    """A period as text, if it is given in seconds or as a timedelta. Any other ``value`` stays as it is."""
+    """Seconds or a timedelta as the text of a period. Any other ``value`` is returned as it is."""
     if isinstance(value, timedelta):
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -86,7 +86,7 @@ def _read_scalar(parse: Callable[[Any], R], value: object) -> R:
 
 
 def parse_memory(value: str | int) -> int:
-    """`parse_size` for the memory of a process. ValueError, too, for less than 1 MiB, since a unit was probably
+    """`parse_size` for the memory of a process. ValueError, too, for less than 1 MiB: the unit was probably
     forgotten."""
     size = parse_size(value)
     if size < MEBIBYTE:
@@ -95,8 +95,8 @@ def parse_memory(value: str | int) -> int:
 
 
 def parse_size(value: str | int) -> int:
-    """Bytes in ``value``: a number of bytes or text such as ``256MB`` (millions) or ``256MiB`` (1024²). ValueError if
-    it is invalid."""
+    """The bytes that ``value`` stands for: a number, or text such as ``256MB`` (millions) or ``256MiB`` (1024²).
+    ValueError if invalid."""
     found = None if isinstance(value, bool) else re.fullmatch(_MEMORY, str(value).strip())
     if found is None:
         raise ValueError("write bytes or a unit, as in 256MB or 1GiB")
@@ -105,7 +105,7 @@ def parse_size(value: str | int) -> int:
 
 
 def parse_timeout(value: Span) -> float:
-    """Seconds in ``value``. ValueError if it is invalid, 0 or too large."""
+    """The seconds that ``value`` stands for. ValueError if it is invalid, 0 or too large."""
     seconds = parse_duration(value)
     if not 0 < seconds <= YEAR:
         raise ValueError("must be > 0, and at most 365d")
@@ -113,7 +113,7 @@ def parse_timeout(value: Span) -> float:
 
 
 def parse_word(kind: type[W], key: str, value: str) -> W:
-    """The member of ``kind`` that ``value`` names. If there is none, a ValueError that names ``key``."""
+    """The member of the enum ``kind`` with the value ``value``. The ValueError for others names ``key``."""
     try:
         return kind(value)
     except ValueError:
@@ -122,7 +122,7 @@ def parse_word(kind: type[W], key: str, value: str) -> W:
 
 
 def read_argv(value: object) -> object:
-    """``value`` if it is a list. ValueError for a command line, which would need a shell."""
+    """``value``, if it is a list. ValueError for a command line, which would need a shell."""
     if not isinstance(value, list | tuple):
         raise ValueError('expected a list, as in ["/usr/local/bin/backup", "--incremental"]; there is no shell')
     return value
@@ -163,7 +163,7 @@ def check_shared_directory(data: str) -> None:
 
 
 def check_directory(directory: str) -> None:
-    """Raise ValueError for what cannot be a directory, such as the home of an unknown user."""
+    """Raise ValueError for a path that cannot be a directory, as of an unknown user's home."""
     try:
         if directory and "\0" not in directory and Path(directory).expanduser():
             return
@@ -201,7 +201,7 @@ def check_linger(linger: str) -> None:
 
 
 def duration_alarms(handlers: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """The table ``alarms.handlers``: limits in seconds, by handler and key. A ValueError names the invalid key."""
+    """The table ``alarms.handlers`` in seconds: handler → key → limit. A ValueError names the invalid key."""
     found = dict[str, dict[str, float]]()
     for name, given in handlers.items():
         check_handler(name)
@@ -219,7 +219,7 @@ def duration_alarms(handlers: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def check_store(url: str) -> None:
-    """Raise ValueError for an invalid store. Its text has no part of ``url``."""
+    """Raise ValueError for an invalid store. The error's text has no part of ``url``, a secret."""
     if url == "embedded":
         return
     scheme, separator, _ = url.partition("://")
@@ -267,7 +267,7 @@ def _check_databases(given: Iterable[str]) -> None:
 
 
 def is_host(name: str) -> bool:
-    """Whether the codec of internationalised names accepts ``name``. Its import is slow, so ASCII is checked here."""
+    """Whether the codec of internationalised names accepts ``name``. ASCII is checked here: its import is slow."""
     if name.isascii():
         *parts, last = name.split(".")  # nothing may follow a dot at the end
         return all(0 < len(part) <= LONGEST_LABEL for part in parts) and len(last) <= LONGEST_LABEL
@@ -279,8 +279,8 @@ def is_host(name: str) -> bool:
 
 
 def check_cron(expression: str, *, recurs: bool = False) -> None:
-    """Raise ValueError unless ``expression`` is a cron expression of five fields, or a nickname of one. It names the
-    invalid field. ``recurs``: the fields of a recurrence may have an ``H``."""
+    """Raise ValueError unless ``expression`` has five fields of cron, or is a nickname such as ``@daily``. The error
+    names the invalid field. ``recurs``: it is a recurrence's, whose fields may have an ``H``."""
     if recurs or expression.lstrip().startswith("@"):
         from pollconsumer.core.notation.cron_expression import five_fields, spread
 
@@ -298,14 +298,14 @@ def check_cron(expression: str, *, recurs: bool = False) -> None:
 
 
 def _is_field(part: str, index: int) -> bool:
-    """Whether ``part`` is valid as the field at ``index`` if all other fields are ``*``."""
+    """Whether ``part`` is valid as the field number ``index`` when all other fields are ``*``."""
     parts = ["*"] * len(CRON_FIELDS)
     parts[index] = part
     return _is_cron(parts)
 
 
 def _is_cron(parts: list[str]) -> bool:
-    """Whether an expression with these fields is valid, and has an instant in this century."""
+    """Whether these fields are a valid expression, and an instant in this century matches it."""
     from pollconsumer.core.notation.cron_expression import Cron
 
     try:
@@ -327,8 +327,8 @@ def _cron_reason(part: str, name: str, values: str, index: int) -> str:
 
 
 def parse_keep(keep: str) -> tuple[int | None, int | None]:
-    """The number and the milliseconds in ``keep``, written ``10000``, ``1d`` or ``1d/10000``. None for a part that is
-    missing. ValueError for another text."""
+    """The number and the milliseconds in ``keep``, written ``10000``, ``1d`` or ``1d/10000``. None for a missing part.
+    ValueError for any other text."""
     number = ms = None
     for part in map(str.strip, keep.split("/")):
         if re.fullmatch(r"[0-9]{1,9}", part) and number is None:
@@ -362,10 +362,10 @@ def _zone_rule(name: str) -> str:
 
 
 class Placed:
-    """What follows from all settings together. ``directory``: that of the file ``config``, or the current one."""
+    """What follows from all settings together. ``directory``: that of the file ``config``, else the current one."""
 
     def defaults_of(self: Any, handler: str) -> Defaults:
-        """The defaults of a handler's messages, for a producer that does not have the handler's code."""
+        """The default options of a handler's messages, for a producer that does not have the handler's code."""
         command = self.commands.get(handler)
         return Defaults() if command is None else Defaults(command.queue, command.rate, command.rate_key)
 
@@ -385,8 +385,8 @@ class Placed:
         return redacted(self.store) if self.client is None else f"client {self.client}"
 
     def data_directory(self: Any) -> Path:
-        """The embedded server's directory: ``data``, which users may share, or one of this user's. CannotCreate without
-        a home."""
+        """The embedded server's directory: ``data``, which users may share, else one of this user's own. CannotCreate
+        without a home."""
         return data_directory() if self.data is None else Path(self.directory) / self.data
 
     def spool_directory(self: Any) -> Path | None:
@@ -394,12 +394,12 @@ class Placed:
         return None if self.spool is None else Path(self.directory) / Path(self.spool).expanduser()
 
     def server_program(self: Any) -> Path | None:
-        """The program that ``server`` names; None if it names none. Whether the program exists is not checked."""
+        """The path that ``server`` names; None if it names none. Whether the program exists is not checked."""
         return None if self.server is None else Path(self.directory) / Path(self.server).expanduser()
 
     def state_files(self: Any) -> OwnFiles:
-        """Files that outlive a launch, below ``state`` or else in the user's directories. There are none if it is
-        ``none``. ConfigurationError if ``state`` is no directory."""
+        """Files that outlive a launch, in the directory ``state``, by default one of the user's. There are none if
+        ``state`` is ``none``. ConfigurationError if ``state`` is no directory."""
         if self.state is None or self.state == NO_STATE:
             return OwnFiles([] if self.state else state_directories())
         directory = self.directory / Path(self.state).expanduser()
