@@ -1,4 +1,4 @@
-"""Batches: what is written in a batch's queue, which is the queue of its first callback."""
+"""The scripts of batches. A batch is stored in its queue: that of its first callback."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -8,22 +8,22 @@ from pollconsumer.core.messages.continuation import FIRST, INNER, REQUIRED, Pack
 from pollconsumer.store.queues.producer import Producer
 
 OPEN_FOR_MS = 3600 * 1000
-"""An open batch is abandoned if its producer is silent for so many ms."""
+"""Milliseconds. An open batch is abandoned if its producer does nothing with it for so long."""
 CALLBACKS = ("then", "failed", "ended")
 _ENDS = {"then": "c", "ended": "d"}
-"""The callback that an inner batch enqueues → its ending as a member, in the letters of rows. If it enqueues both, the
-first counts, unless a redrive makes ``then`` come after ``ended``."""
+"""How an inner batch ends as a member of the outer one, as a letter of rows, by the callback that is enqueued. If both
+are, the first one counts, unless a redrive makes ``then`` come after ``ended``."""
 NOTED: Packed = dict.fromkeys(FIRST) | dict.fromkeys(REQUIRED, "")
-"""A note without content, as it stands among the messages of an outbox entry. An earlier version leaves it alone: it
-looks like a message with an unknown field."""
+"""The beginning of a note among the messages of an outbox entry. An earlier version does not touch the entry, since a
+note looks like a message with an unknown field."""
 MOST_BATCHES = 10_000
-"""Number of unended batches of a queue at which producers may open no more."""
+"""The number of batches of a queue that have not ended above which producers may open no more."""
 
 
 class NewBatch(NamedTuple):
-    """A batch to be opened. ``expires``: in ms, 0 for never. ``callbacks``: by name. ``total``: if it is closed at
-    once. ``spares_cancelled``: cancelled members count as completed. ``is_inner``: it is a member of another batch with
-    the same queue. Its id says which, and its end is reported there."""
+    """A batch to be opened. ``expires``: in ms, 0 for never. ``callbacks``: by name. ``total``: its number of members,
+    if it is closed at once; else None. ``spares_cancelled``: a cancelled member counts as completed. ``is_inner``: it
+    is a member of another batch with the same queue; its id says which."""
 
     queue: str
     id: str
@@ -35,12 +35,12 @@ class NewBatch(NamedTuple):
 
 
 BATCH_FIELDS = {"home" if name == "queue" else name: name for name in NewBatch._fields}
-"""Stored name → field of a new batch. Entries of outboxes have the stored names, which never change."""
+"""Stored names of the fields of `NewBatch`. Stored names never change, since outbox entries have them."""
 
 
 class Ends(NamedTuple):
-    """Members of a batch that have ended: how they ended (a letter, as in rows), their numbers, and how many members
-    they have added."""
+    """Members of a batch that have ended. ``ending``: how, as a letter of rows. ``numbers``: which members, by number.
+    ``added``: how many members they have added to the batch."""
 
     queue: str
     batch: str
@@ -51,30 +51,30 @@ class Ends(NamedTuple):
 
 class Batches:
     def __init__(self, producer: Producer) -> None:
-        """``producer`` registers queues."""
+        """``producer`` registers the queues of batches."""
         self._wire, self._keys, self._register = producer.wire, producer.keys, producer.register
 
     def open(self, batch: NewBatch) -> str:
-        """Open a batch, or report that its producer is alive. Returns "" if it is new, ``open`` if it was open, else
-        why it takes no more members; ``full`` if its queue has MOST_BATCHES."""
+        """Open a batch; if it is open, record that its producer is alive. Returns "" if it is new, ``open`` if it was
+        open, ``full`` if its queue has MOST_BATCHES, else the state in which it accepts no members."""
         return str(self._wire.all([self._opening(batch, MOST_BATCHES)])[0].decode())
 
     def close(self, batch_queue: str, batch: str, members: int, check: Callable[[], object] | None = None) -> str:
-        """Close a batch to which its producer has added ``members`` members. Returns "", or why the batch took no more
-        members. ``check`` is called before each repetition."""
+        """Close a batch to which its producer has added ``members`` members. Returns "", or the state in which it
+        accepts none. ``check`` is called before a repetition."""
         (shut,) = self._wire.all(
             [self._wire.queue_command("close_batch", self._keys, batch_queue, [batch, members])], on_repeat=check
         )
         return "gone" if shut is None else str(shut.decode())
 
     def number_members(self, batch_queue: str, batch: str, count: int) -> int | None:
-        """Reserve ``count`` numbers for members that a member adds. Returns the first number. None if there is no such
+        """Reserve ``count`` numbers for members that a member adds. Returns the first. None if there is no such
         batch."""
         number: int | None = self._wire.run("number_members", self._keys, batch_queue, [batch, count])
         return number
 
     def take_in(self, opened: Iterable[NewBatch], ends: Iterable[Ends]) -> list[str]:
-        """Open batches, and count members that have ended. Returns the queues whose outbox has new entries."""
+        """Open batches, and count ended members. Returns the queues whose outboxes this gives new entries."""
         for batch in opened:
             self._register(batch.queue)
         by_queue = dict[str, list[Any]]()

@@ -1,4 +1,4 @@
-"""What launches do for queues besides handling: take them over from earlier launches, recover, repair, forget."""
+"""A launch's work for queues other than handling: take over, recover, repair, delete old messages."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ from pollconsumer.store.scripts import Script
 RECOVER_PAGE = 200
 IDS_PAGE = 100
 CONVERT_PAGE = 1000
-"""Number of due times of an earlier version that are converted at once."""
+"""Number of due times in an earlier version's form that one script converts."""
 REPAIR_PAGE = 50
 REPAIR_PAGES = 40
 MOST_COUNTED = 1000
 MOST_OFFERED = 2000
-"""Number of a queue's parked messages that a beginning launch offers. Others are offered within a minute anyway."""
+"""Maximum number of parked messages that a beginning launch makes due. Others come due within a minute anyway."""
 MOST_LINES = 100
-"""Concurrency keys examined per call."""
+"""Number of concurrency keys that one call examines."""
 TRIM_PAGE = 400
-"""Number of ended messages that are forgotten at once. A consumer completes fewer between two calls, so trimming
-catches up."""
+"""Number of ended messages that one call deletes. A consumer completes fewer between two calls, so none pile up."""
 KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000
 DEFAULT = Retention()
 _NEXT = {b"scheduled": "cancel", b"ready": "cancel", b"reserved": "stop"}
-"""The state in which the last script found a message → the script that stops a message in that state."""
+"""By the state in which the last script found a message, the script to call next."""
 _OF_RECURRENCES = ("next_instants", "recurrences_unreadable")
 
 
@@ -53,12 +52,12 @@ class Maintenance:
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
         handlers: Collection[str] = (),
     ) -> int:
-        """Make ``queue`` refuse every earlier holder of the lease, and recover the orphans of those. Returns the number
-        of orphans. Recurrences that an earlier holder could not read are tried again.
+        """Let ``queue`` refuse every earlier holder of the lease, and recover their orphans. Returns the number of
+        orphans. Quarantined recurrences are tried again.
 
-        ``served_for``: seconds until the next launch can be expected; so long the queue counts as served. ``handlers``:
-        the launch's handlers that are not paused. Their parked messages are offered. StoreRefused if a key of the queue
-        has the wrong type.
+        ``served_for``: seconds for which the queue counts as served, until the next launch can be expected.
+        ``handlers``: the launch's handlers that are not paused; their parked messages become due. StoreRefused if a key
+        of the queue has the wrong type.
         """
         there = self._check_types(queue)  # GUARD types of a queue's keys
         self._register(queue, LAUNCH)  # GUARD rights of a launch in a queue
@@ -83,11 +82,11 @@ class Maintenance:
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
         known: Mapping[bytes, str] = MappingProxyType({}),
     ) -> int:
-        """Offer orphans again. Returns their number. ``on_dead_letter`` is called for each orphan that becomes a dead
-        letter. ``known``: why messages died, by id, as far as known.
+        """Requeue orphans, the messages that dead launches had reserved. Returns their number. ``on_dead_letter`` is
+        called for each that becomes a dead letter. ``known``: by id, why messages caused the death, as far as known.
 
-        With ``live_fences``, the fences of all current leases, it also recovers reservations under other fences that
-        are past their hard end. A launch made them on a machine that vanished, and has no successor.
+        With ``live_fences``, the fences of all current leases, it also recovers reservations under other fences whose
+        hard end has passed. Their launch ran on a machine that vanished, and no launch of its group followed.
         """
         recovered = looked_at = 0
         about = [len(known), *(part for each in known.items() for part in each)]
@@ -102,10 +101,10 @@ class Maintenance:
                 return recovered
 
     def repair(self, queue: str) -> int:
-        """Repair accepted messages that are in no list. Returns their number.
+        """Put messages that are accepted and in no list back into one. Returns their number.
 
-        If the lists are as long as there are records, a call checks one page. Otherwise it checks up to REPAIR_PAGES.
-        The next call continues.
+        If the lists together are as long as there are records, a call checks one page of records, else up to
+        REPAIR_PAGES. The next call continues there.
         """
         placed = 0
         for _ in range(REPAIR_PAGES):
@@ -116,9 +115,9 @@ class Maintenance:
         return placed
 
     def expire(self, queue: str, pages: int = 1) -> int:
-        """Expire messages of a queue that nobody serves. A call checks so many ``pages`` of its records, and the next
-        call continues. Returns the number of expired messages. Without a launch's rights PermissionDenied, before
-        anything is written."""
+        """Expire messages of a queue that no launch serves. A call checks ``pages`` of its records; the next call
+        continues there. Returns the number of expired messages. PermissionDenied, before any write, without a launch's
+        rights."""
         self._register(queue, LAUNCH)  # GUARD rights to what another serves
         ended = 0
         for _ in range(pages):
@@ -129,11 +128,11 @@ class Maintenance:
         return ended
 
     def offer_places(self, queue: str) -> int:
-        """Recount the places of concurrency keys, and offer free ones. Returns how many were offered."""
+        """Recount each concurrency key's messages in flight, and let others begin. Returns how many may."""
         return int(self._wire.run("offer", self._keys, queue, [MOST_COUNTED, MOST_LINES]))
 
     def book_anew(self, queue: str, reached_ms: int) -> None:
-        """Offer messages again that wait for their rate, after the server's clock was set back from ``reached_ms``."""
+        """Make messages due that wait for their rate, after the server's clock was set back from ``reached_ms``."""
         if not self._wire.command("EXISTS", self._keys.queue(queue, "rates")):
             return
         script, left = self._wire.scripts["change"], 0
@@ -150,19 +149,19 @@ class Maintenance:
                 return
 
     def trim(self, queue: str, keeping: Retention = DEFAULT) -> int:
-        """Forget a page of ended messages that ``keeping`` does not keep. Their ids are remembered. Returns their
-        number."""
+        """Delete a page of ended messages that are not to be kept, as ``keeping`` says, and remember their ids. Returns
+        the number deleted."""
         return int(self._wire.call(*self.trimming(queue, keeping)))
 
     def trimming(self, queue: str, keeping: Retention) -> tuple[Script, list[str], list[Any]]:
-        """The script that trims, with its keys and arguments."""
+        """The script that `trim` runs, its keys and its arguments."""
         script = self._wire.scripts["trim"]
         finished = keeping.finished or Kept(KEEP_FINISHED, KEEP_FINISHED_MS)
         limits = ["" if limit is None else limit for limit in (*finished, *keeping.dead)]
         return script, self._keys.names_for(script, queue), [TRIM_PAGE, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
 
     def rename(self, aliases: Mapping[str, str]) -> None:
-        """Count the totals of each alias for its handler from now on."""
+        """From now on count an alias's totals for the handler. ``aliases``: own names by alias."""
         fields = [text for alias, name in aliases.items() for text in (f"renamed\n{alias}", name)]
         self._wire.command("HSET", self._keys.control("totals"), *fields)
 
@@ -171,18 +170,18 @@ class Maintenance:
         return bool(self._wire.command("SISMEMBER", self._keys.control("recurring"), owner))
 
     def own_recurrences(self, owner: str, queues: Iterable[str]) -> None:
-        """Record that launches of the group ``owner`` define recurrences. A launch calls this before it defines the
-        first one. Registers ``queues``, so that the mover looks after them."""
+        """Record that launches of the group ``owner`` define recurrences; called before the first one is defined.
+        Registers ``queues``, so that movers know them."""
         for queue in queues:
             self._register(queue)
         self._wire.command("SADD", self._keys.control("recurring"), owner)
 
     def disown_recurrences(self, owner: str) -> None:
-        """Record that this group defines no recurrences any more, after they were removed."""
+        """Record that this group defines no recurrences any more. Called after they were removed."""
         self._wire.command("SREM", self._keys.control("recurring"), owner)
 
     def _check_types(self, queue: str) -> set[str]:
-        """Which keys the ``queue`` has. StoreRefused if a key has the wrong type."""
+        """The words of the keys that ``queue`` has. StoreRefused if one has the wrong type."""
         kinds = {name: (self._keys.queue(queue, name), key.type) for name, key in QUEUE_KEYS.items()}
         types = [each.decode() for each in self._wire.all([("TYPE", key) for key, _ in kinds.values()])]
         for (key, kind), found in zip(kinds.values(), types, strict=True):
@@ -193,8 +192,8 @@ class Maintenance:
 
 
 def offer_parked(wire: Wire, keys: Keys, queue: str, names: Collection[str], most: int = sys.maxsize) -> None:
-    """Make the parked messages of the handlers with these ``names`` due now, except those that have got another due
-    time since. If more than ``most`` messages are parked, it looks at some of them."""
+    """Make the parked messages of the handlers with these ``names`` due now, except those that were rescheduled since.
+    It looks at ``most`` parked messages at most."""
     script, rows_key = wire.scripts["change"], keys.queue(queue, "rows")
     script_keys = keys.names_for(script, queue)[:-1]
     ids = wire.command("SRANDMEMBER", keys.queue(queue, "parked"), most)
@@ -210,8 +209,8 @@ def offer_parked(wire: Wire, keys: Keys, queue: str, names: Collection[str], mos
 
 
 def stop_message(wire: Wire, keys: Keys, queue: str, message_id: bytes) -> Any:
-    """Cancel a message that is not reserved yet, else ask its launch to stop it. Returns '' if that is done. Otherwise
-    returns what the scripts return: the state of a message that has ended, None if there is no such message."""
+    """Cancel a message that is not reserved, or else ask its launch to stop it. Returns b"" if that is done; the state
+    of a message that has ended; None if there is no such message."""
     script, name = wire.scripts["stop"], "stop"
     while True:
         if name == "stop":

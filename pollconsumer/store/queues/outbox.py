@@ -1,10 +1,10 @@
-"""The outbox: messages that were accepted with the completion of another, and reports of ends, until they are sent to
-other queues.
+"""The outbox of a queue: messages that were accepted with the completion of another message, and reports that messages
+have ended, until they are sent to other queues.
 
-The keys of a queue share one slot of a cluster, and no script touches two slots. So the script that completes a message
-writes the follow-ups of its handler to the outbox of the same queue. A script that ends a message with a continuation
-reports the end there. The script numbers the entries, they are sent in order, and each queue knows the last one that it
-received. So sending is idempotent, however late. If a launch dies in between, the mover sends them.
+The keys of a queue are in one slot of a cluster, and a script may touch the keys of one slot only. So the script that
+completes a message writes what its handler enqueues to the outbox of the same queue. A script that ends a message with
+a continuation reports that there. Entries are numbered and sent in order, and each queue remembers the last one that it
+received, so an entry may be sent twice without harm. If a launch dies, the mover sends its entries.
 """
 
 import json
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from pollconsumer.store.queues.redis_store import RedisStore
 
 MOST_PROBLEM = 160
-"""Maximum length of the problem of a corrupt entry, in characters."""
+"""Maximum characters of the text that says why an entry is corrupt."""
 _NUMBERED = rb"(\d{1,16})\n"
 _STATES = {"c": State.COMPLETED, "d": State.DEAD, "x": State.CANCELLED, "e": State.EXPIRED}
-"""State by its letter in rows."""
+"""The states for the letters in rows."""
 _ENDED = {"as", "ids", "sequel", "home", "added"}
-"""The fields of a report of ends: see ``lua/parts/outbox.lua``."""
+"""The stored names of the fields of a report: see ``lua/parts/outbox.lua``."""
 PAGE_ENTRIES = 20
 MOST_QUARANTINED = 1000
-"""Number of unreadable entries of a queue that are kept."""
+"""Number of unreadable entries that a queue keeps."""
 PAGE_MESSAGES = 300
-"""Entries are sent together until they have so many messages."""
+"""Several entries are sent together until they have so many messages."""
 REPORTED_AGAIN_AFTER_MS, REPORTS_KEPT_MS = 60_000, 3_600_000
-"""An end is reported again when it is so old, which is longer than a failover takes. The second: how long reports are
-kept after the last one."""
+"""A report is sent again when it is so old, which is longer than a failover takes. And how long reports are kept after
+the last one."""
 Others = Callable[[str, str, Sequence[tuple[str, str]]], Sequence[str]]
 _Outgoing = tuple[Origin | None, Sequence[NewMessage]]
-"""Messages of an entry, and their origin; None if the entry must not count as received."""
+"""The messages of an entry, and their origin. None if the entry's number must not be remembered as received."""
 
 
 class Answer(NamedTuple):
-    """The answer to a handler that called a message, when that message has ended. The handler's message, ``id`` in
-    ``queue``, awaits the signal ``name``. ``value``: id and state of the called message, with its result or its
+    """The answer to a handler that has called a message, when that message has ended. It is sent to the handler's
+    message, ``id`` in ``queue``, as the signal ``name``. ``value``: the called message's id, state, and result or
     error."""
 
     queue: str
@@ -61,13 +61,13 @@ class Answer(NamedTuple):
 
     @classmethod
     def completed(cls, target: continuations.Packed, message_id: str, result: bytes) -> Self:
-        """The answer for a completed message. ``result``: encoded; empty for none."""
+        """The answer for a completed message. ``target``: who gets it. ``result``: encoded; empty without one."""
         kept = json.loads(result) if result else None
         return cls.of(target, {"id": message_id, "state": str(State.COMPLETED), "result": kept})
 
 
 class Entry(NamedTuple):
-    """The content of an entry of the outbox of ``queue``. ``number`` is 0 if it has none. A corrupt one has only a
+    """An outbox entry. ``queue``: that of the outbox. ``number``: 0 if it has none. A corrupt entry has only a
     ``problem``."""
 
     queue: str
@@ -82,8 +82,8 @@ class Entry(NamedTuple):
 def pack(
     messages: Sequence[NewMessage], now_ms: int, opened: Sequence[NewBatch] = (), answers: Sequence[Answer] = ()
 ) -> bytes:
-    """One entry of the outbox, with ``messages``, batches that are to be opened before them, and answers. Delays become
-    instants, counted from ``now_ms`` of the server."""
+    """The text of an outbox entry: ``messages``, batches to be opened before them, and answers. Delays are replaced by
+    instants, counted from ``now_ms``, the server's time."""
     entries = [NOTED | {"opens": opens_of(batch)} for batch in opened]
     entries += [NOTED | {"answers": answer._asdict()} for answer in answers]
     for message in messages:
@@ -93,18 +93,19 @@ def pack(
 
 
 def opens_of(batch: NewBatch) -> continuations.Packed:
-    """The fields of a batch to be opened. A field that earlier versions do not know is left out, unless it is set."""
+    """The stored fields of a batch. ``is_inner``, which earlier versions do not know, is left out unless it is set."""
     given = {name: getattr(batch, field) for name, field in BATCH_FIELDS.items()}
     return {name: value for name, value in given.items() if name != "is_inner" or value}
 
 
 def member_end_entry(batch_queue: str, added: int = 0) -> bytes:
-    """The report of completed members of a batch, as a step sends it, up to their ids."""
+    """The report of completed members of a batch, except their ids, which `step.lua` appends. ``added``: how many
+    members they have added."""
     return b'"home":"%b","added":%d,' % (batch_queue.encode(), added)
 
 
 def read_entry(queue: str, entry: bytes) -> Entry | None:
-    """An entry; None if a newer version wrote it."""
+    """The outbox entry with the text ``entry``. None if a newer version wrote it."""
     found = re.match(_NUMBERED, entry)
     number, content = (int(found[1]), entry[found.end() :]) if found else (0, entry)
     try:
@@ -132,7 +133,7 @@ def read_entry(queue: str, entry: bytes) -> Entry | None:
 
 
 def _is_newer(given: list[continuations.Packed]) -> bool:
-    """Whether an entry has anything that this version does not know."""
+    """Whether the parts of an entry have a field that this version does not know."""
     if not all(each.keys() >= set(continuations.REQUIRED) for each in given):
         return False
     known = {*continuations.FIELDS, "ended", "opens", "answers"}
@@ -147,8 +148,8 @@ def _is_newer(given: list[continuations.Packed]) -> bool:
 
 
 def _ended(queue: str, number: int, note: continuations.Packed) -> tuple[list[NewMessage], list[Ends], list[Answer]]:
-    """What follows from messages that have ended: messages to enqueue, reports to their batches, and answers to the
-    messages that called them."""
+    """What a report leads to: messages to enqueue, members to count in batches, and answers to handlers that called the
+    messages. ``number``: the entry's."""
     letter, ids = note["as"], note["ids"].split(" ")
     state = _STATES[letter]
     if "sequel" not in note:
@@ -162,7 +163,7 @@ def _ended(queue: str, number: int, note: continuations.Packed) -> tuple[list[Ne
 
 
 def _ends(batch_queue: str, letter: str, ids: Sequence[str], added: int = 0) -> list[Ends]:
-    """The reports to batches about the members with these ids."""
+    """For each batch, the members with these ``ids``, which have ended as ``letter`` says."""
     numbers = dict[str, list[int]]()
     for batch, number in filter(None, map(continuations.member_of, ids)):
         numbers.setdefault(batch, []).append(number)
@@ -172,7 +173,7 @@ def _ends(batch_queue: str, letter: str, ids: Sequence[str], added: int = 0) -> 
 
 
 def _opened(given: continuations.Packed) -> NewBatch:
-    """The batch that a completion opens."""
+    """The batch to be opened, from its stored fields. An error of `continuations.UNPACKABLE` if they are corrupt."""
     batch = NewBatch(**{BATCH_FIELDS[name]: value for name, value in given.items()})
     check_queue(batch.queue)
     check_id(batch.id)
@@ -198,7 +199,7 @@ def _answer_in(given: continuations.Packed) -> Answer:
 
 
 def _message(given: dict[str, Any], number: int) -> NewMessage:
-    """A message that `enqueue` accepts. If it was written before the entry was, its delay counts from the entry."""
+    """A message of an entry, checked. If it has a delay, it is due so long after the entry's ``number`` was given."""
     message = continuations.sound(given)
     if message.delay is None:
         return message
@@ -215,13 +216,13 @@ def send(
     refusing: Callable[[str, str], object] = lambda *_: None,
     others: Others = lambda *_: [],
 ) -> int:
-    """Send the entries in the outbox of ``queue``, a page at a time. If batches end by that, also send the new entries
-    in the outboxes of their queues. Returns the number of messages. Raises the errors of enqueueing.
+    """Send the entries in the outbox of ``queue``, page by page. If this ends batches, the outboxes of their queues
+    have new entries, which are sent, too. Returns the number of messages sent. Raises the errors of enqueueing.
 
-    A message whose id belongs to another handler or payload is dropped, and ``conflicting`` is called with id and
-    queue. Entries of a newer version stay, since this version would drop their fields; ``leaving`` is called if there
-    are any. An unreadable entry is quarantined, and ``refusing`` is called with its queue and the reason. ``others``,
-    given the queue and the id of a batch and the queues and ids of members, returns which of these are other messages.
+    A message whose id another one has, with another handler or payload, is dropped, and ``conflicting`` is called with
+    id and queue. Entries of a newer version are left, and ``leaving`` is called. An unreadable entry is quarantined,
+    and ``refusing`` is called with queue and reason. ``others`` is called with a batch's queue and id, and queues and
+    ids of members that were duplicates. It returns the ids that are taken by messages outside the batch.
     """
     queues, sent = [queue], 0
     for sender in queues:  # the list grows meanwhile
@@ -257,7 +258,7 @@ def send(
 
 
 def _quarantining(store: "RedisStore", queue: str, entries: Sequence[bytes]) -> list[Command]:
-    """The commands that quarantine entries, for a person to look at. A queue keeps its last ones."""
+    """The commands that move entries to the quarantine of ``queue``, which keeps MOST_QUARANTINED, the last ones."""
     if not entries:
         return []
     key = store.keys.queue(queue, "quarantine")
@@ -266,8 +267,8 @@ def _quarantining(store: "RedisStore", queue: str, entries: Sequence[bytes]) -> 
 
 
 def _keeping(store: "RedisStore", queue: str, page: Sequence[Entry], stored: Sequence[bytes]) -> list[Command]:
-    """The commands that keep the reports of ``page`` to queues of batches on another node than that of ``queue``: see
-    `report_again`."""
+    """On a cluster, the commands that keep those entries of ``page`` that report to other queues, for `report_again`.
+    ``stored``: the entries' texts."""
     kept = [
         each
         for entry, each in zip(page, stored, strict=True)
@@ -280,8 +281,8 @@ def _keeping(store: "RedisStore", queue: str, page: Sequence[Entry], stored: Seq
 
 
 def report_again(store: "RedisStore", queue: str) -> None:
-    """Report again, to queues of batches, which members of ``queue`` ended a minute ago. A failover may have lost a
-    report on the node of the batch, while the node of ``queue`` remembers that it was sent. A report that was not lost
+    """Send reports from ``queue`` that are over a minute old again, to the queues of batches and of callers. A failover
+    of such a queue's node may have lost a report, after ``queue`` had dropped it as sent. A report that was not lost
     changes nothing."""
     note = store.keys.queue(queue, "told")
     while True:
@@ -305,8 +306,8 @@ def _send(
     others: Others,
     queues: list[str],
 ) -> int:
-    """Send entries. Reports come first, since messages may be members by which a batch has grown. Adds to ``queues``
-    those whose outbox has new entries by that."""
+    """Send the entries of ``page``. Reports go first: they may add members to a batch before these are enqueued. Adds
+    to ``queues`` those whose outboxes this gives new entries. Returns the number of messages."""
     opened, ends = [each for entry in page for each in entry.opened], [each for entry in page for each in entry.ends]
     if opened or ends:
         # GUARD grown before its members are there
@@ -324,7 +325,7 @@ def _send(
 
 
 def _answer(store: "RedisStore", entry: Entry) -> None:
-    """Answer messages whose handlers called others, by a signal. The first signal of a name counts."""
+    """Send an entry's answers to handlers that called messages, as signals. A repeated signal does nothing."""
     for each in entry.answers:
         value = each.value
         if value["state"] != State.COMPLETED:
@@ -337,9 +338,9 @@ def _answer(store: "RedisStore", entry: Entry) -> None:
 def _send_messages(
     store: "RedisStore", outgoing: Iterable[_Outgoing], conflicting: Callable[[str, str], object]
 ) -> list[NewMessage]:
-    """Send messages in the order of their entries. An entry that may conflict is sent alone, since the rest of it would
-    come too late after another entry. So is an entry without a number, since after a time its repetition is refused.
-    Returns the messages that their queues had already."""
+    """Send messages in the order of their entries. Returns those that their queues had already. Entries that cannot
+    conflict are sent together. An entry with a chosen id is sent alone, since after a conflict the rest of it is sent
+    again. So is an entry without a number: its repetition is refused after some minutes."""
     together, known = list[tuple[Origin, Sequence[NewMessage]]](), list[NewMessage]()
     for origin, messages in outgoing:
         if origin is not None and not any(message.digest for message in messages):
@@ -357,9 +358,9 @@ def _send_messages(
 def _end_others(
     store: "RedisStore", known: Iterable[NewMessage], conflicting: Callable[[str, str], object], others: Others
 ) -> list[str]:
-    """End members whose ids belong to other messages as cancelled, or their batches would wait for them for ever. This
-    concerns what a handler adds, which is sent after its own message has ended; a producer is refused such ids. Returns
-    the queues whose outbox has new entries."""
+    """Count members whose ids other messages have as cancelled: otherwise their batches would wait for them for ever.
+    Such members were added by handlers; a producer gets an error at once. Returns the queues whose outboxes this gives
+    new entries."""
     ends = list[Ends]()
     for message in known:
         batch_queue, member = (
@@ -380,7 +381,7 @@ def send_alone(
     messages: Sequence[NewMessage],
     conflicting: Callable[[str, str], object],
 ) -> list[NewMessage]:
-    """Send the messages of one entry, without those that conflict. Returns messages that their queues had."""
+    """Send the messages of one entry, except those that conflict. Returns those that their queues had already."""
     position, end, note, known = 0, len(messages), -1, list[NewMessage]()
     while position < len(messages):
         try:

@@ -1,5 +1,4 @@
-"""Enqueueing: ids of messages, the writes of a producer, producers that wait for replicas, ids of follow-ups of a
-message or batch."""
+"""Enqueueing: generated ids, the producer, the producer that waits for replicas, and refusal of ids that are taken."""
 
 from __future__ import annotations
 
@@ -37,32 +36,34 @@ if TYPE_CHECKING:
     from pollconsumer.store.queues.demand import LaunchDemand
 
 Trip = list[list[NewMessage]]
-"""Pages that are sent in one write. Each is for one queue."""
+"""What one write sends: pages, each with messages of one queue."""
 
 ENQUEUE_PAGE = 75
-"""Messages per script. A hundred scheduled ones may block the server for more than 5 ms, while its tables grow."""
+"""Number of messages for one script. With a hundred scheduled ones the server may block for more than 5 ms."""
 ENQUEUE_PAGES = 4
-"""Scripts per round trip."""
+"""Number of scripts in one round trip."""
 ENQUEUE_BYTES = 1 << 20
 MOST_QUEUES = 2000
-"""Number of queues about which a producer remembers something. About others it asks again."""
+"""Number of queues of which a producer remembers that they are registered. It registers others again."""
 ID_MEMORY_MS = 600_000
-"""Minimum time for which the ids of forgotten messages are remembered, in ms: see ``lua/parts/id_memory.lua``."""
+"""Milliseconds for which the ids of deleted messages are remembered at least: see ``lua/parts/id_memory.lua``."""
 MOST_REMEMBERED = 3_000_000
-"""Maximum number of ids in each of two generations. If more messages are forgotten in that time, their ids are
-remembered for less time."""
+"""Maximum number of ids in each of two generations. If more messages are deleted in that time, ids are remembered for a
+shorter time."""
 _WITHOUT, _WITH_OUTBOX, _WITH_ANSWER, _WITH_LINE = -6, -5, -4, -2
-"""Ends of the keys of `enqueue.lua`: for most messages, with an outbox, with an answer to keep, and with a line."""
+"""How many of the last keys of `enqueue.lua` are left out: for most messages; if there is an outbox, an answer to keep,
+a line for a key."""
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
-"""An enqueue may be repeated for so long after the first call, in ms. Ids are remembered for longer."""
+"""Milliseconds after the first call for which an enqueueing may be repeated. Ids are remembered for longer."""
 _ID, _PAYLOAD, _DIGEST = map(attrgetter, ("id", "payload", "digest"))
 _HELD, _REMEMBERED = ("records", "rows"), ("id_memory", "id_memory_before")
 MessagePlace = tuple[str, str]
-"""A queue, and the id of a message there."""
+"""A queue, and the id of a message in it."""
 
 
 class _Identifiers:
-    """Ids that sort by time: 48 bits of milliseconds and 64 random bits, which are incremented within a millisecond."""
+    """Generates ids that sort by time: 48 bits of milliseconds, then 64 random bits, counted up within a
+    millisecond."""
 
     def __init__(self) -> None:
         self._begin_anew()
@@ -85,18 +86,19 @@ new_id = _Identifiers().next
 
 
 class Enqueued(NamedTuple):
-    """The id of the message. ``duplicate``: the store already had a message with that id, or with its unique key."""
+    """A message's id. ``duplicate``: nothing was enqueued: a message with this id, or with the unique key, was
+    there."""
 
     id: str
     duplicate: bool
 
 
 _enqueued: Callable[[tuple[str, bool]], Enqueued] = partial(tuple.__new__, Enqueued)
-"""Makes an `Enqueued` of its fields, in a quarter of the time that `Enqueued` itself takes."""
+"""Makes an `Enqueued` from a tuple, in a quarter of the time that its constructor takes."""
 
 
 class Origin(NamedTuple):
-    """An entry of an outbox, and the position in it of the first message."""
+    """The outbox entry from which messages come, and the position in it of the first of them."""
 
     queue: str
     number: int
@@ -106,27 +108,27 @@ class Origin(NamedTuple):
 class Producer:
     rights = PRODUCER
     demand: LaunchDemand | None = None
-    """Has a launch started if nobody serves a queue; None if launches do not start on demand."""
+    """Has a launch started if no launch serves a queue; None if launches do not start on demand."""
     most_ready: Mapping[str, int] = MappingProxyType({})
-    """How many messages may be ready, by queue. It has only queues with a limit."""
+    """By queue, how many messages may be ready. Queues that are missing here have no limit."""
 
     def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         self.wire, self._clocks = wire, clocks
         self.keys = Keys(namespace)
         self._calls = 0
-        """The number of the current call, or of the next one. A repetition has the number of its first try."""
+        """The number of the current call, or of the next one. A repetition of a call has the same number."""
         self._number, self._pid = "", 0
-        """A number that distinguishes this producer from all others, and the process that has drawn it."""
+        """A random text that identifies this producer, and the process in which it was drawn."""
         self._registered: set[str] = set()
         self._beginnings: dict[str, Command] = {}
-        """The beginning of the command for a message without options, with script and keys, by registered queue."""
+        """By registered queue, script and keys of the command that enqueues a message without options."""
         self._replacing: set[str] = set()
 
     def enqueue_one(self, message: NewMessage) -> Enqueued:
-        """Enqueue one message. A message without options is enqueued by a quick script, which checks less.
+        """Enqueue one message. One without options is enqueued by a quick script with fewer checks.
 
-        The first message of a queue goes through the general script, which prevents a few small records from becoming a
-        list that each look-up searches. So does every repetition, since it may find the id.
+        The first message of each queue is enqueued by the general script, which makes the server store records in a
+        form that is quick to search. Repetitions also use it, since it recognises ids.
         """
         queue = message.queue
         if message[OPTIONS] != NO_OPTIONS or queue not in self._registered or queue in self.most_ready:
@@ -141,9 +143,8 @@ class Producer:
         return self._held(trip, trip[0], held, 0)[0]
 
     def refuse_followed(self, messages: Iterable[NewMessage]) -> None:
-        """Raise UsageError if a queue already has an id that a link or a callback of a new message would get, if a user
-        chose the message's id: theirs are made of it. The link or callback would be taken for a duplicate, and
-        dropped."""
+        """Raise UsageError if a message has an id that a user chose, and the id of one of its links or callbacks, which
+        is derived from it, is taken. That link or callback would be dropped as a duplicate."""
         for message in filter(_DIGEST, messages):
             if message.continuation:
                 continuation, _ = continuations.decoded(message.continuation.encode())
@@ -154,7 +155,7 @@ class Producer:
                 refuse_taken(self.wire, self.keys, "message", (message.queue, message.id), paths)
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
-        """Accept messages, in order, as `enqueue_pages` does. An error has the ids that were ``accepted`` before it."""
+        """Enqueue messages in order, see `enqueue_pages`. An error's ``accepted`` has the ids enqueued before it."""
         results: list[Enqueued] = []
         try:
             for accepted in self.enqueue_pages(messages, origin):
@@ -165,13 +166,13 @@ class Producer:
         return results
 
     def enqueue_pages(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> Iterator[list[Enqueued]]:
-        """Accept messages, in order. Each page for one queue is atomic.
+        """Enqueue messages in order. Yields the answers page by page; a page is enqueued whole or not at all.
 
-        Accepting is idempotent, so it is repeated after a lost reply. OutcomeUnknown has the ids of a round trip that
-        was not answered within the budget. StoreUnreachable if nothing was sent. NotReplicated if messages are
-        accepted, but too few replicas confirmed in time. Conflict if an id belongs to a message with another handler or
-        payload. QueueFull if a queue would have too many messages ready. After Conflict and QueueFull that page, and
-        later pages, are not accepted.
+        A call is repeated after a lost reply, which does no harm. OutcomeUnknown, with the ids, if a round trip is not
+        answered while patience lasts. StoreUnreachable if nothing was sent. NotReplicated if messages are enqueued, but
+        too few replicas confirmed that in time. Conflict if an id belongs to a message with another handler or payload.
+        QueueFull if a queue would have too many ready messages. After the latter two, that page and later ones are not
+        enqueued.
         """
         done = 0
         for trip in _round_trips(messages, self.most_ready):
@@ -189,8 +190,8 @@ class Producer:
                 done += len(page)
 
     def enqueue_sent_on(self, entries: Iterable[tuple[Origin, Sequence[NewMessage]]]) -> list[NewMessage]:
-        """Accept the messages of several entries of an outbox, in order, in one round trip. None of them may conflict.
-        Returns the messages that their queues had already."""
+        """Enqueue the messages of several outbox entries, in order, in one round trip. None of them may conflict.
+        Returns those that their queues had already."""
         commands, pages = list[tuple[Any, ...]](), list[list[NewMessage]]()
         for origin, messages in entries:
             done = 0
@@ -202,7 +203,7 @@ class Producer:
         return list(chain.from_iterable(map(compress, pages, self.wire.all(commands) if commands else [])))
 
     def _held(self, trip: Trip, page: list[NewMessage], held: int | list[bytes], done: int) -> list[Enqueued]:
-        """Reads the answer of the script to a page. Raises the errors of `enqueue_pages`."""
+        """The result for a page, from ``held``, the script's answer. Raises the errors of `enqueue_pages`."""
         if held == 0:
             raise OutcomeUnknown(ids_of(trip))
         if isinstance(held, int) and held < 0:
@@ -225,7 +226,7 @@ class Producer:
         return results
 
     def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
-        """The answers to one round trip, after ``done`` messages of the same call."""
+        """The answers to one round trip. ``done``: how many messages of the same call were enqueued before."""
         return self._call(self._commands(trip, origin, done, ""), trip, origin, done)
 
     def _call(
@@ -237,10 +238,11 @@ class Producer:
         awaiting: Sequence[tuple[Any, ...]] = (),
         within: float = 0.0,
     ) -> list[Any]:
-        """The answers to ``commands``. A repetition sends what `_commands` makes of the messages, and ``awaiting``.
+        """The answers to ``commands``. A repetition sends newly made commands for ``trip``, with ``awaiting`` at the
+        end.
 
-        The store refuses a repetition once it may have forgotten the ids. It decides that by its own clock, since this
-        process may be suspended at any point. Repetitions from an outbox do not depend on ids.
+        The store refuses a repetition when it may have forgotten the ids. Its own clock decides that, since this
+        process may have been suspended in between. Repetitions from an outbox do not depend on ids.
         """
         began = self._clocks.boot_time()
         looks: Sequence[Command] = ()
@@ -299,7 +301,7 @@ class Producer:
         return commands
 
     def register(self, queue: str, rights: str | None = None) -> None:
-        """Register the queue with the mover, before the queue's first message.
+        """Record the queue in the namespace, so that movers know it. Called before the queue's first message.
 
         PermissionDenied if any of ``rights``, by default a producer's, is missing.
         """
@@ -319,14 +321,14 @@ def ids_of(trip: Trip) -> list[str]:
 
 
 def _may_be_of_another(message: NewMessage) -> bool:
-    """Whether the queue may have the id of ``message`` from another call, or whether the message may have replaced
-    another one: then a repetition cannot tell what its first try did. An id that we made is ours alone, unless it was
-    made of a user's id, as for members of a batch and for links."""
+    """Whether the id of ``message`` may exist by another call, or it may replace a message: then a repetition cannot
+    tell what the first try did. A generated id exists by this call alone, unless it is derived from one that a user
+    chose, as those of members and links may be."""
     return bool(message.digest or message.continuation) or replaces(message)
 
 
 def _as_arguments(page: Sequence[NewMessage]) -> tuple[list[Any], list[Any]]:
-    """The messages of a page as arguments of `enqueue.lua`, and their options."""
+    """The messages of a page as arguments of `enqueue.lua`, and the arguments for its options."""
     arguments, options = list[Any](), list[Any]()
     for position, message in enumerate(page, 1):
         if message[OPTIONS] == NO_OPTIONS:
@@ -340,7 +342,8 @@ def _as_arguments(page: Sequence[NewMessage]) -> tuple[list[Any], list[Any]]:
 
 
 def _round_trips(messages: Sequence[NewMessage], limited: Container[str]) -> Iterator[Trip]:
-    """``messages`` in round trips. A page that may be refused ends its round trip, so no later page is accepted."""
+    """``messages`` in round trips. A page that may be refused, since its queue is in ``limited``, is the last of its
+    trip."""
     trip: Trip = []
     for page in pages_of(messages):
         trip.append(page)
@@ -352,7 +355,7 @@ def _round_trips(messages: Sequence[NewMessage], limited: Container[str]) -> Ite
 
 
 def pages_of(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
-    """``messages`` in pages: runs for one queue, bounded in number and size."""
+    """``messages`` in pages, each with consecutive messages of one queue, limited in number and size."""
     for (_, rule), run in groupby(messages, attrgetter("queue", "key_rule")):  # GUARD none behind one that replaces
         most = 1 if rule.startswith(REPLACES) else ENQUEUE_PAGE  # GUARD what replaces is alone in its page
         while page := list(islice(run, most)):
@@ -360,7 +363,7 @@ def pages_of(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
 
 
 def _within_bounds(page: list[NewMessage]) -> Iterator[list[NewMessage]]:
-    """``page``; or its halves, if its payloads are too large together."""
+    """``page``, or smaller pages if its payloads are too large together."""
     if len(page) == 1 or sum(map(len, map(_PAYLOAD, page))) <= ENQUEUE_BYTES:
         yield page
     else:
@@ -370,8 +373,8 @@ def _within_bounds(page: list[NewMessage]) -> Iterator[list[NewMessage]]:
 
 
 class StrictProducer(Producer):
-    """A producer whose messages must be on replicas. Where it need not wait, it is as quick as another producer: on a
-    server without replicas, if their number is not set."""
+    """A producer that waits until replicas have its messages. If the settings do not say how many, and the server has
+    none, it does not wait."""
 
     def __init__(self, wire: Wire, namespace: str, strict: Strict, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         super().__init__(wire, namespace, clocks)
@@ -391,8 +394,8 @@ class StrictProducer(Producer):
         return self._strict.waits(self.wire.replicas)
 
     def _send(self, trip: Trip, origin: Origin | None, done: int) -> list[Any]:
-        """The answers to one round trip, once replicas have its messages. NotReplicated if they are accepted, but too
-        few replicas confirmed in time."""
+        """The answers to one round trip, after replicas have confirmed it. NotReplicated if messages are enqueued, but
+        too few replicas confirmed that in time."""
         strict, commands = self._strict, self._commands(trip, origin, done, "")
         awaiting = strict.awaiting(self.wire.replicas, [self.keys.queue(page[0].queue, "counters") for page in trip])
         answers = self._call(commands + awaiting, trip, origin, done, awaiting, strict.within)
@@ -407,9 +410,9 @@ class StrictProducer(Producer):
 
 
 def refuse_taken(wire: Wire, keys: Keys, what: str, owner: MessagePlace, following: Sequence[MessagePlace]) -> None:
-    """Raise UsageError if queues already have an id that a callback or a link of ``owner`` would get. The owner is a
-    ``batch`` or a ``message``, as ``what`` says. An owner that exists is not refused, since these messages are its
-    own."""
+    """Raise UsageError if a queue already has an id that a callback or link in ``following`` would get. ``what``:
+    ``batch`` or ``message``, the kind of ``owner``. If the owner itself exists already, these are its own, and nothing
+    is raised."""
     if not following:
         return
     queue, name = owner
@@ -428,7 +431,7 @@ def refuse_taken(wire: Wire, keys: Keys, what: str, owner: MessagePlace, followi
 
 
 def _looks(keys: Keys, position: MessagePlace) -> list[tuple[str, str, str]]:
-    """Commands that ask whether a queue keeps or remembers an id."""
+    """Commands that ask whether a queue has a message with this id, or remembers it."""
     queue, message_id = position
     return [
         *(("HEXISTS", keys.queue(queue, word), message_id) for word in _HELD),

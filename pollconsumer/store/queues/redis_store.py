@@ -1,4 +1,4 @@
-"""What launches write to the queues. Each method is one script, or one round trip of several."""
+"""What launches write to queues. Each method runs one script, or several in one round trip."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from pollconsumer.store.records.steps import LogEntry, Promoted, QueueStep, Repo
 from pollconsumer.store.server import known_queues, lost_queues
 
 SHOWN_FOR = 0.001
-"""A server's clock shows an instant for so many seconds, since instants are milliseconds, rounded down."""
+"""Seconds for which a server's clock shows the same millisecond."""
 MOST_DELAYED = 0.5
-"""A reply may come so many seconds later than others did. If it is later still, a clock was set."""
+"""Seconds by which a reply may be later than earlier ones. If it is later still, a clock was set."""
 
 
 class ServerClock:
-    """How the clocks of a store's servers relate to this machine's monotonic clock.
+    """Converts instants of a store's servers to this machine's monotonic clock.
 
-    A reply comes some time after the instant in it. A step that waits for a message may be answered any time after it
-    was sent. Two facts are known: half of the shortest round trip, and which reply came soonest after its instant.
+    A reply arrives some time after the instant in it, and a step that waits for a message may be answered at any time.
+    So it uses two facts: half of the shortest round trip, and the reply that arrived soonest after its instant.
     """
 
     def __init__(self) -> None:
         self._one_way = inf
-        """The least number of seconds that a reply takes."""
+        """Seconds from the server to here, at least: half of the shortest round trip."""
         self._ahead: dict[str, float] = {}
-        """The difference between this machine's clock and the instant in the reply that came soonest, in seconds; by
-        queue, since each queue may be on a server of its own."""
+        """By queue, since each may be on another server: the least difference, in seconds, between the arrival of a
+        reply on this machine's clock and the instant in it."""
 
     def shown_at(self, queue: str, instant: int, sent: float, read: float) -> float:
-        """The time on the monotonic clock at which the server of ``queue`` showed ``instant``, in epoch ms, given when
-        a step was ``sent`` and its reply ``read``. ``sent`` is minus infinity if the step took several round trips."""
+        """When the server of ``queue`` showed ``instant``, in epoch ms, on the monotonic clock. ``sent``, ``read``:
+        when the step was sent, minus infinity if it took several round trips, and when its reply was read."""
         took, ahead, one_way = read - sent, read - instant / 1000, self._one_way
         if took < one_way + one_way:
             one_way = self._one_way = took / 2
@@ -64,12 +64,12 @@ class ServerClock:
 
 
 PROMOTE_PAGE = 250
-"""Number of messages that are promoted at once. This takes the server a millisecond, or a few if it is slow."""
+"""Number of messages that one script promotes, which takes the server a few milliseconds at most."""
 
 
 class RedisStore:
-    """The store, as launches write to it. ``producer`` enqueues follow-ups, and entries of outboxes. ``maintenance`` is
-    what a launch does for queues besides handling."""
+    """The store as launches write to it. ``producer``: enqueues what handlers and outboxes send. ``maintenance``: the
+    work other than handling."""
 
     def __init__(self, wire: Wire, namespace: str, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         self.wire, self._clocks = wire, clocks
@@ -77,7 +77,7 @@ class RedisStore:
         self.keys, self.maintenance = self.producer.keys, Maintenance(self.producer)
         self._server_clock = ServerClock()
         self._beginnings: dict[tuple[str, str, str, str], Command] = {}
-        """The results of `_beginning`, by script, queue and claim."""
+        """Results of `_beginning`, kept for reuse."""
 
     def requeue(
         self,
@@ -90,12 +90,12 @@ class RedisStore:
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
         known: Mapping[bytes, str] = MappingProxyType({}),
     ) -> None:
-        """Release, uncharged, the messages that a dead holder had not started, and recover the rest.
+        """Requeue the messages of a dead launch: those that it had not started are not charged.
 
-        Messages ``in_flight`` are charged an attempt and a death. Messages whose handler had ``ended`` are charged an
-        attempt. ``spent``: messages in flight or ended in their last attempt. They are charged the attempt, and become
-        dead letters when they are reserved next. A message that is recorded as begun at most once becomes a dead letter
-        at once. ``known``: see `Maintenance.recover`.
+        Messages ``in_flight`` are charged an attempt and a death. Messages whose handlers had ``ended`` are charged an
+        attempt. ``spent``: messages in flight, or ended, in their last attempt: they are charged the attempt, and
+        become dead letters when they are reserved next. A message that is recorded as begun (at most once) becomes a
+        dead letter now. ``known``: see `Maintenance.recover`.
         """
         self.unreserve(claim, queue, in_flight, ended, spent)
         self.wire.call("retire", [self.keys.queue(queue, "announced")], [claim.lease_name, claim.fence])
@@ -113,15 +113,14 @@ class RedisStore:
         reports: Reports | None = None,
         keep: Callable[[str], Iterable[bytes]] = lambda _: (),
     ) -> Stepped:
-        """Settle and reserve, in one write. Before that, store ``reports``, and promote what is due in the queues
-        ``promoting``.
+        """Settle and reserve in one write, and return what was found. First ``reports`` are stored, and due messages of
+        the queues ``promoting`` promoted.
 
-        With ``wait``, the step is carried out as soon as a queue or its schedule has a marker, at most ``wait`` seconds
-        later. The blocking read is sent with the steps, so that a wake-up costs one round trip. A reservation lasts at
-        most ``lasts_ms``. After a lost reply, all reservations except those to ``keep`` are released, and the step is
-        repeated. A row that already has its new value counts as settled. LeaseLost if a newer launch has announced
-        itself. After NodeLost, each queue's part may have been carried out: call `release_unanswered` before sending it
-        again.
+        With ``wait``, the server waits for a message in one of the queues, for so many seconds at most, before it
+        carries out the step. A reservation lasts for ``lasts_ms``. After a lost reply, all reservations are released
+        except those whose ids ``keep`` returns, and the step is repeated. A row that already has its new value counts
+        as settled. LeaseLost if a newer launch has announced itself. After NodeLost, the part of each queue may have
+        been carried out or not: call `release_unanswered` before a repetition.
         """
         commands = self._reporting(claim, reports) if reports else []
         for step in steps:
@@ -161,7 +160,7 @@ class RedisStore:
         return stepped
 
     def _add_one(self, stepped: Stepped, queue: str, answer: Any, sent: float, read: float) -> None:
-        """Add the answer of `reserve_one.lua`: 0 for a message with options, empty if there is none."""
+        """Add the answer of `reserve_one.lua`: a message; 0 if that has options; or empty if there is none."""
         if answer == 0:
             stepped.needs_full_step.append(queue)
         elif answer:
@@ -171,7 +170,7 @@ class RedisStore:
             stepped.reserved += reservations_of(queue, [message_id], [record], [1, row], at, shown_at)
 
     def _add_step(self, stepped: Stepped, step: QueueStep, answer: Sequence[Any], sent: float, read: float) -> None:
-        """Add the answer of `step.lua` to ``step``, and when it was ``sent`` and ``read``."""
+        """Add the answer of `step.lua` for one queue. ``sent``, ``read``: as in `ServerClock.shown_at`."""
         at, stale, waiting, ids, records, changes, wait_ms, left, newer_found, dead = answer
         queue = step.queue
         stepped.stale += stale
@@ -195,7 +194,7 @@ class RedisStore:
         return command if step.single else (*command, b"%d" % step.wanted, step.limits, *step.packed())
 
     def _beginning(self, name: str, claim: Claim, queue: str) -> Command:
-        """The beginning of a command by which a launch changes ``queue``: script, keys, and the claim to the lease."""
+        """The beginning of a command by which a launch writes to ``queue``: script, keys, lease name and fence."""
         which = name, queue, claim.lease_name, claim.fence
         if (known := self._beginnings.get(which)) is not None:
             return known
@@ -209,30 +208,30 @@ class RedisStore:
     def release_unanswered(
         self, claim: Claim, steps: Sequence[QueueStep], keep: Callable[[str], Iterable[bytes]] = lambda _: ()
     ) -> None:
-        """Release what an unanswered step may have reserved, except what is to ``keep``, and what the step settles."""
+        """Release what ``steps`` without an answer may have reserved, except ids of ``keep``, and what they settle."""
         for step in steps:
             if step.wanted:
                 self.unreserve(claim, step.queue, [*keep(step.queue), *step.ids()])
 
     def release(self, claim: Claim, steps: Sequence[QueueStep]) -> bool:
-        """Settle ``steps`` without reserving, in as many round trips as it takes. Returns whether the next launch waits
-        for the lease. This is reported to one caller only."""
+        """Settle ``steps``, and reserve nothing. Returns whether the next launch waits for the lease, which is only
+        told once."""
         return any(answer[2] for answer in self.wire.all([self._step_of(claim, step, 0) for step in steps]))
 
     def part(self, queues: Iterable[str]) -> None:
-        """Raise NodeLost, from now on, if some of ``queues``, but not the leases, have lost their node of a cluster.
-        The caller then goes on with the others."""
+        """From now on, raise NodeLost in calls for some of ``queues`` whose cluster node is lost, if other queues and
+        the leases can be reached. The caller goes on with those."""
         self.wire.isolate_keys([self.keys.queue(queue, "ready") for queue in queues])
 
     def lost(self, queues: Iterable[str]) -> set[str]:
-        """Which of ``queues`` have lost their node of a cluster, while the node with the leases answers."""
+        """Those of ``queues`` whose cluster node is lost; none if the node with the leases is lost, too."""
         return lost_queues(self.wire, self.keys, queues)
 
     def unreserve(
         self, claim: Claim, queue: str, keep: Iterable[bytes], ended: Sequence[bytes] = (), spent: Sequence[bytes] = ()
     ) -> int:
-        """Release this holder's reservations in ``queue``, except those to ``keep``, and those of messages recorded as
-        begun at most once. No attempt is charged, unless a message has ``ended`` or is ``spent``."""
+        """Release this launch's reservations in ``queue``, except the ids in ``keep``, and messages recorded as begun.
+        No attempt is charged, except for messages in ``ended`` and ``spent``. Returns the number released."""
         args: list[Any] = [claim.lease_name, claim.fence, rows.pack6(int(claim.fence))]
         for listed in (ended, spent):
             args += [len(listed), *listed]
@@ -240,8 +239,8 @@ class RedisStore:
         return int(self.wire.run("unreserve", self.keys, queue, args))
 
     def begin(self, claim: Claim, reservations: Sequence[Reservation]) -> list[bytes]:
-        """Record that ``reservations``, all of one queue, are handled at most once, before they are handled. Returns
-        the ids of stale reservations. LeaseLost if a newer launch has announced itself."""
+        """Record that ``reservations``, all of one queue, are begun, since they are delivered at most once. Returns the
+        ids of those that are no longer reserved for this launch. LeaseLost if a newer launch has announced itself."""
         args: list[Any] = [claim.lease_name, claim.fence]
         for each in reservations:
             args += (each.id, each.row, rows.begun(each.row))
@@ -252,11 +251,11 @@ class RedisStore:
         return stale
 
     def checkpoint(self, claim: Claim, reservation: Reservation, state: bytes, reports: Reports | None = None) -> None:
-        """Store a message's checkpoint, with ``reports``. LeaseLost if the message is no longer this holder's."""
+        """Store a message's checkpoint, and ``reports``. LeaseLost if this launch does not hold the message."""
         self._keep(claim, reservation, (reservation.id, state), reports)
 
     def record(self, claim: Claim, reservation: Reservation, entry: StepEntry, reports: Reports | None = None) -> None:
-        """Record a step of a message, with ``reports``. LeaseLost if the message is no longer this holder's."""
+        """Record a step of a message, and store ``reports``. LeaseLost if this launch does not hold the message."""
         self._keep(claim, reservation, entry.fields(reservation.id), reports)
 
     def _keep(self, claim: Claim, reservation: Reservation, fields: Sequence[bytes], reports: Reports | None) -> None:
@@ -269,13 +268,13 @@ class RedisStore:
         reservation.row = row
 
     def report(self, claim: Claim, reports: Reports) -> None:
-        """Store what handlers report. It tries once. Unanswered if the server does not answer, LeaseLost if a newer
-        launch has announced itself."""
+        """Store reports of handlers, in one try. Unanswered if the server does not answer. LeaseLost if a newer launch
+        has announced itself."""
         self.wire.once(self._reporting(claim, reports))
 
     def _reporting(self, claim: Claim, reports: Reports) -> list[Command]:
-        """The commands that store ``reports``. They change nothing of a message that another launch has reserved since,
-        or that is forgotten."""
+        """The commands that store ``reports``. Reports of messages that another launch has reserved since, or that were
+        deleted, change nothing."""
         commands, fence = list[Command](), rows.pack6(int(claim.fence))
         for queue, its_reports in reports.items():
             progress = chain.from_iterable(starmap(_report_arguments, its_reports.items()))
@@ -283,17 +282,17 @@ class RedisStore:
         return commands
 
     def recorded(self, reservation: Reservation) -> tuple[bytes | None, Recorded | None]:
-        """The last checkpoint of a message; and its steps and signals, None if it has none."""
+        """A message's last checkpoint, or None; and its steps and signals, or None."""
         return read_recorded(self.wire, self.keys.queue(reservation.queue, "checkpoints"), reservation.id)
 
     def previous(self, queue: str, recurrences: Iterable[bytes]) -> list[PreviousOccurrence | None]:
-        """The last completed occurrence of each of ``recurrences``; None for one without any."""
+        """The last completed occurrence of each recurrence, or None."""
         fields = [name + b":previous" for name in recurrences]
         (found,) = self.wire.all([("HMGET", self.keys.queue(queue, "recurrence_counters"), *fields)], parting=False)
         return [read_previous(each) for each in found]
 
     def promote(self, claim: Claim, queue: str, most: int) -> Promoted:
-        """Move at most ``most`` due messages to ``queue``."""
+        """Promote due messages of ``queue``, ``most`` at most."""
         return Promoted.of(self.wire.run("promote", self.keys, queue, [claim.lease_name, claim.fence, most]))
 
     def enqueue(self, messages: Sequence[NewMessage], origin: Origin | None = None) -> list[Enqueued]:
@@ -301,7 +300,7 @@ class RedisStore:
         return self.producer.enqueue(messages, origin)
 
     def queues(self) -> list[str]:
-        """Every queue that ever had a message or a consumer, by name."""
+        """Every queue that ever had a message or a consumer, sorted."""
         return known_queues(self.wire, self.keys)
 
 

@@ -1,4 +1,4 @@
-"""Batches as people see them: counts, and members, which are found by their ids."""
+"""Reads batches for people and programs: their counts, and their members, which are found by their ids."""
 
 from __future__ import annotations
 
@@ -22,33 +22,32 @@ from pollconsumer.store.records.rows import id_bytes, id_text
 from pollconsumer.store.server import readable_queues
 
 CALLED = {"then": 4, "failed": 8, "ended": 2}
-"""The callbacks, each with the flag that it is enqueued."""
+"""The callbacks of a batch; for each, the flag in the batch's state that it was enqueued."""
 PER_CHUNK, FIRST_ADDED = 512, 1 << 20
-"""Number of members in a field of ``batch_members``, and the first number of members that a member adds; as in
+"""Number of members in a field of ``batch_members``; and the first number of members that other members add. Both as in
 ``lua/parts/batches.lua``."""
 NUMBERS, STATE_BYTES, LAST_NUMBER = 9, 55, 10**8
-"""How many numbers, and how many bytes, a batch's state has; and a number above those of all members, which have eight
-digits."""
+"""How many numbers, and how many bytes, a batch's stored state has. And the largest number that a member may have."""
 LOOKED_THROUGH = 100
-"""Number of chunks that are searched at once for some members."""
+"""Number of chunks that `some` searches at most."""
 OUTSTANDING, COMPLETED, DEAD, OTHERWISE = range(4)
-"""Codes of members."""
+"""The codes of members in ``batch_members``."""
 _FLAGS = {"abandoned": 16, "expired": 32, "ended": 2, "closed": 1}
-"""What a batch is, by the first of these flags that it has."""
+"""The state of a batch is the first of these whose flag is set."""
 MALFORMED = "malformed"
 STATES = ("open", "closed", "ended", "abandoned", "expired", MALFORMED)
 UNFINISHED = STATES[:2]
 UNCLOSED = ("open", "abandoned")
 WAITING = "waiting"
-"""The state of a callback that is not enqueued yet."""
+"""The state of a callback that may still be enqueued."""
 MOST_DEAD = 10_000
-"""Number of dead members of an ended batch that are checked for a redrive."""
+"""Number of an ended batch's dead members that are read to see whether they were redriven."""
 LOOKS = 3
-"""How often a batch is read again if it changes while its dead members are read."""
+"""How many times a batch is read, at most, if it changes while its dead members are read."""
 COUNTED = 1000
-"""Number of batches whose states are counted."""
+"""Number of batches of a queue that are read from each end, to count their states."""
 EARLIER = timedelta(hours=1)
-"""A message that is older than a batch by more than this is no member of the batch, even if its id says so."""
+"""A message that is older than a batch by more than this is not a member of it, whatever its id."""
 _WANTED = {
     "completed": {COMPLETED},
     "results": {COMPLETED},
@@ -61,8 +60,8 @@ _WANTED = {
 
 
 class BatchCallback(NamedTuple):
-    """A callback of a batch: ``then``, ``failed`` or ``ended``. ``state``: that of its message; ``waiting`` if it is
-    not enqueued yet; None if it never was, or is no longer kept."""
+    """A callback of a batch. ``name``: ``then``, ``failed`` or ``ended``. ``state``: its message's; ``waiting`` before
+    it is enqueued; None if it never was, or is not kept any more."""
 
     name: str
     handler: str
@@ -72,10 +71,9 @@ class BatchCallback(NamedTuple):
 
 
 class BatchStatus(NamedTuple):
-    """A batch. ``state``: open, closed, ended, abandoned, expired; or malformed, if its state is unreadable, with all
-    numbers 0. Instants are None if there are none. In an open batch ``total`` counts only members that other
-    members have added. In an abandoned one it counts at least those that have ended. ``queue``: the queue that counts
-    its members."""
+    """A batch. ``state``: open, closed, ended, abandoned, expired; or malformed if it is unreadable, with all numbers
+    0. ``queue``: the batch's own, not its members'. ``total``: the number of members; while the batch is open, only of
+    those that members have added; if it was abandoned, at least of those that have ended."""
 
     id: str
     queue: str
@@ -92,7 +90,7 @@ class BatchStatus(NamedTuple):
 
     @property
     def outstanding(self) -> int:
-        """How many members have not ended, as far as ``total`` is known."""
+        """The number of members that have not ended, as far as ``total`` is known."""
         return max(0, self.total - _ended(self))
 
 
@@ -101,19 +99,19 @@ class BatchReader:
         self._wire, self._keys = wire, Keys(namespace)
 
     def batch(self, batch_id: str, batch_queue: str | None = None) -> BatchStatus:
-        """The batch of that id, from ``batch_queue``, or from whichever queue has it. NotFound if there is none."""
+        """The batch with this id in ``batch_queue``; if that is None, in any queue. NotFound if there is none."""
         for queue in readable_queues(self._wire, self._keys) if batch_queue is None else [batch_queue]:
             if (found := self._read(queue, [batch_id])) and found[0] is not None:
                 return found[0]
         raise NotFound("no such batch", batch_id, "an ended batch is kept for two days")
 
     def status(self, batch_id: str, batch_queue: str | None = None) -> BatchStatus:
-        """`batch`, corrected by `with_redriven`."""
+        """The batch, as `with_redriven` corrects it. NotFound if there is none."""
         return self.with_redriven(self.batch(batch_id, batch_queue))
 
     def with_redriven(self, batch: BatchStatus) -> BatchStatus:
-        """The batch, closed again if it had ended, and members were redriven and are outstanding. Reads the first
-        MOST_DEAD dead members."""
+        """The batch. If it had ended, and dead members were redriven and have not ended again, its state is ``closed``.
+        It reads the first MOST_DEAD dead members."""
         for _ in range(LOOKS):
             if batch.state != "ended" or not batch.dead:
                 return batch
@@ -131,7 +129,7 @@ class BatchReader:
         return batch._replace(state="closed", dead=batch.dead - again, ended_at=None, callbacks=tuple(waiting))
 
     def _dead(self, batch: BatchStatus) -> Iterator[str]:
-        """The present states of a batch's dead members; ``closed`` for an inner batch that goes on."""
+        """The current states of the members that a batch counts as dead; ``closed`` for an inner batch that goes on."""
         at: int | None = 0
         while at is not None:
             chunk, (found, at) = at, self.page(batch, "dead", at)
@@ -140,12 +138,12 @@ class BatchReader:
             yield from ("closed" if each.state == "closed" else State.DEAD for each in inner)
 
     def inner(self, batch: BatchStatus, which: str, chunk: int) -> list[BatchStatus]:
-        """The members of a chunk that are batches themselves."""
+        """Those members of a chunk that are batches themselves. ``which``: see `members`."""
         ids = [f"{batch.id}.{number}{INNER}" for number in self._numbers(batch.queue, batch.id, which, chunk)]
         return [each for each in self._read(batch.queue, ids) if each is not None]
 
     def batches(self) -> Iterator[BatchStatus]:
-        """All batches, by their queues."""
+        """All batches, queue by queue."""
         for queue in readable_queues(self._wire, self._keys):
             stored = self._wire.command("ZRANGE", self._keys.queue(queue, "batch_instants"), 0, -1)
             for at in range(0, len(stored), 100):
@@ -153,9 +151,9 @@ class BatchReader:
                 yield from (each for each in found if each is not None)
 
     def part(self, batch_queue: str, first: int, last: int) -> list[tuple[float, BatchStatus]]:
-        """The batches of ``batch_queue`` from position ``first`` to ``last``, negative ones counted from the end. Each
-        comes with the instant, in epoch ms, at which it is abandoned, expires or is forgotten; infinite for none. They
-        are in the order of these instants."""
+        """The batches of ``batch_queue`` at positions ``first`` to ``last``; negative positions count from the end.
+        They are sorted by the instant, which each comes with in epoch ms, at which it is abandoned, expires or is
+        deleted; infinite for none."""
         stored = self._wire.command(
             "ZRANGE", self._keys.queue(batch_queue, "batch_instants"), first, last, "WITHSCORES"
         )
@@ -163,13 +161,13 @@ class BatchReader:
         return [(float(at), each) for at, each in zip(stored[1::2], found, strict=True) if each is not None]
 
     def counts(self, batch_queues: Sequence[str]) -> list[int]:
-        """How many batches each of ``batch_queues`` keeps."""
+        """The number of batches in each of ``batch_queues``."""
         keys = [self._keys.queue(batch_queue, "batch_instants") for batch_queue in batch_queues]
         return [int(each) for each in self._wire.all([("ZCARD", key) for key in keys])] if keys else []
 
     def states(self, batch_queues: Sequence[str]) -> dict[str, Counter[str]]:
-        """How many batches are in each state, by queue. At most COUNTED batches of a queue count, from either end of
-        their order. Queues without batches are left out."""
+        """By queue, the number of batches in each state. Of each queue, the first and the last COUNTED batches are
+        read. Queues without batches are left out."""
         return {
             batch_queue: self._states(batch_queue)
             for batch_queue, count in zip(batch_queues, self.counts(batch_queues), strict=True)
@@ -184,24 +182,24 @@ class BatchReader:
         return Counter(_state_of(each[0]) if _is_sound(each) else MALFORMED for each in stored if each is not None)
 
     def queues_ahead(self, batch: BatchStatus, most: int) -> list[str]:
-        """The queues of at most ``most`` outstanding members, those that were added first and last."""
+        """The queues of some members that have not ended: of at most ``most``, from the first and the last chunk."""
         last = min(max(0, batch.total - 1), FIRST_ADDED - 1) // PER_CHUNK
         chunks = [self._numbers(batch.queue, batch.id, "outstanding", chunk) for chunk in sorted({0, last})]
         numbers = [number for chunk in chunks for number in chunk[: most // len(chunks)]]
         return [*dict.fromkeys(message.queue for message in self._find([f"{batch.id}.{each}" for each in numbers]))]
 
     def members(self, batch: BatchStatus, which: str | None = None) -> Iterator[Message]:
-        """The members of a batch in the order of their numbers. ``which``: None for all; ``completed``, ``failed`` or
-        ``dead`` for those that the batch counts so; ``unended`` for those that have not ended by their own state,
-        either. Of a chain the latest link. Members that are no longer kept are left out. With ``results`` a member that
-        is no longer kept is included if its result is, with the result alone and no handler."""
+        """The members of a batch, by number. ``which``: None for all; ``completed``, ``failed`` or ``dead``: those that
+        the batch counts as such; ``unended``: those that have not ended, by the batch's count and by their own state;
+        ``results``: the completed ones, including members that were deleted, of which only the result is kept. Others
+        that were deleted are left out. For a chain, it is the latest link."""
         at: int | None = 0
         while at is not None:
             found, at = self.page(batch, which, at)
             yield from found
 
     def page(self, batch: BatchStatus, which: str | None, chunk: int) -> tuple[list[Message], int | None]:
-        """The members of a chunk, and the number of the next chunk; None after the last."""
+        """The members of a chunk, and the number of the next chunk; None after the last. ``which``: see `members`."""
         numbers = self._numbers(batch.queue, batch.id, which, chunk)
         found = self._find([f"{batch.id}.{number}" for number in numbers], results=which == "results")
         # A batch that was not closed has no known end: go on past every member that exists, or has ended.
@@ -210,8 +208,8 @@ class BatchReader:
         return found, self._next_chunk(batch, chunk, is_open=is_open)
 
     def some(self, batch: BatchStatus, which: str, first: int, count: int) -> tuple[list[Message], int | None]:
-        """At most ``count`` members from the number ``first`` on, out of at most LOOKED_THROUGH chunks; and the number
-        from which to go on, None if there are no more."""
+        """At most ``count`` members from number ``first`` on, and the number from which to go on; None after the last.
+        It searches LOOKED_THROUGH chunks at most."""
         numbers, chunk, after = list[int](), first // PER_CHUNK, None
         for _ in range(LOOKED_THROUGH):
             numbers += [number for number in self._numbers(batch.queue, batch.id, which, chunk) if number >= first]
@@ -224,12 +222,12 @@ class BatchReader:
         return self._find([f"{batch.id}.{number}" for number in numbers[:count]]), after
 
     def ended(self, batch_queue: str, batch: str, chunk: int) -> frozenset[int]:
-        """The numbers of those members of a chunk that have ended."""
+        """The numbers of the members of a chunk that have ended."""
         return frozenset(self._numbers(batch_queue, batch, "ended", chunk))
 
     def others(self, batch_queue: str, batch_id: str, sent: Sequence[tuple[str, str]]) -> list[str]:
-        """The ids of those messages ``sent``, each given with its queue, that are no members of the batch. They belong
-        to messages from before it was opened, which their queues keep or remember."""
+        """Which of the members in ``sent``, each a queue and an id, were not enqueued because another message has the
+        id. That message is older than the batch, and the queue keeps it or remembers its id. Returns the ids."""
         batch = self._counted(batch_queue, batch_id)
         if batch is None:
             return []
@@ -247,8 +245,8 @@ class BatchReader:
         return [each for _, each in sent if not (members[each] if each in members else has_ended(each))]
 
     def at_least(self, batch_queue: str, batch_id: str, count: int) -> int:
-        """How many members the producer must have added, if it knows of ``count``: the members that have ended show
-        more, and so does the next one if it has ended or is kept. ``count`` if there are no more."""
+        """The least number of members that the producer has added. It knows of ``count``, but an earlier call may have
+        added more: members that have ended, or the one with number ``count``, show that."""
         batch = self._counted(batch_queue, batch_id)
         if batch is None:
             return count
@@ -275,8 +273,8 @@ class BatchReader:
         return [first + n for n in range(PER_CHUNK) if codes[n // 4] >> 2 * (n % 4) & 3 in _WANTED[which]]
 
     def _find(self, ids: Sequence[str], *, results: bool = False) -> list[Message]:
-        """The messages of these ids, in their order, in whichever queues they are; of a chain the latest link. With
-        ``results``, also what is left of forgotten messages."""
+        """The messages with these ids, in this order, in any queue; for a chain the latest link. ``results``: for
+        deleted messages, also their results."""
         found, left = dict[str, Message](), [*ids]
         queues = readable_queues(self._wire, self._keys)
         for queue in queues:
@@ -308,7 +306,7 @@ class BatchReader:
         return [*read_messages(self._wire, self._keys, queue, list(map(id_bytes, ids)), for_producer=True)]
 
     def _counted(self, batch_queue: str, batch_id: str) -> BatchStatus | None:
-        """The batch without its callbacks. None if it is malformed, since no script takes it for a batch then."""
+        """The batch, without callbacks. None if there is none, or its state is malformed, as scripts see it."""
         state = self._wire.command("HGET", self._keys.queue(batch_queue, "batches"), batch_id)
         return _status(batch_queue, batch_id, state, [None] * len(CALLED)) if _is_sound(state) else None
 
@@ -336,7 +334,7 @@ class BatchReader:
         return [batch and batch._replace(callbacks=_with_states(batch, enqueued)) for batch in found]
 
     def _states_of(self, callbacks: Iterable[BatchCallback]) -> dict[str, str]:
-        """The states of those callbacks that are kept, by the ids of their messages."""
+        """By id, the states of the callbacks' messages that are kept."""
         return {
             message.id: str(message.state)
             for queue, ids in by_queue((each.queue, id_bytes(each.message_id)) for each in callbacks).items()
@@ -346,8 +344,8 @@ class BatchReader:
 
 
 def _may_be_of(batch: BatchStatus, message: Message) -> bool:
-    """Whether a message with a member's id may be that member. A message of an earlier batch of that id is days older.
-    The clocks of a cluster's nodes differ by less than an hour."""
+    """Whether ``message``, which has the id of a member, is one of ``batch``, and not of an earlier batch with the same
+    id. That would be older by days, and clocks of a cluster's nodes differ by less than an hour."""
     sent = message.timestamps.scheduled_at
     if sent is not None and sent < batch.created_at - EARLIER:
         return False
@@ -360,7 +358,7 @@ def _ended(batch: BatchStatus) -> int:
 
 
 def _status(batch_queue: str, batch_id: str, state: bytes | None, stored: Sequence[bytes | None]) -> BatchStatus | None:
-    """A batch; None if there is none."""
+    """The batch with the stored ``state`` and callbacks. None if ``state`` is None."""
     if state is None:
         return None
     is_how, numbers = MALFORMED, [0] * NUMBERS
@@ -380,12 +378,12 @@ def _status(batch_queue: str, batch_id: str, state: bytes | None, stored: Sequen
 
 
 def _is_sound(state: bytes | None) -> TypeGuard[bytes]:
-    """Whether this is the state of a batch, by the rules of ``lua/parts/batches.lua``."""
+    """Whether ``state`` is a valid state of a batch, by the rules of ``lua/parts/batches.lua``."""
     return state is not None and len(state) == STATE_BYTES and _numbers_of(state)[-1] <= LAST_NUMBER
 
 
 def _messages_in(entry: bytes) -> list[dict[str, str]]:
-    """The messages of an entry that have handler, id and queue; none of a corrupt entry."""
+    """The messages in the stored callback that have handler, id and queue; none if it is corrupt."""
     try:
         given = [each for each in json_values.parse(entry) if "ended" not in each]
         for each in given:
@@ -401,7 +399,7 @@ def _with_states(batch: BatchStatus, enqueued: Mapping[str, str]) -> tuple[Batch
 
 
 def _numbers_of(state: bytes) -> list[int]:
-    """The numbers after a state's flags. The last is the number of the next member that a member adds."""
+    """The numbers in a batch's state. The last one is the next number for a member that members add."""
     return [int.from_bytes(state[at : at + 6], "big") for at in range(1, len(state), 6)]
 
 

@@ -1,5 +1,5 @@
-"""Reads for `status`, `list`, `launches`, `lease` and `dashboard`, and selections of messages by what they have in
-common. Nothing here writes."""
+"""Reads for `status`, `list`, `launches`, `lease` and the dashboard, and selections of messages by their properties.
+Nothing here writes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pollconsumer.store.records.steps import read_recorded
 
 PAGE = 500
 HEADS = 10
-"""Number of entries at the head of a queue that are searched for the oldest ready message. Some may be cancelled."""
+"""Number of a queue's first entries that are searched for the oldest ready message. Some may be cancelled."""
 SEARCHED = 20 * PAGE
 """Number of entries that are searched if none of the first `HEADS` is ready."""
 INDEXES: dict[State, list[str]] = {
@@ -46,14 +46,14 @@ INDEXES: dict[State, list[str]] = {
     State.EXPIRED: ["expired"],
 }
 EVERY = 10**9
-"""More messages than any store has."""
+"""A limit that no number of messages reaches."""
 Chosen = Sequence[tuple[str, str]]
-"""Messages, by queue and id."""
+"""Queue and id of each message."""
 
 
 class QueueCounts(NamedTuple):
-    """How many messages a queue has, by state. ``started``: how many reserved messages have been in flight for more
-    than half a second."""
+    """The numbers of a queue's messages by state. ``started``: reserved messages that have been in flight for more than
+    half a second."""
 
     name: str
     ready: int
@@ -70,14 +70,14 @@ class QueueCounts(NamedTuple):
     overdue: int
     skipped: int
     oldest_ready_seconds: float | None
-    """How long the oldest ready message has waited. Messages in line for a concurrency or order key do not count: they
-    wait for others of their key, and their line is not ordered by time."""
+    """Seconds for which the oldest ready message has waited. Messages that wait for others with their concurrency or
+    order key are left out, since they are not sorted by time."""
     load: server.Load
 
 
 class Overview(NamedTuple):
-    """An overview of a store. ``now``: in epoch ms of the server's clock. ``mover_seen_seconds_ago``: None if no mover
-    was ever seen, 0 while one holds the lease."""
+    """An overview of a store. ``now``: epoch ms of the server's clock. ``mover_seen_seconds_ago``: 0 while a mover
+    holds the lease; None if there never was one."""
 
     now: int
     queues: list[QueueCounts]
@@ -85,7 +85,7 @@ class Overview(NamedTuple):
     mover_seen_seconds_ago: float | None
     leases: list[dict[str, Any]]
     unreachable: list[str]
-    """Queues that are left out, since their node of a cluster is lost."""
+    """Queues that are left out, since their cluster node is lost."""
     paused_handlers: list[str]
 
 
@@ -95,7 +95,7 @@ class Inspector:
         self._keys = Keys(namespace)
 
     def queues(self) -> list[str]:
-        """The queues that can be read."""
+        """All queues, except those whose cluster node is lost if the wire skips these."""
         return server.readable_queues(self._wire, self._keys)
 
     def now(self) -> int:
@@ -103,13 +103,13 @@ class Inspector:
         return server.now_ms(self._wire)
 
     def counts(self, queue: str) -> QueueCounts:
-        """The numbers of ``queue``. NotFound if there is no such queue."""
+        """The numbers of ``queue``'s messages. NotFound if there is no such queue."""
         self._refuse_unknown(queue)
         return self._count(queue, self.now(), in_flight_of(self._wire, self._keys))
 
     def message(self, message_id: str, queue: str | None = None) -> Message:
-        """The message of that id, from ``queue``, or from whichever queue has it. NotFound if there is none.
-        StoreUnreachable if only a lost node may have it. UsageError if two queues have that id."""
+        """The message with this id in ``queue``; if that is None, in any queue. NotFound if there is none.
+        StoreUnreachable if only a lost cluster node may have it. UsageError if two queues have one."""
         having = self._having(message_id) if queue is None else [queue]
         if len(having) > 1:
             raise UsageError("message id", message_id, f"queues {' and '.join(having)} have one each: give --queue")
@@ -124,20 +124,20 @@ class Inspector:
         raise not_there(message_id, f"queue {queue} has no message with this id")
 
     def with_id(self, message_id: str) -> list[Message]:
-        """The messages of that id, one from each queue that has one."""
+        """The messages with this id, from all queues."""
         stored = [id_bytes(message_id)]
         return [message for name in self._having(message_id) for message in self.those(name, stored)]
 
     def _having(self, message_id: str) -> list[str]:
-        """The queues that have a message with that id."""
+        """The queues that have a message with this id."""
         queues, stored = self.queues(), id_bytes(message_id)
         commands = [("HEXISTS", self._keys.queue(name, key), stored) for name in queues for key in ("rows", "records")]
         held = self._wire.all(commands) if commands else []
         return [name for name, row, record in zip(queues, held[::2], held[1::2], strict=True) if row or record]
 
     def recorded(self, message: Message) -> tuple[dict[str, Any] | None, Recorded]:
-        """The last checkpoint of a message, which may be large; None if it is missing or corrupt. And the steps of the
-        message, and the signals sent to it."""
+        """A message's last checkpoint, which may be large; None if there is none, or it is corrupt. And its steps and
+        signals."""
         key = self._keys.queue(message.queue, "checkpoints")
         stored, recorded = read_recorded(self._wire, key, id_bytes(message.id))
         try:
@@ -164,8 +164,8 @@ class Inspector:
         return sorted(map(id_text, self._wire.command("HGETALL", self._keys.control("paused_handlers"))[::2]))
 
     def messages(self, state: State | None, queue: str | None, limit: int) -> Iterator[Message]:
-        """At most ``limit`` messages in ``state`` of ``queue``, those first that have been in the state for longest.
-        They are read a page at a time. NotFound if there is no such queue."""
+        """The messages of ``queue`` (None: of all) in ``state`` (None: in any), ``limit`` at most, the longest in that
+        state first. Read a page at a time. NotFound if there is no such queue."""
         if queue is not None:
             self._refuse_unknown(queue)
         left = limit
@@ -182,7 +182,7 @@ class Inspector:
                         yield message
 
     def those(self, queue: str, ids: Sequence[bytes], index: State | None = None) -> Iterator[Message]:
-        """The messages of ``ids``, as stored: see `read_messages`."""
+        """The messages with these stored ids: see `read_messages`."""
         return read_messages(self._wire, self._keys, queue, ids, index)
 
     def launches(self, limit: int) -> list[dict[str, Any]]:
@@ -193,7 +193,7 @@ class Inspector:
         return totals_of(self._wire, self._keys)
 
     def batches(self) -> dict[str, Counter[str]]:
-        """How many batches are in each state, by queue, as `BatchReader.states` counts them."""
+        """By queue, the number of batches in each state: see `BatchReader.states`."""
         return BatchReader(self._wire, self._keys.namespace).states(self.queues())
 
     def leases(self) -> list[dict[str, Any]]:
@@ -245,7 +245,7 @@ class Inspector:
         )
 
     def _started(self, queue: str, in_flight: InFlightSince) -> int:
-        """How many of the messages that heartbeats named last are still in flight in their launch."""
+        """How many of the messages that heartbeats have reported as taking long are still in flight."""
         named = {id_bytes(name): fence for of, name, fence in in_flight if of == queue}
         found = self._wire.command("HMGET", self._keys.queue(queue, "rows"), *named) if named else []
         held = [(row, fence) for row, fence in zip(found, named.values(), strict=True) if row is not None]
@@ -254,9 +254,8 @@ class Inspector:
         )
 
     def _ready_behind(self, queue: str, left_over: int) -> int | None:
-        """The time at which the first message behind the ids that are ``left_over`` in the ready list became ready, in
-        epoch ms. None if there is none. If the entries searched have no such message, the instant of the last entry,
-        which is a little too early."""
+        """When the first message after the ``left_over`` first ids of the ready list became ready, in epoch ms; None if
+        there is none. If the searched entries have none, it is when the last of them did, a little too early."""
         key, before = self._keys.queue, None
         for first in range(0, min(left_over + 1, SEARCHED), PAGE):
             ids = self._wire.command("LRANGE", key(queue, "ready"), first, first + PAGE - 1)
@@ -272,7 +271,7 @@ class Inspector:
         return before
 
     def _ids(self, queue: str, state: State) -> Iterator[tuple[str, list[bytes]]]:
-        """The ids of an index in pages, each with its key. Ids that move meanwhile may be missed or repeated."""
+        """The ids of all messages in a state, in pages, each with its key. Ids that move may be missed or repeated."""
         for name in INDEXES[state]:
             first, command = 0, "LRANGE" if QUEUE_KEYS[name].type == "list" else "ZRANGE"
             while True:
@@ -284,14 +283,14 @@ class Inspector:
 
 
 def id_in(key: str, entry: bytes) -> bytes:
-    """The id in an entry of an index. In front of it the entry may have the message's key and its position in line."""
+    """The id in an entry of the list ``key``. A message's key and its position in line may precede it."""
     return entry[entry.find(b"\0") + 20 :] if key == "waiting_for_place" else entry
 
 
 class Selection(NamedTuple):
-    """A selection of messages. Every field that is given restricts it. ``key``: they hold this unique key, of their
-    handler or of their queue. ``recurrence``: they are its occurrences. ``older_than``: they entered their state at
-    least so many seconds ago, by the server's clock. ``headers``: they have all of these."""
+    """A selection of messages: those that meet every field that is given. ``key``: they hold this unique key, of their
+    handler or of their queue. ``recurrence``: they are its occurrences. ``older_than``: they have been in their state
+    for so many seconds, by the server's clock. ``headers``: they have all of these."""
 
     state: State | None = None
     queue: str | None = None
@@ -307,9 +306,9 @@ class MessageSelector:
         self._wire, self._keys, self._inspector = wire, Keys(namespace), Inspector(wire, namespace)
 
     def messages(self, selection: Selection) -> Iterator[Message]:
-        """The messages selected, queue by queue and state by state, the oldest of a state first, read a page at a time.
+        """The selected messages, queue by queue, state by state, the longest in a state first. Read a page at a time.
 
-        A message that enters another state meanwhile may be missed or repeated. NotFound if there is no such queue.
+        A message that changes its state meanwhile may be missed or repeated. NotFound if there is no such queue.
         """
         entered_by = None
         if selection.older_than is not None:
@@ -329,8 +328,8 @@ class MessageSelector:
                 yield message
 
     def _holders(self, key: str, handler: str | None, queue: str | None) -> Iterator[Message]:
-        """The messages that hold a unique key. In a queue that is at most one for each handler, and one whose key all
-        handlers share."""
+        """The messages that hold the unique key ``key``. A queue has at most one for each handler, and one more whose
+        key is shared by all handlers."""
         queues = server.readable_queues(self._wire, self._keys) if queue is None else [queue]
         for name in queues:
             unique_keys = self._keys.queue(name, "unique_keys")
@@ -348,7 +347,7 @@ class MessageSelector:
 
 
 def unreserved(selecting: MessageSelector, selection: Selection) -> Chosen:
-    """The messages selected that are scheduled or ready. Scheduled ones come first, since these become ready."""
+    """The selected messages that are scheduled or ready; scheduled ones first, since they may become ready."""
     return _chosen(selecting, selection, (State.SCHEDULED, State.READY))
 
 
@@ -357,20 +356,20 @@ def dead_letters(selecting: MessageSelector, selection: Selection) -> Chosen:
 
 
 def _chosen(selecting: MessageSelector, selection: Selection, states: Sequence[State]) -> Chosen:
-    """The messages selected, each once. All are read before any is changed, since that moves others from page to
-    page."""
+    """The selected messages in ``states``, each once. All are read before the caller changes any, since changes move
+    messages from page to page."""
     states = [state for state in states if selection.state in (None, state)]
     found = (each for state in states for each in selecting.messages(selection._replace(state=state)))
     return list(dict.fromkeys((message.queue, message.id) for message in found))
 
 
 def recurrence_of(message_id: str) -> str | None:
-    """The recurrence whose occurrence a message is: the part of its id before the instant."""
+    """The name of the recurrence in an occurrence's id. None for the id of another message."""
     name, _, instant = message_id.rpartition("@")
     return name if name and instant.endswith("Z") else None
 
 
 def entered_at(message: Message) -> int | None:
-    """The time at which a message entered its state, in epoch ms; None if its row does not say."""
+    """When a message entered its state, in epoch ms; None if its row does not tell that."""
     times = message.row.timestamps
     return times.ended_at or times.reserved_at or times.enqueued_at or times.failed_at or times.scheduled_at

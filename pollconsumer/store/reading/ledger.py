@@ -1,15 +1,15 @@
-"""The ledger: recent launches, current leases, and the totals of all launches, which never fall. Corrupt entries are
-skipped.
+"""The ledger: recent launches, current leases, and the totals of all launches, which never decrease. Corrupt entries
+are skipped.
 
 The scripts that settle messages count them in a hash of each queue (`lua/parts/totals.lua`). A field's name has three
-parts: the kind of settlement, the handler, and the bucket of the handling duration, empty if the message was not
-handled. For waits and lateness the parts are ``waiting`` or ``lateness``, nothing, and the bucket. ``ms`` in place of a
-bucket stands for the sum. Skipped occurrences are counted under ``skipped``; ``at`` in place of a bucket says when the
-last one was skipped. The ends of launches are counted in the namespace, by role and stop reason. There also stands, for
-each alias that a launch knew, the name of its handler.
+parts: how it was settled, the handler, and the bucket of its duration, empty if it was not handled. For waits and
+lateness the parts are ``waiting`` or ``lateness``, nothing, and the bucket. ``ms`` instead of a bucket means the sum.
+Skipped occurrences are counted under ``skipped``; with ``at`` instead of a bucket it is when the last one was skipped.
+The ends of launches are counted in a hash of the namespace, by role and stop reason. That also has the handler's own
+name for each alias.
 
-The buckets of a histogram double. The first has everything below a millisecond, number n everything below 2ⁿ
-milliseconds, the last one everything longer.
+Each bucket of a histogram is twice as long as the one before. The first counts durations below a millisecond, number n
+those below 2ⁿ milliseconds, and the last one all others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BLANK: dict[str, Any] = {
     **dict.fromkeys(("run_id", *_MAYBE)),
 }
 LAST_BUCKET = 24
-"""The number of the last bucket, for spans of 2.3 hours and more."""
+"""The number of the last bucket, for 2.3 hours and more."""
 SKIPPED, SKIPPED_AT = "skipped\n\n", "skipped\n\nat"
 """Fields of a queue's totals: how many occurrences were skipped, and when the last one was, in epoch ms."""
 OUTCOMES = {
@@ -57,13 +57,13 @@ OUTCOMES = {
     "park": "parked",
     "asleep": "asleep",
 }
-"""Kind of settlement → the outcome for which it counts."""
+"""For each way to settle a message, the outcome that is counted."""
 
 
 def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
-    """The ledger, newest first. Each entry also has: the gap in seconds since the previous holder released the lease;
-    the seconds from its start to the lease, None if unknown; how many launches left because it held the lease; how many
-    ticks before it had no launch; and what it works on beyond its window."""
+    """The entries of launches in the ledger, newest first. Added to each: the seconds since the previous holder
+    released the lease; the seconds from its start until it had the lease, or None; how many launches left because it
+    held the lease; how many ticks before it had no launch; and the messages that it handles beyond its window."""
     ids = wire.command("LRANGE", keys.control("launches"), 0, limit + 200)
     skipped = [b"skipped:" + each for each in ids]
     found = wire.command("HMGET", keys.control("ledger"), *ids, *skipped) if ids else []
@@ -86,13 +86,12 @@ def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
 
 
 def _seconds(since_ms: int | None, until_ms: int | None) -> float | None:
-    """The seconds between two instants; 0 if a clock was set back in between, None if an instant is unknown."""
+    """The seconds between two instants; 0 if a clock was set back in between; None if one is None."""
     return None if since_ms is None or until_ms is None else max(0, until_ms - since_ms) / 1000
 
 
 def in_flight_of(wire: Wire, keys: Keys) -> InFlightSince:
-    """The times at which handlers that take long began their messages, in epoch ms; by queue, id, and the launch's
-    fence."""
+    """By queue, id and the launch's fence, when the handlers that take long began, in epoch ms."""
     begun: InFlightSince = {}
     for lease, entry in _held(wire, keys):
         with suppress(ValueError, TypeError):
@@ -103,12 +102,12 @@ def in_flight_of(wire: Wire, keys: Keys) -> InFlightSince:
 
 
 def working_leases_of(wire: Wire, keys: Keys) -> list[dict[str, Any]]:
-    """`leases_of`, each with what its launch works on beyond its window."""
+    """`leases_of`, with the messages that each launch handles beyond its window as ``working_on``."""
     return [lease | {"working_on": read_work(entry.get("working_on"))} for lease, entry in _held(wire, keys)]
 
 
 def _held(wire: Wire, keys: Keys) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """Leases, each with the ledger's entry of its launch; empty if the entry is corrupt."""
+    """The leases, each with its launch's entry in the ledger; an empty one if that is corrupt."""
     leases = leases_of(wire, keys)
     ids = [lease["holder"] for lease in leases]
     found = wire.command("HMGET", keys.control("ledger"), *ids) if ids else []
@@ -116,7 +115,7 @@ def _held(wire: Wire, keys: Keys) -> list[tuple[dict[str, Any], dict[str, Any]]]
 
 
 def leases_of(wire: Wire, keys: Keys) -> list[dict[str, Any]]:
-    """Leases with holder, fence, and the instant since when they are held (epoch ms)."""
+    """The leases that are held, each with its holder, its fence, and since when, in epoch ms."""
     lease_names = sorted(map(id_text, wire.command("SMEMBERS", keys.control("leases"))))
     if not lease_names:
         return []
@@ -126,7 +125,7 @@ def leases_of(wire: Wire, keys: Keys) -> list[dict[str, Any]]:
 
 
 def _read_entry(stored: bytes) -> dict[str, Any] | None:
-    """An entry of the ledger; None if it is corrupt."""
+    """An entry of the ledger, parsed; None if it is corrupt."""
     try:
         entry = json_values.parse(stored)
     except ValueError:
@@ -146,7 +145,7 @@ def _is_number(value: object) -> bool:
 
 
 def _is_instant(value: object) -> bool:
-    """Whether ``value`` is a time in epoch ms that has a date."""
+    """Whether ``value`` is a number of epoch ms that is a valid date."""
     return type(value) is int and 0 <= value <= LAST_MILLISECOND
 
 
@@ -161,11 +160,11 @@ _SOUND: dict[str, Callable[[object], bool]] = {
     **dict.fromkeys(_INSTANTS, _is_instant),
     **dict.fromkeys(_MAYBE, _or_none(_is_number)),
 }
-"""Tests, by field, whether a value has the form that readers of the ledger expect."""
+"""For each field of an entry, whether a value has the form that readers expect."""
 
 
 def _read_lease(lease_name: str, fields: list[bytes]) -> dict[str, Any] | None:
-    """A lease; None if it is corrupt."""
+    """A lease from its stored fields; None if they are corrupt."""
     lease = dict(zip(fields[::2], fields[1::2], strict=True))
     try:
         holder = json_values.parse(lease[b"holder"])
@@ -189,7 +188,7 @@ def _read_lease(lease_name: str, fields: list[bytes]) -> dict[str, Any] | None:
 
 @dataclass
 class Spans:
-    """A histogram: the sum in seconds, and how many durations are in each bucket."""
+    """A histogram: the sum of durations in seconds, and how many are in each bucket."""
 
     total: float = 0.0
     counts: Counter[int] = field(default_factory=Counter)
@@ -203,8 +202,8 @@ class Spans:
 
 @dataclass
 class Totals:
-    """The totals. ``settled``: by queue, handler and outcome. ``launches``: by role and stop reason. ``durations``: by
-    handler. ``waits``, ``lateness`` and ``skipped``: by queue."""
+    """The totals of a store. ``settled``: by queue, handler and outcome. ``launches``: by role and stop reason.
+    ``durations``: by handler. ``waits``, ``lateness``, ``skipped``: by queue."""
 
     settled: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     launches: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -214,7 +213,7 @@ class Totals:
     skipped: Counter[str] = field(default_factory=Counter)
 
     def add(self, queue: str, fields: Sequence[bytes], renamed: Mapping[str, str]) -> None:
-        """Add what was settled in ``queue``. ``renamed``: alias → handler."""
+        """Add the stored ``fields`` of ``queue``. ``renamed``: own names by alias."""
         for name, text in zip(fields[::2], fields[1::2], strict=True):
             number = max(0, count_of(text))
             match id_text(name).split("\n"):
@@ -237,14 +236,14 @@ def _is_bucket(bucket: str) -> bool:
 
 
 def all_names(wire: Wire, keys: Keys, handlers: Collection[str]) -> set[str]:
-    """All names of ``handlers``, each of which is given by its own name or by an alias that a launch knew."""
+    """All names of ``handlers``, each given by its own name or an alias, as far as launches knew them."""
     aliases = _aliases_in(wire.command("HGETALL", keys.control("totals")))
     own = {aliases.get(name, name) for name in handlers}
     return own | {alias for alias, name in aliases.items() if name in own}
 
 
 def _aliases_in(fields: Sequence[bytes]) -> dict[str, str]:
-    """Alias → the handler's own name, from the totals of launches."""
+    """The own names by alias, in the fields of the namespace's totals."""
     split = (id_text(name).partition("\n") for name in fields[::2])
     return {
         alias: id_text(text) for (kind, _, alias), text in zip(split, fields[1::2], strict=True) if kind == "renamed"
@@ -252,7 +251,7 @@ def _aliases_in(fields: Sequence[bytes]) -> dict[str, str]:
 
 
 def totals_of(wire: Wire, keys: Keys) -> Totals:
-    """The totals of a store, without corrupt fields, and without queues that cannot be read."""
+    """The totals of a store. Corrupt fields are left out, and queues that cannot be read."""
     queues = readable_queues(wire, keys)
     commands = [("HGETALL", keys.queue(queue, "totals")) for queue in queues]
     launches, *settled = wire.all([("HGETALL", keys.control("totals")), *commands])

@@ -1,4 +1,4 @@
-"""Messages as people see them."""
+"""Messages as people see them, read from the store."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ RAW_BYTES = 2000
 
 
 class Message(NamedTuple):
-    """A message, with what the store has of it. ``payload`` is None if it is malformed, of a newer version, or no
-    longer kept."""
+    """A message, with all that the store has of it. ``payload``: None if it is malformed, written by a newer version,
+    or not kept any more."""
 
     id: str
     queue: str
@@ -36,30 +36,29 @@ class Message(NamedTuple):
     payload: dict[str, Any] | None
     last_error: str | None
     raw: str | None = None
-    """A malformed payload, as stored."""
+    """A malformed payload as stored; None for a sound one."""
     traceback: str | None = None
     result: Any = None
     headers: Mapping[str, str] = MappingProxyType({})
     progress: Progress | None = None
     expires_at: datetime | None = None
-    """The time at which the message expires; None if never, or if its large record was dropped."""
+    """When the message expires; None if never, or if its record, a large one, was deleted."""
     stop_asked_at: datetime | None = None
-    """The time at which a person asked to stop the message while it was in flight, by the server's clock."""
+    """When somebody asked to stop the message while it was in flight, by the server's clock; None if nobody did."""
     found: State | None = None
-    """The index in which the message was found, if its row does not tell its state: the row is of a newer version, or
-    missing."""
+    """The state in whose list the message was found. Set only if its row does not tell its state: it is missing, or
+    written by a newer version."""
     links: int = 0
-    """How many links follow the message in its chain."""
+    """The number of links that follow the message in its chain."""
     order_key: str | None = None
-    """The order key of the message: in its queue, messages with the same key are handled one after the other."""
+    """The message's order key, or None. Messages of a queue with the same key are handled one by one."""
     waits_for: str | None = None
-    """The id of the message with the same order key for which this one waits, while it is ready."""
+    """While the message is ready and waits for one with the same order key: the id of that one."""
     batch: tuple[str, str] | None = None
-    """Queue and id of the batch of which the message is a member or a callback. None for none, or if its record was
-    dropped."""
+    """Queue and id of the batch of which the message is a member or a callback. None if there is none, or its record
+    was deleted."""
     log: Sequence[AttemptLog] = ()
-    """What its attempts have logged and printed, the earliest first. Lists leave it empty: it is read for a single
-    message."""
+    """What each attempt has logged and printed, the earliest first. Only set if a single message was read."""
 
     @property
     def handler(self) -> str:
@@ -68,40 +67,40 @@ class Message(NamedTuple):
 
     @property
     def created_by(self) -> str | None:
-        """The creator of the message, as the option ``created_by`` says; None if it was not given."""
+        """Who created the message, as the option ``created_by`` said; None if it was not given."""
         return self.headers.get(CREATED_BY)
 
     @property
     def attempts(self) -> int:
-        """The number of attempts, including one in progress."""
+        """The number of attempts, including the current one."""
         return self.row.attempts
 
     @property
     def priority(self) -> int:
-        """Smaller is sooner."""
+        """A number; a smaller one comes first."""
         return self.row.priority
 
     @property
     def generation(self) -> int:
-        """The number of redrives."""
+        """How often the message was redriven."""
         return self.row.generation
 
     @property
     def timestamps(self) -> Timestamps[datetime]:
-        """The times at which the message entered each phase, by the server's clock; None for others: ``scheduled_at``,
-        ``due_at``, ``enqueued_at``, ``reserved_at``, ``started_at``, ``completed_at``, ``failed_at``,
-        ``next_attempt_at``, ``dead_at``, ``cancelled_at``, ``expired_at``. While it is in flight, ``started_at`` is
-        when a heartbeat saw it, up to 0.4 s late."""
+        """When the message entered each phase, by the server's clock, or None: ``scheduled_at``, ``due_at``,
+        ``enqueued_at``, ``reserved_at``, ``started_at``, ``completed_at``, ``failed_at``, ``next_attempt_at``,
+        ``dead_at``, ``cancelled_at``, ``expired_at``. While it is in flight, ``started_at`` is up to 0.4 s late, as a
+        heartbeat has seen it."""
         return Timestamps(*map(moment_of, self.row.timestamps))
 
     @property
     def state(self) -> State:
-        """The state of the message, which follows from its timestamps."""
+        """The message's state, which follows from its timestamps."""
         return self.found or state_of(self.row.timestamps)
 
     @property
     def durations(self) -> dict[str, float | None]:
-        """``waited_seconds`` and ``handled_seconds``; None where unknown."""
+        """``waited_seconds`` and ``handled_seconds``; None if unknown."""
         return durations_of(self.row.timestamps)
 
 
@@ -115,10 +114,10 @@ def read_messages(
     for_producer: bool = False,
     with_log: bool = False,
 ) -> Iterator[Message]:
-    """The messages of ``ids`` that the queue knows. ``index``: the state in whose index they were found. Then ids
-    without row and record are included, except those of the ready list, which the next step drops. ``for_producer``:
-    use a producer's rights alone, so leave out what launches report of messages in flight. ``with_log``: include what
-    their attempts have logged."""
+    """The messages with these stored ``ids``. ``index``: the state in whose list the ids were found. Then an id without
+    row and record is included, too, unless that list is the ready list, from which the next step drops it.
+    ``for_producer``: use only a producer's rights, so leave out what launches report of messages in flight.
+    ``with_log``: include `Message.log`."""
     if not ids:
         return
     names = _Parts._fields if with_log else _Parts._fields[:-1]
@@ -141,7 +140,7 @@ def read_messages(
 
 
 def by_queue(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
-    """The second parts of ``pairs``, such as ids of messages, grouped by queue."""
+    """The second parts of ``pairs``, such as ids, grouped by the first, the queue."""
     found: dict[str, list[T]] = {}
     for queue, each in pairs:
         found.setdefault(queue, []).append(each)
@@ -149,13 +148,13 @@ def by_queue(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
 
 
 def forgotten_message(queue: str, message_id: str, result: bytes) -> Message:
-    """What is left of a completed message whose result is kept longer than the message."""
+    """A completed message that was deleted, of which only the result is kept."""
     row = rows.read_row(rows.BLANK)
     return Message(message_id, queue, row, None, None, result=_read_result(result), found=State.COMPLETED)
 
 
 class _Parts(NamedTuple):
-    """What is stored of a message, by the words of the keys."""
+    """What is stored of a message, by the words of keys."""
 
     rows: bytes | None
     records: bytes | None
@@ -205,7 +204,7 @@ def _message(
 
 
 def _problem(stored: str, read: rows.Row, *, newer: bool) -> str:
-    """The part of a message's stored problem that is shown."""
+    """What is shown of a message's stored problem."""
     at = read.timestamps
     if newer and not stored and not state_of(at).has_ended:
         return rows.WRITTEN_BY_NEWER
@@ -217,7 +216,7 @@ def _problem(stored: str, read: rows.Row, *, newer: bool) -> str:
 
 
 def _row(queue: str, message_id: str, parts: _Parts, in_flight: Callable[[], InFlightSince]) -> rows.Row:
-    """The row of a message. For one in flight it has the beginning that a heartbeat reported."""
+    """The row of a message. If it is in flight, the row's beginning is the one that a heartbeat reported."""
     if parts.rows is None:
         return rows.read_record(parts.records or b"")
     read = rows.read_row(parts.rows, parts.records)
@@ -229,8 +228,8 @@ def _row(queue: str, message_id: str, parts: _Parts, in_flight: Callable[[], InF
 
 
 class _Sent(NamedTuple):
-    """The content of a record. ``raw``: the bytes to show if it is malformed. ``newer``: it has options of a later
-    version. ``batch``: the queue of its batch."""
+    """The content of a record. ``raw``: bytes to show if it is malformed. ``newer``: it has options of a newer version.
+    ``batch``: the queue of its batch."""
 
     payload: Any = None
     headers: Mapping[str, str] = MappingProxyType({})
@@ -255,8 +254,8 @@ def _sent(record: bytes) -> _Sent:
 
 
 def _newer(wire: Wire, keys: Keys, queue: str, stored_id: bytes, row: bytes, index: State | None) -> Message:
-    """A message of a newer version. Only its row can be read, if it has one. While the message is deferred, its row is
-    out of date."""
+    """A message that a newer version wrote. Only its row can be read, which is out of date while the message is
+    deferred."""
     read = rows.read_row(row)
     found = state_of(read.timestamps)
     if found in (State.SCHEDULED, State.READY):
@@ -266,7 +265,7 @@ def _newer(wire: Wire, keys: Keys, queue: str, stored_id: bytes, row: bytes, ind
 
 
 def _read_result(stored: bytes | None) -> Any:
-    """A result; None if it is corrupt."""
+    """A result, parsed; None if it is missing or corrupt."""
     try:
         return None if stored is None else json_values.parse(stored)
     except ValueError:
