@@ -1,17 +1,18 @@
--- Take a free slot of a lease, or become the launch that waits for one.
+-- Take a free slot of a lease. If there is none, become the one launch that waits for a slot (the successor).
 -- KEYS fences next baton leases launches ledger closing
 --   (and each slot of the lease)
 -- NEEDS watermarks
--- ARGV launch, ttl in ms, ms that a successor's claim lasts (0: the launch does not wait), lease name without its slot number,
---   launches to remember at least and at most, holder and ledger entry as JSON, the greatest watermark that the caller knows of, 'fence:seq' of each
---   holder whose renewal is overdue by the caller's clock
--- Returns {1, slot, fence, now, recent ledger entries} when taken; {0, ms until the first lease may lapse, 'fence:seq' of
---   each slot, holder of each slot} for the successor, and for who does not wait; {-1, holder of each slot} when another is
---   waiting already, or without holders when the store is about to close
+-- ARGV launch; ttl in ms; ms for which a claim to be the successor lasts (0: the launch does not wait); lease name
+--   without its slot number; how many launches the ledger keeps at least, and at most; holder and ledger entry as JSON;
+--   the greatest watermark that the caller knows; 'fence:seq' of each holder that has not renewed for long by the
+--   caller's clock
+-- Returns {1, slot, fence, now, recent ledger entries} if it was taken; {0, ms until the first lease may expire,
+--   'fence:seq' of each slot, holder of each slot} for the successor, and for a caller that does not wait; {-1, holder
+--   of each slot} if another launch waits already; {-1, {}} if the store is about to be closed
 -- Refusals: FOREIGN with a corrupt key
 -- Idempotent: the same launch gets the same fence.
--- A new fence is above every earlier one, above every watermark and fence that the caller has seen, and not below the
--- server's clock. So a restored backup, or a promoted replica, repeats none.
+-- A new fence is above every earlier one, and above every watermark and fence that the caller has seen. It is not below
+-- the server's clock. So no fence is given twice, even after a backup was restored or a replica promoted.
 
 local KEPT_FOR = 172800000
 
@@ -67,7 +68,8 @@ for i = 1, #slots do
     redis.call('SADD', leases, lease_name)
     if redis.call('GET', next) == ARGV[1] then redis.call('DEL', next) end
     redis.call('DEL', baton)
-    -- It is listed already: its reply was lost after it had the lease, and the lease was broken before the repetition.
+    -- The launch is listed already: its reply was lost after it had the lease, and the lease was broken before this
+    -- repetition.
     if redis.call('HEXISTS', ledger, ARGV[1]) == 1 then redis.call('LREM', launches, 1, ARGV[1]) end
     redis.call('LPUSH', launches, ARGV[1])
     redis.call('HSET', ledger, ARGV[1], ARGV[8])
@@ -90,7 +92,7 @@ if ARGV[3] == '0' then  -- GUARD who does not wait claims nothing
   skip()
   return {0, lapse, signs, holders}
 end
--- A claim that lasts longer than any claim may was made before the clock was set back. That successor may be gone.
+-- A claim that lasts longer than any claim may is from before the clock was set back, and its launch may be gone.
 local waiting = redis.call('PTTL', next) <= tonumber(ARGV[3]) and redis.call('GET', next)
 if waiting and waiting ~= ARGV[1] then  -- GUARD one successor
   skip()

@@ -1,12 +1,12 @@
--- From now on a queue refuses every earlier holder of a lease. Recurrences that were quarantined as unreadable return
--- to their due instants, since this launch may be able to read them.
+-- Make a queue refuse every earlier holder of a lease. Quarantined recurrences return to their due instants, since this
+-- launch may be able to read them.
 -- KEYS announced successor_waits served schedule next_instants recurrences_unreadable
 -- NEEDS numbers
 -- ARGV lease name, fence, ms for which the queue counts as served from now on ('0' if it does not), most due times to convert
--- Returns due times converted to microseconds: a version before wrote milliseconds
--- Refusals: FENCED when a newer holder was here first; FOREIGN with a corrupt key
+-- Returns how many due times were converted to microseconds: an earlier version wrote milliseconds
+-- Refusals: FENCED if a newer holder was announced before; FOREIGN with a corrupt key
 
--- In the schedule: milliseconds of the years 2001 to 5138, or microseconds until 1973.
+-- In the schedule a number is milliseconds (years 2001 to 5138), or else microseconds (until 1973).
 local IN_MS, IN_US = 1000000000000, 100000000000000
 
 for _, fence in ipairs(redis.call('HVALS', announced)) do
@@ -16,8 +16,8 @@ local seen = redis.call('HGET', announced, ARGV[1])
 -- GUARD a newer holder was here
 if seen and tonumber(seen) > tonumber(ARGV[2]) then return redis.error_reply('FENCED ' .. ARGV[1]) end
 redis.call('HSET', announced, ARGV[1], ARGV[2])
--- A call to earlier holders was our own. A call to this one comes from a launch that began to wait after we got the
--- lease.
+-- Delete a call to earlier holders: this launch made it. A call to this launch's fence is one of a launch that has
+-- begun to wait since.
 local called = tonumber(redis.call('GET', successor_waits) or 0)
 if not called or called < tonumber(ARGV[2]) then redis.call('DEL', successor_waits) end
 if ARGV[3] ~= '0' then redis.call('SET', served, 1, 'PX', ARGV[3]) end

@@ -1,11 +1,12 @@
--- At the queue of the batches: take in reports that members have ended.
+-- Count members that have ended, as reports say. Run at the queue of the batches.
 -- KEYS batches batch_members batch_callbacks batch_instants outbox counters schedule_marker
 -- NEEDS batches
--- ARGV for each end: batch, the members' ending as in a row, how many members they have added, their numbers, with spaces
--- Returns how many entries the outbox has got
+-- ARGV for each report: batch, how the members ended as a letter of rows, how many members they have added, their
+--   numbers with spaces in between
+-- Returns how many entries were added to the outbox
 -- A chunk of `batch_members` has two bits for each of 512 members: 0 for a member that has not ended, else a code. A
--- code never changes, except that of a dead letter, which a person may redrive. So a report that arrives again, or
--- late, changes nothing.
+-- code never changes, except that of a dead letter, which may be redriven. So a report that arrives again, or late,
+-- does nothing.
 
 local COMPLETED_CODE, DEAD_CODE, OTHER_CODE = 1, 2, 3
 local codes = {c = COMPLETED_CODE, d = DEAD_CODE, x = OTHER_CODE, e = OTHER_CODE}

@@ -1,9 +1,9 @@
--- Record that messages are begun which are handled at most once.
+-- Record that messages are begun, since they are delivered at most once.
 -- KEYS rows announced
 -- NEEDS fences
 -- ARGV lease name, fence; id, row as reserved and new row of each
--- Returns ids whose reservation was no longer the caller's (unchanged)
--- Refusals: FENCED when a newer launch has announced itself, FORGOTTEN when the store was emptied
+-- Returns ids of messages that are not reserved by the caller any more (unchanged)
+-- Refusals: FENCED if a newer launch has announced itself, FORGOTTEN if the store was emptied
 -- Idempotent: a row that already has its new value counts as begun.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare

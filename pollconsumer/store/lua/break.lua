@@ -1,8 +1,8 @@
--- Revoke a lease. Its holder learns of it at the next renewal and cannot revive it.
+-- Revoke a lease. Its holder notices at its next renewal, and cannot get it back.
 -- KEYS lease baton fences answered
 -- NEEDS once
 -- ARGV lease name, fence of the holder
--- Returns 1; 0 when another holds the lease by now
+-- Returns 1; 0 if another launch holds the lease now
 
 if redis.call('HGET', lease, 'fence') ~= ARGV[2] then return 0 end  -- GUARD owner compare
 redis.call('HDEL', fences, ARGV[1])  -- GUARD fence taken back

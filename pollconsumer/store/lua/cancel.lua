@@ -1,10 +1,10 @@
--- Cancel messages that are not reserved yet.
+-- Cancel messages that are not reserved.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters cancelled parked places_taken
 -- KEYS waiting_for_place order_heads checkpoints ready_marker outbox answered
 -- NEEDS places ended message_steps once
 -- ARGV ids
--- Returns for each: '' when it is cancelled by this call, or was malformed, waited, and is removed; its state when it is too late; 'newer' when its record is of a
---   newer version; 'none' when there is no such message
+-- Returns for each: '' if this call cancelled it, or removed it since it was malformed; its state if it is reserved or
+--   has ended; 'newer' if a newer version wrote its record; 'none' if there is no such message
 
 local answers, now = {}, now_ms()
 -- EXPECT cancelled ready ready_marker outbox schedule ready_by_priority waiting_for_place counters

@@ -2,9 +2,9 @@
 -- KEYS records rows ready ready_by_priority schedule counters ready_marker schedule_marker places_taken
 -- KEYS waiting_for_place order_heads answered
 -- NEEDS changed once
--- ARGV id; when ('+n' in n ms, '=n' at epoch ms n), priority, payload: each '' to stay as it is
--- Returns '' when changed; 'ordered' when it has an order key, and thus no priority; its state when it is too late; 'newer' when its record is of a newer version; nil when there
---   is no such message
+-- ARGV id; when ('+n' in n ms, '=n' at epoch ms n), priority, payload: each '' if it does not change
+-- Returns '' if it was changed; 'ordered' if it has an order key, so that its priority cannot be changed; its state if
+--   it is reserved or has ended; 'newer' if a newer version wrote its record; nil if there is no such message
 
 local id, when, priority, payload = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local row, state, record = message_of(id)

@@ -2,7 +2,7 @@
 -- KEYS rows announced checkpoints
 -- NEEDS fences
 -- ARGV lease name, fence, id, row as reserved, new row; fields of checkpoints, and their values
--- Returns 1; 0 when the reservation is no longer the caller's
+-- Returns 1; 0 if the message is not reserved by the caller any more
 -- Refusals: FENCED, FORGOTTEN
 
 local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare

@@ -1,10 +1,10 @@
--- Close keys of one slot: rename each, and put the note in its place. The note is a string, whose type makes other
--- scripts end.
+-- Close keys of one slot: rename each, and write the note in its place. The note is a string, so other scripts fail at
+-- its type.
 -- KEYS first
 --   (a key and its name in a closed store, in turn; before them, if their number is odd, a key that must exist)
 -- NEEDS closed
 -- ARGV note
--- Returns 1; 0, with nothing changed, when the key that must exist does not
+-- Returns 1; 0, with nothing changed, if the key that must exist does not
 -- Idempotent: a closed key stays as it is.
 
 local begin = #KEYS % 2

@@ -2,7 +2,7 @@
 -- KEYS batches batch_callbacks batch_instants outbox counters schedule_marker
 -- NEEDS batches
 -- ARGV batch, members that its producer has added
--- Returns '' if it is closed by this call, else how it is; nil if there is none
+-- Returns '' if this call closed it, else its state; nil if there is none
 
 local batch, now = ARGV[1], now_ms()
 -- EXPECT batch_callbacks counters batch_instants outbox schedule_marker

@@ -1,15 +1,14 @@
--- Replace the recurrences of one owner in a queue. A recurrence stays while it has an owner. If one owner removes it,
--- another owner that has not launched for a day does not keep it. An unchanged recurrence continues. A new or changed
--- one starts with its first instant from now on, but what is due stays due. A definition that was replaced or removed
--- less than an hour ago continues, since launches of two versions may alternate, and must not suppress each other's
--- occurrences. A recurrence that was put at run time is left alone. Recurrences that the owner does not define are not
--- read.
+-- Replace the recurrences that one owner, a group of launches, defines in a queue. A recurrence is kept while it has an
+-- owner; when one removes it, an owner that has not launched for a day does not count. An unchanged recurrence goes on.
+-- A new or changed one begins with its first instant from now on; an occurrence that is due already stays due. A
+-- definition that comes back within an hour goes on as it was, since launches of two versions may alternate. A
+-- recurrence that was put at run time is not touched. Recurrences that the owner does not define are not read.
 -- KEYS recurrences next_instants recurrence_counters schedule_marker recurrence_owners recurrence_owners_seen
 -- KEYS recurrences_of_owners recurrences_replaced recurrences_unreadable recurrences_ended
 -- NEEDS recurrences
 -- ARGV owner; for each: name, definition as JSON, first instant in epoch ms ('' for none)
--- Returns names removed, each with its due instant or ''; names of those whose definition returned more than once; names
--- that were put at run time
+-- Returns names removed, each with its due instant or ''; names whose definitions came back more than once; names that
+--   were put at run time
 
 local GOES_ON_MS, ABSENT_MS = 3600000, 86400000
 local owner, now = ARGV[1], now_ms()
@@ -17,7 +16,7 @@ local owner, now = ARGV[1], now_ms()
 -- EXPECT next_instants recurrences_unreadable recurrences_ended schedule_marker
 local removed, contested, taken, named, names = {}, {}, {}, {}, {}
 
--- Of a replaced definition: its next instant ('' for none), when it was replaced, how often.
+-- For each replaced definition: its next instant ('' for none), when it was replaced, how often.
 local function replaced(name, definition)
   local held = redis.call('HGET', recurrences_replaced, name .. '\n' .. definition)
   local following, at, times = string.match(held or '', '^(%d*) (%d+) (%d+)$')
@@ -44,8 +43,8 @@ for i = 1, #seen, 2 do
   end
 end
 
--- The names that the owner defined when it last launched. They may be more than it still owns. They are unknown for an
--- owner that was absent, or whose last launch was of a version without this key: then all that it owns are checked.
+-- The names that the owner defined when it last launched, even if it does not own them any more. They are unknown if
+-- the owner was absent, or its last launch was of a version without this key: then all that it owns are checked.
 local before_this, listed = {}, redis.call('HGET', recurrences_of_owners, owner)
 for name in string.gmatch(listed or '', '[^\n]+') do before_this[#before_this + 1] = name end
 -- GUARD names that a version before did not keep

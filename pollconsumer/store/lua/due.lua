@@ -1,9 +1,8 @@
 -- Recurrences that have an occurrence to enqueue.
 -- KEYS recurrences next_instants recurrence_counters
 -- NEEDS numbers
--- ARGV most recurrences
--- Returns now; their names; their due instants; their definitions, if any; what is due by definitions before these, see
---   `recurrences.lua`
+-- ARGV maximum number of recurrences
+-- Returns now; names; due instants; definitions, if any; what is due by replaced definitions, see `recurrences.lua`
 
 local now = now_ms()
 local entries = redis.call('ZRANGEBYSCORE', next_instants, '-inf', now, 'WITHSCORES', 'LIMIT', 0, ARGV[1])

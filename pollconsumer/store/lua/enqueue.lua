@@ -1,21 +1,24 @@
--- Accept messages, all of them or none: into the queue, or into the schedule if they are due later.
+-- Enqueue messages, all of them or none: into the queue, or into the schedule if they are due later.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters ready_marker schedule_marker results
 -- KEYS id_memory id_memory_before id_digests id_digests_before received last_answer places_taken waiting_for_place order_heads checkpoints
 -- NEEDS ready unique_keys markers results lists
 --   (`received` only with an outbox; `last_answer` where the answer is kept; the last ones where the one that waits may be
 --   replaced, and up to `waiting_for_place` with a limit)
--- ARGV count; for a repetition '@' and the last instant at which it is accepted; then, where the answer is kept, '#' and the
---   number of the call; or for an outbox: its queue, the number of the entry, the position in it of the first message; else '';
---   for each: id, record without its instant, or only what follows that where it has no options; for each that has options: its position, when ('' now, '+n' in n ms, '=n' at
---   epoch ms n, both with a fraction or without), unique key's lifetime in ms (0 for none), a colon and the key ('' for none),
---   priority; before the colon an 's' if a holder in flight is none; or an 'r' and how many ms, from its enqueueing (0 for no
---   end), the one that waits may wait if this one replaces it: its payload, its due time; then this one is alone. Last, where
---   the queue has a limit: 0, '', '', how many messages may be ready
--- Returns for each '' if it is new, else the id of the existing message: its own, or that of its unique key's holder, replaced or not;
---   nothing if all are new. Or, with no message accepted: the position of one whose id has another digest, which counts as received from its outbox
---   where it is the first; 0 when it is too late; -1 less how many are ready, where there would be more than may be
--- The answer is kept with the number of the call. So a repetition gets the answer of the first try, whatever has become
--- of its messages since. The next call of the same producer replaces it.
+-- ARGV count; for a repetition '@' and the last instant at which it is accepted; then, if the answer is kept, '#' and
+--   the number of the call; or for an outbox: its queue, the number of the entry, the position in it of the first
+--   message; else '';
+--   for each: id, record without its instant, or only what follows the instant if it has no options;
+--   for each with options: its position; when ('' now, '+n' in n ms, '=n' at epoch ms n, n may have a fraction); ms
+--     that the unique key lasts (0: no limit), a colon and the key ('' for none); priority. Before the colon may stand:
+--     an 's', if a message in flight does not hold the key; or an 'r' and a number, if the message, alone in its call,
+--     replaces a waiting one, which is due at most so many ms after its first enqueueing (0: no limit). Last, if the
+--     queue has a limit: 0, '', '', how many messages may be ready
+-- Returns nothing if all are new; else for each '' if it is new, or the id of the existing message with its id or
+--   unique key. Or, with nothing enqueued: the position of a message whose id belongs to another one (the first of an
+--   outbox entry then counts as received); 0 if it is too late for a repetition; -1 less the number of ready messages,
+--   if there would be more than may be
+-- The answer is kept under the number of the call, until the producer's next call, so a repetition gets the same
+-- answer.
 -- Without allow-oom, a full server refuses the script's first write, with nothing changed.
 
 local ANSWER_KEPT_MS = 360000  -- a minute longer than a call is repeated
@@ -46,8 +49,8 @@ if redis.call('EXISTS', id_memory, id_memory_before) > 0 then
   older = redis.call('SMISMEMBER', id_memory_before, unpack(ids))
 end
 
--- Entries of an outbox are numbered and sent in order. Those up to the last one received are duplicates. A number that
--- is a day ahead is corrupt.
+-- Entries of an outbox are numbered and sent in order, so those up to the last one received are duplicates. A number
+-- that is a day ahead is corrupt.
 local known = 0  -- how many of these, from the first, were received before
 local sender, number, first
 if ARGV[2] ~= '' then sender, number, first = string.match(ARGV[2], '^(%S+) (%d+) (%d+)$') end

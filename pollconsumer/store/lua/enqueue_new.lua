@@ -1,10 +1,9 @@
--- Accept one message without options, of priority 0, with a new id, which is ready at once. The quick way of
--- `enqueue.lua`.
+-- Enqueue one message with a new id, without options, of priority 0, ready at once: the quick form of `enqueue.lua`.
 -- KEYS records ready ready_marker
 -- NEEDS numbers
 -- ARGV what follows the instant in its record, id
--- Returns as `enqueue.lua`. Forgotten ids are not looked up
--- Each key is read or written first in such an order that one of another type is refused with nothing changed.
+-- Returns as `enqueue.lua`. Remembered ids are not looked up
+-- The keys are read or written in such an order that a key of another type ends the script with nothing changed.
 
 local record, id = RECORD_BEGINS .. be6(now_ms()) .. ARGV[1], ARGV[2]
 local waking = redis.call('LLEN', ready_marker) == 0

@@ -1,10 +1,10 @@
--- Expire messages in a queue that nobody serves, since no launch would reserve them.
+-- Expire messages in a queue that no launch serves: they expire only when they would be reserved.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters expired parked places_taken
 -- KEYS waiting_for_place order_heads checkpoints ready_marker outbox served totals
 -- NEEDS places ended message_steps totals
 -- ARGV records to examine, approximately
--- Returns messages ended; 1 when all records have been examined, or the queue is served
--- Continues where the last call ended.
+-- Returns messages ended; 1 if all records have been examined, or the queue is served
+-- Goes on where the last call ended.
 
 if redis.call('EXISTS', served) == 1 then return {0, 1} end  -- GUARD a served queue is left to its launches
 -- EXPECT ready expired ready_marker outbox ready_by_priority schedule waiting_for_place

@@ -1,7 +1,8 @@
 -- Add elements to a key of a store that is being imported.
 -- KEYS target
--- ARGV type, of a list the number of elements before these, elements: of a hash field and value, of a zset score and member
--- Returns 1; 0, with nothing changed, when a list has fewer elements
+-- ARGV type; for a list the number of elements before these; elements: for a hash field and value, for a zset score and
+--   member
+-- Returns 1; 0, with nothing changed, if a list has fewer elements
 -- Idempotent.
 
 local kind, added = ARGV[1], {unpack(ARGV, 3)}

@@ -3,12 +3,12 @@
 -- KEYS answered
 -- NEEDS recurrences once
 -- ARGV name, 'pause' or 'resume', next instant in epoch ms to resume with ('' for none, 'ended' if there never will be one)
--- Returns 1; 0 when it was so already; nil when there is none of that name
+-- Returns 1; 0 if it was paused or resumed already; nil if there is no recurrence of that name
 
 if redis.call('HEXISTS', recurrences, ARGV[1]) == 0 then return nil end  -- GUARD its definition is there
 local paused = ARGV[1] .. ':paused'
 if ARGV[2] == 'pause' then
-  -- With the instant at which it would have been due, from which its periods count.
+  -- The pause has the instant at which the recurrence would have been due, from which its periods count.
   local before = redis.call('HGET', recurrence_counters, ARGV[1] .. ':before')
   local following = before and string.match('\n' .. before, '.*\n%d+ (%d+) [^\n]*\n$')
   -- GUARD periods of the rule that waits

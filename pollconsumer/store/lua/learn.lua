@@ -2,8 +2,8 @@
 -- KEYS recent before histograms
 -- ARGV messages of a generation, number of the last bucket, messages measured; for each handler: name, its histogram
 -- A histogram is text: the sum in seconds, then each bucket's number and count. Histograms in ``histograms`` only grow.
--- Those in ``recent`` and ``before`` belong to one group. Once ``recent`` has the messages of a generation, as counted
--- in its field without a name, it replaces ``before``.
+-- Those in ``recent`` and ``before`` are of one group. Once ``recent`` has the messages of a generation, which its
+-- field without a name counts, it replaces ``before``.
 
 local function read(text)
   local sum, rest = string.match(text or '', '^([%d.e+-]+)([%d: ]+)$')

@@ -1,10 +1,10 @@
--- Recount messages in flight with each concurrency key, and offer free places. A count is lost with a record that
--- another program deletes.
+-- Recount the messages in flight of each concurrency key, and let others begin if there is room. Counts are wrong after
+-- another program has deleted a record.
 -- KEYS records rows ready ready_by_priority in_flight counters ready_marker places_taken waiting_for_place order_heads
 -- NEEDS places
--- ARGV most messages in flight to count, above which the counts are trusted; most keys to examine
--- Returns messages offered
--- If there are more keys, a random run of them is examined.
+-- ARGV with more messages in flight than this, the counts are trusted; maximum number of keys to examine
+-- Returns how many messages may begin
+-- If there are more keys, those from a random one on are examined.
 
 local line_length = redis.call('ZCARD', waiting_for_place)
 if line_length == 0 then return 0 end
@@ -14,7 +14,8 @@ if redis.call('ZCARD', in_flight) <= tonumber(ARGV[1]) then
   for _, id in ipairs(redis.call('ZRANGE', in_flight, 0, -1)) do
     local row = well_formed(redis.call('HGET', rows, id))
     if row and has_flag(byte(row, FLAGS), CONCURRENCY) then
-      -- A newer version's message takes its place, too: whatever flags follow, letter C has its keys where others have them.
+      -- A newer version's message counts, too: whatever flags it has, a record of letter C has its keys at the same
+      -- offsets.
       local record = redis.call('HGET', records, id)
       -- GUARD places of a newer version
       local _, key = concurrency(byte(record or '', RECORD_VERSION) == FLAGGED_VERSION and record or readable(record))

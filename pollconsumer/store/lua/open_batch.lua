@@ -1,10 +1,10 @@
 -- Open a batch at its queue. If it is open, record that its producer is alive.
 -- KEYS batches batch_callbacks batch_instants outbox counters schedule_marker
 -- NEEDS batches
--- ARGV batch, ms after which it is abandoned unless its producer says that it lives, ms after which it expires (0 for never),
---   its total if it is closed at once, else ''; 1 if cancelled members count as completed, else 0; how many batches that have
---   not ended there may be, '' for any number; for each callback: name, entry
--- Returns '' if it is new, else how it is: open, or why it takes no more members; 'full' if there are too many
+-- ARGV batch; ms after which it is abandoned unless its producer opens it again; ms after which it expires (0 for
+--   never); its total if it is closed at once, else ''; 1 if cancelled members count as completed, else 0; how many
+--   batches may have not ended, '' for any number; for each callback: name, entry
+-- Returns '' if it is new, 'open' if it was open, 'full' if there are too many, else why it accepts no members
 
 local batch, now = ARGV[1], now_ms()
 -- EXPECT batch_callbacks counters batch_instants outbox schedule_marker

@@ -1,8 +1,8 @@
 -- Pause or resume a queue.
 -- KEYS paused ready_marker answered
 -- NEEDS markers numbers once
--- ARGV 1 to pause, 0 to resume; ms after which the pause ends by itself, 0 for none
--- Returns 1; 0 when it was so already
+-- ARGV 1 to pause, 0 to resume; ms after which the pause ends by itself, 0 for never
+-- Returns 1; 0 if it was paused or resumed already
 
 if ARGV[1] == '1' then
   local now, before = now_ms(), redis.call('GET', paused)

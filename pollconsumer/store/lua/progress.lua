@@ -1,9 +1,9 @@
--- Store the progress of messages that a launch has in flight, or has settled, and what their handlers have logged.
+-- Store the progress of messages that a launch has in flight, or has settled, and the lines that they have logged.
 -- KEYS rows announced progress logs
 -- NEEDS fences rows
--- ARGV lease name, fence, fence in 6 bytes; for each: id, its progress as JSON, '', 0; or id, what an attempt has logged, on one
---   line, how that begins, as no other attempt's, and how many bytes may stay of earlier attempts, with these
--- Returns how many messages no other launch has reserved since: those of others stay as they are
+-- ARGV lease name, fence, fence in 6 bytes; for each: id, progress as JSON, '', 0; or id, an attempt's log entry on one
+--   line, how the entry begins, which identifies the attempt, and how many bytes all entries may have
+-- Returns how many messages no other launch has reserved since; the others are not changed
 -- Refusals: FENCED, FORGOTTEN
 
 local refusal = refusal_of(ARGV[1], ARGV[2])

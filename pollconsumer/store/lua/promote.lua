@@ -3,11 +3,11 @@
 -- KEYS outbox
 -- NEEDS fences ready markers
 -- ARGV lease name, fence, most messages to move
--- Returns messages moved, µs until the next due time (-1 when there is none), 1 when a recurrence is due, 1 when there is
--- anything that a repair looks at
+-- Returns messages moved; µs until the next due time (-1 if there is none); 1 if a recurrence is due; 1 if there is
+--   anything that may need a repair
 -- Refusals: FENCED, FORGOTTEN
 -- The types of keys were checked when the launch announced itself. An id without a row becomes ready, too: the step
--- that pops it handles the missing row. The id of a message that is reserved or has ended is corrupt, and is dropped.
+-- that pops it handles that. An id of a message that is reserved or has ended is corrupt, and is dropped.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then return refusal end

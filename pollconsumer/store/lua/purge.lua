@@ -1,9 +1,9 @@
--- Forget dead letters, except their ids.
+-- Delete dead letters, and remember their ids.
 -- KEYS records rows dead_letters errors checkpoints progress logs counters id_memory id_memory_before
 -- KEYS id_digests id_digests_before ready ready_by_priority ready_marker waiting_for_place order_heads answered
 -- NEEDS id_memory message_steps places once
--- ARGV ms to remember ids at least, most ids per generation; ids
--- Returns ids that this call has forgotten
+-- ARGV ms for which ids are remembered at least, maximum number of ids in a generation; ids
+-- Returns ids of the dead letters that this call deleted
 
 local forgotten = {}
 -- EXPECT records ready ready_marker ready_by_priority waiting_for_place order_heads

@@ -1,13 +1,14 @@
--- Put recurrences at run time. An unchanged recurrence continues, and so does one whose rule is unchanged. A new one,
--- and one with another rule, begins with its first instant, but what is due stays due. One that has ended begins again
--- if its new definition leaves it anything.
+-- Put recurrences at run time. One whose rule is unchanged goes on with its instants. A new one, or one with another
+-- rule, begins with its first instant; an occurrence that is due already stays due. One that has ended begins again if
+-- its new definition has further instants.
 -- KEYS recurrences next_instants recurrence_counters schedule_marker recurrence_owners recurrences_unreadable
 -- KEYS recurrences_ended
 -- NEEDS recurrences
--- ARGV for each: name, definition less its creation, how that begins if it has the same rule, first instant in epoch ms ('' for
---   none, as it is not enabled; 'ended' for none left), latest instant, most occurrences (each '' for no limit), what is due
---   by its definition in another queue (see `recurrences.lua`; '' for nothing)
--- Returns names that configurations define: if there are any, none is put
+-- ARGV for each: name; definition without its creation; how the definition begins if it has the same rule; first
+--   instant in epoch ms ('': none, since it is disabled; 'ended': none left); latest instant, maximum number of
+--   occurrences (each '' for no limit); what is due by its definition in another queue (see `recurrences.lua`; '' for
+--   nothing)
+-- Returns names that configurations define: if there are any, nothing was put
 
 local taken = {}
 for i = 1, #ARGV, 7 do

@@ -1,4 +1,4 @@
--- Quarantine unreadable recurrences, with their instants, so that they do not block others.
+-- Quarantine unreadable recurrences, with their instants, so that they do not hold up others.
 -- KEYS announced next_instants recurrences_unreadable
 -- ARGV lease name, fence; for each: name, due instant
 -- Refusals: FENCED

@@ -1,15 +1,14 @@
--- Offer orphans again: messages reserved under a fence that is no longer announced. If the caller gives the live
--- fences, also messages past their hard end under another fence.
+-- Requeue orphans: messages reserved under a fence that is not announced any more. If the caller gives the live fences,
+-- also messages that are reserved under any other fence and past their hard end.
 -- KEYS records rows ready ready_by_priority in_flight dead_letters errors unique_keys counters announced ready_marker
 -- KEYS places_taken waiting_for_place order_heads stops cancelled totals outbox
 -- NEEDS stops
--- ARGV how many with the highest hard ends to skip, most messages to examine, 1 to compare hard ends, for how many messages it
---   is known why they died; for each of these: id, why; live fences
--- Returns ids of the orphans, messages examined, and of new dead letters id, row, problem
--- The attempt, counted at the reservation, stays charged, and a death of the process is counted, since a message that
--- kills it must run out of attempts. A message that was asked to stop is cancelled. One that was begun at most once
--- becomes a dead letter. A message of a newer version stays in flight, for a launch that knows what its return or its
--- end requires.
+-- ARGV how many messages to skip, those with the latest hard ends; how many to examine; 1 to compare hard ends; for how
+--   many messages it is known why the launch died; for each of these: id, why; live fences
+-- Returns ids of the orphans; messages examined; of new dead letters id, row, problem
+-- The attempt, counted at the reservation, stays charged, and the death is counted, since a message that kills its
+-- process must run out of attempts. A message that was asked to stop is cancelled. One that was begun at most once
+-- becomes a dead letter. A message of a newer version stays in flight, for a launch of that version.
 
 local now = now_ms()
 -- EXPECT ready ready_marker cancelled outbox counters places_taken errors ready_by_priority waiting_for_place

@@ -1,11 +1,12 @@
--- Enqueue occurrences of a recurrence, and set when it is due next, atomically.
+-- Enqueue occurrences of a recurrence, and set its next instant, atomically.
 -- KEYS records rows ready ready_by_priority counters recurrences next_instants recurrence_counters announced
 -- KEYS ready_marker id_memory id_memory_before recurrences_unreadable recurrences_ended results totals
 -- NEEDS fences occurrences recurrences totals
--- ARGV lease name, fence, name, instant that was due, next instant ('' for none), occurrences skipped,
---   1 when none may be enqueued while the one before is unfinished, 2 when none while that one waits, most that it yields in all ('' for no limit), the
---   definition that they follow from; for each: id, instant, record less scheduled
--- Returns occurrences enqueued; -1 when another instant is due by now, or it is defined otherwise
+-- ARGV lease name, fence, name, instant that was due, next instant ('' for none), occurrences skipped; 1 to enqueue
+--   nothing while the last occurrence is unfinished, 2 to enqueue nothing while it waits; maximum number of occurrences
+--   in all ('' for no limit); the definition from which they were computed; for each: id, instant, record without its
+--   instant
+-- Returns occurrences enqueued; -1 if the due instant or the definition has changed
 -- Refusals: FENCED, FORGOTTEN
 
 local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare

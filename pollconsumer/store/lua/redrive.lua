@@ -1,11 +1,11 @@
--- Return dead letters to their queue, in a new generation with all attempts again.
+-- Return dead letters to their queue, in a new generation, with no attempts used.
 -- KEYS records rows ready ready_by_priority dead_letters unique_keys counters ready_marker checkpoints
 -- KEYS waiting_for_place order_heads answered
 -- NEEDS places unique_keys message_steps once
--- ARGV 1 if they begin from the start, without checkpoints, steps and signals, else 0; for each: id, generation it was in
---   when this was asked for
--- Returns ids that this call has redriven. Skipped: ids that are no dead letters, were redriven since then, have lost
---   their record, or whose unique key another message holds by now
+-- ARGV 1 to begin from the start, without checkpoints, steps and signals, else 0; for each: id, its generation when the
+--   caller read it
+-- Returns ids that this call has redriven. Skipped: ids that are no dead letters, or were redriven since; that have no
+--   record; whose unique key another message holds now
 
 local now, returned, in_order = now_ms(), {}, {}
 -- EXPECT ready ready_marker ready_by_priority counters waiting_for_place order_heads

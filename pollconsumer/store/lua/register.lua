@@ -1,8 +1,8 @@
--- Make a queue known, and wake the mover, unless the caller lacks a right.
+-- Record a queue in the namespace, and wake the mover, unless the caller lacks a right.
 -- KEYS queues queues_marker
 -- NEEDS rights markers
--- ARGV queue, a key of it, commands that the caller will use
--- Returns those that the caller may not use
+-- ARGV queue, one of its keys, commands that the caller will use
+-- Returns the commands that the caller may not use
 
 local lacking = lacking_rights(ARGV[2], 3)
 -- GUARD rights before a queue is known

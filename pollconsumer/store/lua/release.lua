@@ -1,10 +1,10 @@
--- Release a lease, wake the successor, close the launch's ledger entry.
+-- Release a lease, wake the successor, complete the launch's ledger entry.
 -- KEYS lease baton fences seen ledger totals
 -- NEEDS watermarks
 -- ARGV lease name, role, fence, launch, ledger entry as JSON
--- Returns the store's new watermark, and 1; 0 when another held the lease already (the ledger is still written)
--- Without its fence, a concurrent renewal cannot revive the lease.
--- The launch is counted when its entry first has a stop reason: quotes within a JSON text are escaped.
+-- Returns the store's new watermark; 1, or 0 if another launch held the lease already (the ledger is still written)
+-- Its fence is deleted, so a concurrent renewal cannot get the lease back.
+-- The launch is counted when its entry has a stop reason for the first time: within JSON texts, quotes are escaped.
 
 local reason = string.match(ARGV[5], '"stop_reason": "([a-z_]+)"')
 -- GUARD a launch is counted once

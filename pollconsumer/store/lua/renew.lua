@@ -2,9 +2,9 @@
 -- KEYS lease fences seen ledger
 -- NEEDS watermarks
 -- ARGV lease name, role, fence, ttl in ms, launch, holder as JSON, ledger entry as JSON
--- Returns 1, 0 when another holds the lease, or it was broken, -1 when the store was emptied; and the store's watermark before and
---   after
--- A lease that lapsed unclaimed is revived under its fence, since no higher one was taken.
+-- Returns 1; 0 if another launch holds the lease, or it was broken; -1 if the store was emptied; and the store's
+--   watermark before and after
+-- A lease that expired and that nobody took gets its fence back, since no higher one was given.
 
 local now = now_ms()
 local fence = redis.call('HGET', lease, 'fence')

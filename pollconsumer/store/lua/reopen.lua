@@ -1,8 +1,8 @@
 -- Reopen closed keys of one slot.
--- Its keys: a key and its name in a closed store, in turn
+-- Its keys are pairs: a key, and its name in a closed store
 -- NEEDS closed
 -- Returns 1
--- Refusals: FOREIGN, with nothing changed, when a key was written beside its closed one
+-- Refusals: FOREIGN, with nothing changed, if a key was written although it is closed
 -- Idempotent: an open key stays as it is.
 
 for i = 1, #KEYS, 2 do

@@ -1,14 +1,14 @@
--- Find messages that are in no list, and put them where their row says. A script that an access rule interrupted may
--- have written only a record.
+-- Find messages that are in no list, and put them where their row says. A script that a missing right has interrupted
+-- may have written a record and nothing else.
 -- KEYS records rows ready ready_by_priority schedule in_flight completed cancelled expired dead_letters
 -- KEYS waiting_for_place order_heads counters ready_marker schedule_marker places_taken parked
 -- NEEDS places
 -- ARGV records to examine, approximately
--- Returns messages repaired; 1 while there are more records than entries in lists, so that others are missing; and 1 when
---   all records have been examined
--- Continues where the last call ended. Searching a long list would be expensive, so it waits until the list is shorter,
--- or all messages before have been handled. It also examines a few ids that wait for a concurrency key, or are parked,
--- and removes stale ones, which would be counted for ever.
+-- Returns messages repaired; 1 while there are more records than entries in lists, so that others are missing; 1 if all
+--   records have been examined
+-- Goes on where the last call ended. A long list is not searched, which would take long: a later call does it, when the
+-- list is shorter. It also examines a few ids that wait for a concurrency key, or are parked, and removes stale ones,
+-- which would be counted for ever.
 
 local EXACTLY_UP_TO, AT_ALL_UP_TO = 1000, 10000
 local now = now_ms()
@@ -16,7 +16,7 @@ local length = redis.call('LLEN', ready)
 -- EXPECT ready_marker schedule_marker waiting_for_place places_taken
 local parked_ids = redis.call('SRANDMEMBER', parked, ARGV[1])
 
--- Other scripts fail on corrupt counters: delete them, so that they start again.
+-- Corrupt counters would make other scripts fail: delete them, so that they begin at 0.
 local MOST_DIGITS = 16
 local counts = {'audited to', 'id memory began', DUPLICATES, 'rates looked at', 'sent on', 'skipped', 'stood in line', 'tick'}
 local counted = redis.call('HMGET', counters, unpack(counts))
@@ -48,7 +48,7 @@ for _, entry in ipairs(redis.call('ZRANGE', waiting_for_place, first, first + AR
   if ends == 0 or not (newer(record) or stands) then redis.call('ZREM', waiting_for_place, entry) end
   keys[key] = true
 end
--- A place may have been offered to an id without a message, which a step then dropped.
+-- An id in line without a message, which a step has dropped.
 for key in pairs(keys) do
   if offer_places(key) > 0 then wake(ready_marker) end
 end
@@ -63,7 +63,7 @@ end
 local record_count = redis.call('HLEN', records)
 local suspect = record_count > entry_count()
 
--- When the head of the list became ready. All others became ready later.
+-- When the head of the ready list became ready; all others became ready later.
 local head = length > 0 and redis.call('LINDEX', ready, 0)
 local head_row = head and well_formed(redis.call('HGET', rows, head))
 local head_record = head and readable(redis.call('HGET', records, head))
@@ -86,7 +86,7 @@ end
 
 local indexes = {scheduled = schedule, reserved = in_flight, dead = dead_letters}
 
--- Returns whether the message was in no list.
+-- Returns whether the message was in no list, and was put into one.
 local function restore(id, row, record)
   local state = row and state_of(row) or 'ready'
   local index = indexes[state]
@@ -101,7 +101,7 @@ local function restore(id, row, record)
   elseif not index or redis.call('ZSCORE', index, id) then
     return false  -- without an index, it has ended: nothing is lost
   elseif state == 'scheduled' then
-    -- A row has only the millisecond of the due time. It is past when the millisecond is over.
+    -- A row has the due time without microseconds: it is past only at the next millisecond.
     redis.call('ZADD', schedule, due_score(math.max(number6(row, DUE), number6(row, NEXT_ATTEMPT)) + 1), id)
     wake(schedule_marker)
   elseif state == 'reserved' then

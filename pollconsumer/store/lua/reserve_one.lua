@@ -1,13 +1,13 @@
--- Reserve the next message for a launch that has been idle, if it is plain: small, never reserved or scheduled before, of
--- priority 0, and neither its keys nor the queue's limits can hold it back. Hot path of `step.lua`.
+-- Reserve the next message for a launch that has been idle. It must be small, of priority 0, never reserved or
+-- scheduled before, and not subject to keys or limits. The quick form of `step.lua`.
 -- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker paused waiting_for_place successor_waits
 -- NEEDS fences markers records
 -- ARGV lease name, fence, fence in 6 bytes, ms that the reservation lasts at most
--- Returns its id, record and row; '' if none is ready; 0, with nothing changed, if the next message is not plain, or may be
---   held back, or if a successor waits
+-- Returns its id, record and row; '' if none is ready; 0, with nothing changed, if the next message needs `step.lua`,
+--   or if a successor waits
 -- Refusals: those of `step.lua`
--- The row is written first, since the reply tells whether there was one. If the type of a later key has changed, the id
--- is in no list, which `repair.lua` repairs.
+-- The row is written first, since that tells whether there was one. If the type of a later key has changed, the id is
+-- in no list, which `repair.lua` repairs.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare
 if refusal then

@@ -1,10 +1,10 @@
--- Store a signal, the first of its name for a message, and wake the message if it awaits the signal.
+-- Store a signal for a message, unless it has one of that name, and wake the message if it waits for the signal.
 -- KEYS records rows checkpoints schedule schedule_marker
 -- NEEDS rows schedule message_steps
--- ARGV id, a line feed, the name and a tab, value, most bytes of the signals of a message
--- Returns '' when it is kept, by this call or an earlier one; 'sent' when another value of that name is; 'full' when the
---   message has too many; its state when it has ended; 'newer' when its record is of a newer version; nil when there is no
---   such message
+-- ARGV id; a line feed, the name and a tab; value; maximum bytes of the signals of a message
+-- Returns '' if this value is stored, by this call or an earlier one; 'sent' if that name has another value; 'full' if
+--   the message has too many signals; its state if it has ended; 'newer' if a newer version wrote its record; nil if
+--   there is no such message
 
 local id = ARGV[1]
 local row, state = message_of(id)
@@ -19,7 +19,7 @@ end
 if #sent + #line > tonumber(ARGV[4]) then return 'full' end
 -- EXPECT schedule schedule_marker
 redis.call('HSET', checkpoints, id .. '\n', head or '0 ', id .. '\n0', sent .. line)
--- A message that waits for its rate has its turn later, and finds the signal then.
+-- A message that waits for its rate is not woken: it finds the signal when it begins.
 if state == 'scheduled' and awaited == sub(ARGV[2], 2, -2) and not has_flag(byte(row, FLAGS), BOOKED) then
   redis.call('HSET', rows, id, set(row, NEXT_ATTEMPT, be6(now)))
   put_in_schedule(id, now)  -- GUARD a signal wakes its message

@@ -3,25 +3,27 @@
 -- KEYS ready_marker schedule_marker parked paused places_taken waiting_for_place order_heads handed_out outbox results result_runs
 -- KEYS checkpoints recurrence_counters expired stops cancelled rates totals successor_waits
 -- NEEDS fences stops place_counts schedule outbox message_steps
--- ARGV lease name, fence, fence in 6 bytes, ms that a reservation lasts at most, messages to reserve, the queue's limits ('',
---   or five optional numbers: most in flight, most handed out in a period, its ms, a rate: most with a rate key handed out in
---   a period, its ms), messages completed, how many arguments these have, how many say what they leave;
---   their ids; for each run: its messages, their row as reserved, their new row, their unique keys and their concurrency
---     keys, behind which, after a zero, are their order keys, if its flags say that they have any;
+-- ARGV lease name, fence, fence in 6 bytes, ms that a reservation lasts, number of messages to reserve, the queue's
+--   limits ('', or five optional numbers: most in flight; most handed out in a period, its ms; most with a rate key
+--   handed out in a period, its ms); messages completed, how many arguments these have, how many of these say what they
+--   store;
+--   their ids; for each run of alike messages: how many, their row as reserved, their new row, and if the row's flags
+--     say that they have keys, unique keys and concurrency keys, each of the latter with a zero and the order key
+--     behind it;
 --   for each run of messages with results, or of members of a batch, and for each message with follow-ups, and each
---     occurrence: the position above of the first, from 1, how many results, ms to keep them; of the first, follow-ups, and
---     its instant, its end, each in six bytes, and the name of its recurrence (each '' for none); how many are members, and
---     what is told of their ends ('' for nothing); the results;
---   for each settled otherwise: id, row as reserved, new row, kind, ms, text, ms that its handler took ('' if it
---     was not handled)
---     (kinds: retry, park and asleep, with delay and error; dead, with 1 if it holds its order key, and cancel, with its
---     error; expire; release, to the head, before those released earlier); a message that was to stop is cancelled, instead of any of these
--- Returns now, ids whose reservation was no longer the caller's (unchanged), 1 to the one caller that hands over to a
---   successor; of the messages reserved: their ids, their records, and their rows, each after the position of the first of
---   those that have it, from 1; ms until the limits allow more: -1 if they do, or if that depends on messages in flight, 0 to
---   ask again at once; 1 if none could be reserved though messages are ready; how many messages of a newer version were set
---   aside for a minute; for each malformed one, now a dead letter: id, row, problem
--- Refusals: FENCED when a newer launch has announced itself, FORGOTTEN when the store was emptied
+--     occurrence: the position above of the first, from 1; how many results, ms to keep them; of the first, follow-ups,
+--     instant and end in six bytes each, and name of its recurrence (each '' for none); how many are members, and the
+--     report of their ends ('' for none); the results;
+--   for each settled otherwise: id, row as reserved, new row, kind, ms, text, ms that its handler took ('' if it was
+--     not called). Kinds: retry, park and asleep, with delay and error; dead, with 1 if it holds its order key, and
+--     cancel, with its error; expire; release, to the head, before those released earlier. A message that was asked to
+--     stop is cancelled instead
+-- Returns now; ids that are not reserved by the caller any more (unchanged); 1 if a successor waits, told only once; of
+--   the messages reserved: ids, records, and rows, each after the position, from 1, of the first message that has it;
+--   ms until the limits allow more: -1 if they do, or if that depends on messages in flight, 0 to ask again at once; 1
+--   if messages are ready and none could be reserved; how many messages of a newer version were deferred for a minute;
+--   for each malformed one, now a dead letter: id, row, problem
+-- Refusals: FENCED if a newer launch has announced itself, FORGOTTEN if the store was emptied
 -- The types of keys were checked when the launch announced itself. If a type has changed since, the order of the writes
 -- leaves only damage that `repair.lua` and `recover.lua` repair. Parts are within conditions, since Lua makes the
 -- functions of a block whenever it is entered.
@@ -44,7 +46,7 @@ end
 local claim, limits = tonumber(ARGV[5]), ARGV[6]
 local wanted, room, sixtieth, left, left_in = claim, math.huge, nil, math.huge, nil
 if limits ~= '' then
-  -- Optional numbers: most in flight, most handed out in a period, its ms. A rate follows, see `rates.lua`.
+  -- Optional numbers: most in flight; most handed out in a period, its ms. A rate follows, see `rates.lua`.
   local most, quota, period = string.match(limits, '^(%d*) (%d*) (%d*) ')
   if most ~= '' then room = tonumber(most) - redis.call('ZCARD', in_flight) end  -- GUARD most in flight
   if quota ~= '' then
@@ -82,7 +84,7 @@ if #counted + #returned_keys > 0 then
   for i = 1, #returned_keys do available = available + offer_places(returned_keys[i]) end  -- GUARD a place returned
 end
 if claim > 0 then
-  -- Without ids there are no duplicates. A count is corrupt, or 0, and would prevent `reserve_one.lua`.
+  -- Without ids there are no duplicates, so the count must be 0. A wrong one would keep `reserve_one.lua` from working.
   local duplicates = count == 0 and redis.call('HGET', counters, DUPLICATES)
   if duplicates and available == 0 then
     redis.call('HDEL', counters, DUPLICATES)
@@ -90,12 +92,12 @@ if claim > 0 then
   end
   awake = count > 0 or more
   more_in = left - count <= 0 and left_in or more and count == 0 and 0 or -1
-  -- None could be reserved: is nothing ready, or does a limit, a pause or a concurrency key hold messages back?
+  -- None could be reserved: is nothing ready, or do a limit, a pause or a concurrency key hold messages back?
   if count == 0 and available + redis.call('ZCARD', waiting_for_place) > (tonumber(duplicates or 0) or 0) then held_back = 1 end
 end
 
 write_totals()
--- One marker wakes one consumer. That wakes the next one if there is more to do within the limits.
+-- One marker wakes one consumer, which wakes the next one if there is more to do within the limits.
 if (pushed > 0 or awake or settled and limits ~= '') and room > count and available > 0 then wake(ready_marker) end
 return {now, stale, redis.call('DEL', successor_waits), reserved_ids, reserved_records, reserved_rows, more_in, held_back,
   newer_ones, malformed}

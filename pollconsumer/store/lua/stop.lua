@@ -1,9 +1,9 @@
--- Ask to stop a message in flight, and wake the process that tells its launch.
+-- Ask to stop a message in flight, and wake the heartbeat of its launch.
 -- KEYS records rows stops stop_marker answered
 -- NEEDS rows markers once
--- ARGV id, fence under which it was reserved when this was asked for, which `stop_marker` ends with
--- Returns '' when it is asked for; its state when it is not in flight, or under another fence; 'newer' when its record is of a newer version; nil
---   when there is no such message
+-- ARGV id; the fence under which the caller saw it reserved, with which `stop_marker` ends
+-- Returns '' if that is recorded; its state if it is not in flight, or under another fence; 'newer' if a newer version
+--   wrote its record; nil if there is no such message
 
 local LISTENED_FOR_MS = 60000  -- a launch whose heartbeat does not look for so long has lost its lease
 

@@ -2,8 +2,8 @@
 -- KEYS records rows ready ready_by_priority counters recurrences recurrence_counters ready_marker id_memory
 -- KEYS id_memory_before results answered
 -- NEEDS occurrences once
--- ARGV name, id, instant, record less scheduled, 1 if a configuration defines it that no launch has brought yet
--- Returns 1; 0 when there is no recurrence of that name; -1 when there was such an occurrence
+-- ARGV name, id, instant, record without its instant, 1 if a configuration defines it and no launch has stored it yet
+-- Returns 1; 0 if there is no recurrence of that name; -1 if that occurrence exists
 
 -- GUARD its definition is there
 if ARGV[5] ~= '1' and redis.call('HEXISTS', recurrences, ARGV[1]) == 0 then return 0 end

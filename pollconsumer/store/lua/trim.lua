@@ -1,14 +1,14 @@
--- Forget completed, cancelled, expired and dead messages beyond the limits, oldest first, and expired results. End
--- batches that are abandoned or have expired, and forget ended ones. Count messages that earlier versions have not
+-- Delete completed, cancelled, expired and dead messages beyond the limits, oldest first, and expired results. End
+-- batches that are abandoned or have expired, and delete ended ones. Count messages that earlier versions have not
 -- counted.
 -- KEYS records rows completed cancelled expired dead_letters errors checkpoints progress logs results result_runs result_ends
 -- KEYS counters id_memory id_memory_before id_digests id_digests_before stops uncounted totals
 -- KEYS batches batch_members batch_callbacks batch_instants outbox schedule_marker
 -- KEYS ready ready_by_priority ready_marker waiting_for_place order_heads
 -- NEEDS id_memory totals batches message_steps places
--- ARGV most of each kind to forget now, ms to remember their ids at least, most ids per generation; messages to keep at most
---   of each kind, ms to keep them at most; the same of dead ones (each '' for no limit)
--- Returns messages forgotten
+-- ARGV how many of each kind to delete now; ms to remember ids at least, maximum number of ids in a generation; how
+--   many messages to keep of each kind, ms to keep them; the same for dead letters (each '' for no limit)
+-- Returns messages deleted
 
 local PAGE = 25  -- runs of results that are read at once, each of up to hundreds of ids
 local ROWS = 100  -- rows that are read at once
@@ -23,14 +23,13 @@ local function forget(ids)
   forgotten = forgotten + #ids
 end
 
--- Before any message is removed from a list: if the script failed afterwards, that message could not be found again.
+-- Before a message is removed from a list: if the script failed afterwards, the message could not be found again.
 -- EXPECT completed cancelled expired dead_letters errors rows records id_digests counters id_memory
 age_ids(now, tonumber(ARGV[2]), tonumber(ARGV[3]))
 local number, ms = tonumber(ARGV[4]), tonumber(ARGV[5])
 local horizon = ms and be6(math.max(0, now - ms))
 
--- A message in a list without a row is forgotten already. One whose row has not ended is not: its script was
--- interrupted.
+-- A message in a list without a row is deleted already. One whose row has not ended is kept: a script was interrupted.
 local function is_old(row)
   local ended = row and six(row, ENDED)
   return not ended or ended ~= NEVER and ended < horizon  -- GUARD what has not ended; what is forgotten already
@@ -65,7 +64,7 @@ if number or ms then
   end
 end
 
--- Runs of results, and what an earlier version listed one by one.
+-- Runs of results, and single ones of an earlier version.
 local lapsed = redis.call('ZRANGEBYSCORE', result_ends, '-inf', now, 'LIMIT', 0, most)
 if #lapsed > 0 then redis.call('ZREM', result_ends, unpack(lapsed)) end
 repeat
@@ -97,7 +96,7 @@ end
 local BATCHES, CHUNKS = 20, 500  -- batches that are looked at in one trim; chunks that are removed at once
 local batches_due = redis.call('ZRANGEBYSCORE', batch_instants, '-inf', now, 'LIMIT', 0, BATCHES)
 if #batches_due > 0 then
-  -- One that is open is abandoned; one that is closed has expired; one that has ended is forgotten.
+  -- An open batch is abandoned; a closed one has expired; an ended one is deleted.
   local function forget_chunks(batch, from, to)
     for first = from, to, CHUNKS do
       local fields = {}
@@ -106,7 +105,7 @@ if #batches_due > 0 then
     end
   end
 
-  -- The chunks of a batch whose producer reported no total: from the first one on, until they have covered all ends.
+  -- If the producer has reported no total: the chunks from the first one on, until they contain all ended members.
   local function forget_ends(batch, state)
     local chunk, left = 0, number6(state, MEMBERS_COMPLETED) + number6(state, MEMBERS_DEAD)
     left = left + number6(state, MEMBERS_CANCELLED) + number6(state, MEMBERS_EXPIRED)

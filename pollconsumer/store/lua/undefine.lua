@@ -1,9 +1,9 @@
--- Remove a recurrence, regardless of who defines it.
+-- Remove a recurrence, whoever defines it.
 -- KEYS recurrences next_instants recurrence_counters recurrence_owners recurrences_replaced recurrences_unreadable
 -- KEYS recurrences_ended answered
 -- NEEDS recurrences once
 -- ARGV name
--- Returns the instant at which it was due next, '' for none; nil when there was no such recurrence
+-- Returns its next instant, '' for none; nil if there was no such recurrence
 
 local due = next_instant(ARGV[1])
 local there = redis.call('HEXISTS', recurrences, ARGV[1]) == 1 or redis.call('ZSCORE', next_instants, ARGV[1])

@@ -2,12 +2,12 @@
 -- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker places_taken waiting_for_place order_heads
 -- KEYS unique_keys stops cancelled rates totals outbox
 -- NEEDS fences stops
--- ARGV lease name, fence, fence in 6 bytes; and, each list but the last after its length, ids whose handler has ended, those
---   whose last attempt this was, ids to keep reserved
+-- ARGV lease name, fence, fence in 6 bytes; ids whose handlers have ended, ids in their last attempt, each list after
+--   its length; ids to keep reserved
 -- Returns messages released
 -- Refusals: FENCED, FORGOTTEN
 -- The attempt is charged if the handler has ended, or if it was the last attempt. In the latter case CRASHES becomes
--- SPENT: the next reservation makes the message a dead letter. A message begun at most once stays reserved: recover.lua
+-- SPENT: the next reservation makes the message a dead letter. A message recorded as begun stays reserved: recover.lua
 -- makes it a dead letter. A message that was asked to stop is cancelled.
 
 local refusal = refusal_of(ARGV[1], ARGV[2])  -- GUARD fence compare

@@ -1,5 +1,5 @@
--- Stop being the successor. The launch is counted in the ledger's entry of the holder, since it found the lease held. A
--- repetition counts nothing, since the claim is gone.
+-- Stop being the successor. The holder's entry in the ledger counts the launch, since it found the lease held. A
+-- repetition does not count it again, since its claim is gone.
 -- KEYS next lease ledger
 -- NEEDS numbers
 -- ARGV launch

@@ -1,7 +1,7 @@
 -- NEEDS outbox markers
--- Batches at their queue. A batch's state has flags, then numbers in six bytes each: its total; how many members are
--- completed, dead, cancelled and expired; the instants of its opening and of its end; the instant of its expiry (0 for
--- none); and the first number that no member has. Callbacks are stored apart, each as an entry of the outbox.
+-- Batches in their queue. A batch's state has flags, then numbers of six bytes: its total; how many members are
+-- completed, dead, cancelled and expired; when it was opened, when it ended, when it expires (0 for never); and the
+-- next number for a member that members add. Callbacks are stored apart, each as an entry of the outbox.
 
 local BATCH_FLAGS, TOTAL, MEMBERS_COMPLETED, MEMBERS_DEAD, MEMBERS_CANCELLED, MEMBERS_EXPIRED = 1, 2, 8, 14, 20, 26
 local OPENED_AT, BATCH_ENDED_AT, BATCH_EXPIRES, NEXT_NUMBER = 32, 38, 44, 50
@@ -24,14 +24,14 @@ local function with_number(state, field, number)
   return sub(state, 1, field - 1) .. be6(number) .. sub(state, field + 6)
 end
 
--- The state of a batch; nil if there is none, or if it is corrupt. Numbers of members have eight digits at most.
+-- The state of a batch; nil if there is none, or it is corrupt. Numbers of members have eight digits at most.
 local BATCH_BYTES, LAST_NUMBER = 55, 100000000
 local function state_of_batch(batch)
   local state = redis.call('HGET', batches, batch)
   return state and #state == BATCH_BYTES and number6(state, NEXT_NUMBER) <= LAST_NUMBER and state or nil  -- GUARD a state that is none
 end
 
--- Enqueue a callback, only once: a flag records that it was. Returns the new state.
+-- Enqueue a callback unless a flag says that it was enqueued. Returns the new state.
 local function call_back(batch, state, callback, flag, now)
   local message = redis.call('HGET', batch_callbacks, batch .. '\n' .. callback)
   if message then
@@ -42,7 +42,7 @@ local function call_back(batch, state, callback, flag, now)
   return with_batch_flag(state, flag)
 end
 
--- How many batches have not ended.
+-- The number of batches that have not ended.
 local function going_on()
   return tonumber(redis.call('HGET', counters, 'batches') or 0) or 0
 end
@@ -54,7 +54,7 @@ local function end_batch(batch, state, now)
   return call_back(batch, with_number(state, BATCH_ENDED_AT, now), 'ended', BATCH_ENDED, now)
 end
 
--- Store the state of a batch, and enqueue the callbacks that it calls for.
+-- Store the state of a batch, and enqueue the callbacks that are due by it.
 local function conclude(batch, state, now)
   local total, completed, cancelled = number6(state, TOTAL), number6(state, MEMBERS_COMPLETED), number6(state, MEMBERS_CANCELLED)
   local others = number6(state, MEMBERS_DEAD) + number6(state, MEMBERS_EXPIRED) + cancelled
@@ -72,7 +72,7 @@ local function conclude(batch, state, now)
   redis.call('HSET', batches, batch, state)
 end
 
--- Why a batch takes no more members; nil if it takes more.
+-- Why a batch accepts no more members; nil if it does.
 local function why_shut(state)
   if has_batch_flag(state, BATCH_ABANDONED) then return 'abandoned' end
   if has_batch_flag(state, BATCH_EXPIRED) then return 'expired' end

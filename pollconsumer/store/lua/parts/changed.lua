@@ -1,7 +1,7 @@
 -- NEEDS places schedule
 -- Change a message that is not reserved.
 
--- The row and the record with another payload. The row's flag LARGE and its digest follow from the record.
+-- The row and the record with another payload. The row's flag LARGE and its digest are set by the record.
 local function with_payload(row, record, payload)
   local _, ends, at = readable(record)
   record = sub(record, 1, ends) .. payload
@@ -9,11 +9,11 @@ local function with_payload(row, record, payload)
   return sub(set(row, FLAGS, char(flags)), 1, HANDLER - 1) .. row_name(record, at, ends), record
 end
 
--- Take a message from where it waits, and let it wait anew: ready if it is due, else in the schedule. `row` is its new
--- row, `before` the old one. If the head of an order key becomes due later than before, it gives up its place.
+-- Take a message from its list, and let it wait anew: ready if it is due, else in the schedule. `row`: its new row;
+-- `before`: the old one. If the head of an order key becomes due later than before, the next message becomes the head.
 local function wait_anew(id, before, row, record, state, due, exactly)
-  -- If it were left in the list, it would be handed out before its turn, and be listed twice. In a list of a million
-  -- the removal takes 60 ms at most. It is left there if the right is missing, since another due time does not need it.
+  -- If its id were left in the list, it would be handed out too early, and be listed twice. The removal takes up to 60
+  -- ms in a list of a million. Without the right to remove, the id is left: another due time does not need the removal.
   local may_be_listed = state == 'ready' and priority_of(before) == 0
     and (not redis.acl_check_cmd or redis.acl_check_cmd('LREM', ready, '1', id))
   if may_be_listed and redis.call('LREM', ready, 1, id) == 1 then  -- GUARD its turn

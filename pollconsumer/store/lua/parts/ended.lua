@@ -1,15 +1,15 @@
 -- NEEDS unique_keys outbox places
 -- Ends of messages that are not completed; `settle.lua` completes messages. docs/reference/internals.md has a table of
--- what each end frees and keeps. A message enters its list first: if that fails, it has not ended.
+-- what each end frees and keeps. A message is listed first: if that fails, it has not ended.
 
--- The record of a message with a key, which its end needs.
+-- The record of a message with a key, which its end must free.
 local function keyed_record(id, row)
   local flags = byte(row, FLAGS)
   return (has_flag(flags, UNIQUE) or has_flag(flags, CONCURRENCY)) and readable(redis.call('HGET', records, id))
 end
 
--- What all ends have in common. The message ends now, unless its row already has this end, as a launch writes it.
--- `holds`: the next message with its order key goes on waiting. Returns the new row.
+-- What all ends have in common. The message ends now, unless its row already says so. `holds`: the next message with
+-- its order key goes on waiting. Returns the new row.
 local function ended(id, row, record, ending, now, holds)
   local flags = byte(row, FLAGS)
   if sub(row, ENDING, ENDING) ~= ending then
@@ -20,7 +20,7 @@ local function ended(id, row, record, ending, now, holds)
     row = set(row, FLAGS, char(still) .. ending, ENDED, instant)
   end
   local stored, at, continuation_at = readable(record or redis.call('HGET', records, id)), nil, nil
-  -- Its continuation, as JSON, says what its end brings about.
+  -- Its continuation, as JSON: what follows from its end.
   if stored and byte(stored, RECORD_VERSION) == FLAGGED_VERSION then at, continuation_at = handler_at(stored) end
   -- GUARD an end is told
   if continuation_at then report_end('"as":"' .. ending .. '","ids":"' .. id .. '","sequel":' .. sub(stored, continuation_at, at - 1), now) end

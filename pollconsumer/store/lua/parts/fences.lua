@@ -1,5 +1,5 @@
--- Why a holder is refused: FENCED if another fence or lease is announced, FORGOTTEN if none is, as after the store was
--- emptied. Nil if the fence is the announced one.
+-- Nil if the fence is the announced one. Else why the holder is refused: FENCED if another fence or lease is announced,
+-- FORGOTTEN if none is, as after the store was emptied.
 
 local function refusal_of(lease_name, fence)
   local seen = redis.call('HGET', announced, lease_name)

@@ -1,6 +1,6 @@
 -- NEEDS rows
--- Ids of forgotten messages are kept in the younger of two generations. The older one is dropped when the younger is old
--- enough or full.
+-- Ids of deleted messages are in the younger of two generations. When it is old or full, it becomes the older one,
+-- whose ids are forgotten.
 local function age_ids(now, lasts, most)
   local size, before = redis.call('SCARD', id_memory), redis.call('SCARD', id_memory_before)
   local began = tonumber(redis.call('HGET', counters, 'id memory began') or 0) or 0
@@ -15,7 +15,7 @@ local function age_ids(now, lasts, most)
   if over or now < began then redis.call('HSET', counters, 'id memory began', now) end  -- GUARD a clock that went back
 end
 
--- Remember ids, and the digests of chosen ids. Called before the messages are removed.
+-- Remember ids, and the digests of chosen ids. Called before the messages are deleted.
 local function remember(ids)
   if redis.call('HEXISTS', counters, 'ids chosen') == 1 then
     local found_rows, digests = redis.call('HMGET', rows, unpack(ids)), {}

@@ -1,11 +1,11 @@
 -- NEEDS numbers
--- Fields of checkpoints. A message's id: its checkpoint. The id and a line feed: the number of its steps, a space, and
--- the name of the signal that it awaits. The same followed by a number from 1: a step. Followed by 0: the signals sent
--- to it, each a line feed, its name, a tab, its instant, a space, its value.
+-- Fields of checkpoints. The id of a message: its checkpoint. The id and a line feed: the number of its steps, a space,
+-- the name of the signal for which it waits. With a number from 1 after that: a step. With 0: the signals sent to it,
+-- each as a line feed, name, tab, instant, space, value.
 
 local MOST_STEPS = 1000  -- the same in core/messages/message_steps.py
 
--- Forget checkpoints, steps and signals of messages.
+-- Delete checkpoints, steps and signals of messages.
 local function drop_checkpoints(ids)
   if redis.call('HLEN', checkpoints) == 0 then return end
   local heads = {}
@@ -19,7 +19,7 @@ local function drop_checkpoints(ids)
   end
 end
 
--- The name of the signal that a message awaits, the signals sent to it, and the field with the number of its steps.
+-- The name of the signal for which a message waits; the signals sent to it; the field with the number of its steps.
 local function awaited_and_sent(id)
   local head, sent = unpack(redis.call('HMGET', checkpoints, id .. '\n', id .. '\n0'))
   return string.match(head or '', '^%d+ (.+)$'), sent or '', head

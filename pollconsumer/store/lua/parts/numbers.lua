@@ -26,7 +26,7 @@ local function now_ms()
   return time[1] * 1000 + floor(time[2] / 1000)
 end
 
--- In ms, with a fraction.
+-- Milliseconds, with a fraction.
 local function exactly_now()
   local time = redis.call('TIME')
   return time[1] * 1000 + time[2] / 1000
@@ -37,15 +37,15 @@ local function due_score(ms)
   return string.format('%.0f', ms * 1000)
 end
 
--- Whether a stored value is an integer of six bytes, and not corrupt.
+-- Whether a stored value is an integer that fits into six bytes.
 local function whole(text)
   return text and #text < 16 and find(text, '^%d+$') ~= nil and tonumber(text) < 281474976710656
 end
 
--- The number of ids in the ready list that are repeated, or not ready. Counts subtract it.
+-- The number of ids in the ready list that are duplicates, or not ready. It is subtracted from the list's length.
 local DUPLICATES = 'left over'
 
--- Add to one of the queue's counters. A counter that is no number begins anew.
+-- Add to one of the queue's counters. A corrupt counter begins at 0.
 local function count_up(name, by)
   local is_number, count = pcall(redis.call, 'HINCRBY', counters, name, by)
   if is_number then return count end

@@ -1,10 +1,10 @@
 -- NEEDS ready markers results
 -- Occurrences: messages that recurrences yield.
 
--- How many instants of occurrences are kept for each recurrence, and for how long, in six bytes each.
+-- How many instants are kept for each recurrence, each in six bytes, and for how long.
 local MOST_INSTANTS, INSTANTS_KEPT_MS = 100, 86400000
 
--- Make an occurrence ready, unless its id is known. Returns whether it was made so.
+-- Enqueue an occurrence as ready, unless its id is known. Returns whether it was enqueued.
 local function occur(id, instant, record, now)
   if redis.call('HEXISTS', records, id) + redis.call('HEXISTS', rows, id) + redis.call('SISMEMBER', id_memory, id)
     + redis.call('SISMEMBER', id_memory_before, id) > 0 then return false end  -- GUARD id of the occurrence
@@ -19,7 +19,7 @@ local function occur(id, instant, record, now)
   return true
 end
 
--- Keep which one was the last, and the instants of `occurred`.
+-- Store the last occurrence, and the instants of `occurred`.
 local function keep_instants(name, last, occurred, now)
   local field, from = name .. ':instants', 1
   local kept = (redis.call('HGET', recurrence_counters, field) or '') .. table.concat(occurred)

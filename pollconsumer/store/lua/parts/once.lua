@@ -1,9 +1,9 @@
--- An act is carried out only once. A repetition, after a lost reply, is answered as the first try was.
+-- Run a function only once for each call. A repetition, after a lost reply, gets the stored answer.
 
--- An answer is kept for longer than anybody repeats a call.
+-- Answers are kept for longer than any call is repeated.
 local ANSWERED_FOR_MS = 60000
 
--- `answered` names the call. Without it the act is carried out at each call.
+-- The key `answered` has the call's number in its name. If the caller gives no such key, the function is always run.
 local function once(act)
   local kept = answered and redis.call('LRANGE', answered, 0, -1) or {}
   if kept[1] == 'table' then return {unpack(kept, 2)} end  -- GUARD the answers of the first attempt

@@ -1,19 +1,18 @@
 -- NEEDS places lists
--- Places of concurrency keys that a step frees and takes. A key's count is read once, and written once if it has
--- changed.
+-- Counts of concurrency keys that a step changes. Each is read once, and written once if it has changed.
 
--- Keys; the places taken before the step; how many keys were read; and by key the places taken now. For a key that was
--- not read: the change.
+-- Keys; the counts before the step; how many keys were read; by key the counts now. For a key that was not read: the
+-- change.
 local counted, stored, known_keys, taken = {}, {}, 0, {}
 local returned_keys = {}  -- keys with a place that was offered to a message which must wait for its rate
 
--- Count that a place of a key is taken, or freed.
+-- Count that a message with the key begins or ends being in flight.
 local function count_place(key, by)
   if not taken[key] then counted[#counted + 1] = key end
   taken[key] = (taken[key] or 0) + by
 end
 
--- Read the numbers of keys that were not read before.
+-- Read the counts of keys that were not read before.
 local function count_places()
   if known_keys == #counted then return end
   local found, numbers = redis.call('HMGET', places_taken, unpack(counted, known_keys + 1)), {[false] = 0}

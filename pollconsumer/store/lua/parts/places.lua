@@ -1,10 +1,9 @@
 -- NEEDS ready markers
--- Concurrency keys. places_taken counts the messages in flight with each key. A message whose key has no free place
--- waits in line, and so does one that returns from being in flight. The line is in waiting_for_place, ordered by key,
--- then like ready messages. For each free place a message, from the first in line, is offered one: it is in the ready
--- list as well, and counted as a duplicate, which corrects the count. All others in line have the flag WAITING.
--- Offering is idempotent.
---
+-- Concurrency keys. places_taken counts the messages in flight with each key. Each message in flight takes a place of
+-- its key. A message that finds no free place waits in line; so does one that returns from being in flight. The line is
+-- in waiting_for_place, sorted by key, then like ready messages. Each free place is offered to a message, the first in
+-- line first: its id is put into the ready list as well, and counted as a duplicate, so that counts are right. The
+-- others in line have the flag WAITING. Offering twice does no harm.
 -- Order keys. The message of a key whose turn is next is the head: order_heads has its id until it has ended. The
 -- others wait in line, in waiting_for_place as well, with the flag WAITING. A message leaves the line when it becomes
 -- the head.
@@ -17,7 +16,7 @@ local function concurrency(record)
   if (length or 0) > 0 then return most, sub(record, at + 2, at + 1 + length) end
 end
 
--- Prefix of an order key's line. No concurrency key has a control character.
+-- Prefix of an order key in waiting_for_place. Concurrency keys have no control characters.
 local IN_ORDER = '\1'
 
 local function in_line(row)
@@ -30,14 +29,14 @@ local function line_entry(id, row, key)
   return key .. '\0' .. string.format('%013.0f', since) .. six(row, NUMBER_IN_LINE) .. id
 end
 
--- An entry is the key, a zero, 13 digits, the number in six bytes, the id.
+-- An entry in line: the key, a zero, 13 digits, the number in six bytes, the id.
 local function id_in_line(entry, key)
   return sub(entry, #key + 21)
 end
 
 local FIRST_NUMBER = 1099511627776
 
--- Have a message wait in line. The number orders those that became ready in the same ms: `first` is before all of these.
+-- Put a message in line. Its number sorts those that became ready in the same ms; `first`: before all of these.
 local function stand_in_line(id, row, key, first)
   if not in_line(row) then
     local count = count_up('stood in line', 1)
@@ -48,8 +47,8 @@ local function stand_in_line(id, row, key, first)
   redis.call('ZADD', waiting_for_place, 0, line_entry(id, row, key))
 end
 
--- Make the next message in line the head of an order key, in place of `head`; false if the key has none. Returns the
--- number of messages that become ready.
+-- Make the next message in line the head of an order key, in place of `head`; false if there is none. Returns how many
+-- messages become ready.
 local function pass_on(key, head)
   if redis.call('HGET', order_heads, key) ~= head then return 0 end  -- GUARD the head alone passes on
   local line = IN_ORDER .. key
@@ -72,7 +71,7 @@ local function pass_on(key, head)
   end
 end
 
--- Pass on the order keys that dead letters hold which are about to be forgotten.
+-- For dead letters that are about to be deleted and hold their order keys: make the next message the head.
 local function leave_order(ids)
   if redis.call('EXISTS', order_heads) == 0 then return end
   local found = redis.call('HMGET', records, unpack(ids))
@@ -82,8 +81,8 @@ local function leave_order(ids)
   end
 end
 
--- Offer the free places of a concurrency key. For an order key whose head is gone, because another program or an
--- interrupted script removed it, name the next head. Returns how many messages are newly offered a place.
+-- Offer the free places of a concurrency key. If the head of an order key is gone, since another program or an
+-- interrupted script removed it, the next one becomes the head. Returns how many messages are newly offered a place.
 local function offer_places(key)
   if sub(key, 1, 1) == IN_ORDER then
     key = sub(key, 2)
@@ -124,7 +123,7 @@ local function free_place(key)
   if left > 0 then redis.call('HSET', places_taken, key, left) else redis.call('HDEL', places_taken, key) end
 end
 
--- Return a message that was in flight to its queue, with its new row.
+-- Requeue a message that was in flight, with its new row.
 local function return_to_queue(id, row)
   local _, key = concurrency(has_flag(byte(row, FLAGS), CONCURRENCY) and readable(redis.call('HGET', records, id)))
   if key then
@@ -137,8 +136,8 @@ local function return_to_queue(id, row)
   end
 end
 
--- Remove a message that is not reserved from the schedule or the ready ones. Removal from the middle of a list is O(n): the
--- id stays there as a duplicate until it is popped.
+-- Remove a message that is not reserved from the schedule or the ready ones. Removal from the middle of a list is slow,
+-- so the id stays there as a duplicate until it is popped.
 local function remove(id, row, record, state)
   if state == 'scheduled' then
     redis.call('ZREM', schedule, id)  -- GUARD cancelled leaves the schedule

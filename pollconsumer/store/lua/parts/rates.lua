@@ -1,9 +1,9 @@
 -- The ledgers of rates, for a step that hands out messages with a rate. A field of `rates` is a rate and a key, as
--- records have them. Its value consists of: the instant until which it counts, in six bytes; a number in two bytes;
--- that many instants at which messages were handed out in the last period; then instants that are booked for messages
--- in the schedule. Instants have six bytes each, the oldest first. What was handed out decides: no span as long as the
--- period has more of it. Bookings keep the order: a message takes no place that is booked for another one. A message
--- that is handed out later than booked delays those a period after it, which are then booked again.
+-- records have them. Its value: until when it counts, in six bytes; a number in two bytes; so many instants at which
+-- messages were handed out in the last period; then instants booked for messages in the schedule. Instants have six
+-- bytes, the oldest first. No more messages are handed out in any span as long as the period. Bookings keep the order:
+-- a message does not get an instant that is booked for another one. A message handed out later than booked delays those
+-- booked a period after it, which are then booked again.
 
 local stamp, ledgers, made = be6(now), {}, 0  -- ledgers by field; how many fields are new
 
@@ -13,7 +13,7 @@ local function later_than(since, instants)
   return sub(instants, from)
 end
 
--- The ledger of a record's rate; nil if it has a key, and neither it nor its queue has a rate.
+-- The ledger of a record's rate; nil if the record has a key, and neither it nor its queue has a rate.
 local function ledger_of(record)
   local field = rate_and_key(record)
   if not field or ledgers[field] then return field and ledgers[field] end
@@ -35,7 +35,7 @@ local function ledger_of(record)
   else
     made = made + 1
   end
-  -- Where `first_position` begins to look: at which instant, and where among the bookings.
+  -- Where `first_position` begins: at which instant, and at which booking.
   ledgers[field] = {most = most, period = period, handed = handed, booked = booked, from = 1, at = 1}
   return ledgers[field]
 end
@@ -49,8 +49,8 @@ local function unbook(ledger)
   if ledger.booked ~= '' and sub(ledger.booked, 1, 6) <= stamp then drop_bookings(ledger, 6) end
 end
 
--- The first instant at which there is a place for a message that has waited, unless it is booked for another such
--- message; and its position among the bookings. Nil if all are booked. Continues after the last one that it has found.
+-- The first instant with room for a message that has waited, unless it is booked for another such message; and its
+-- position among the bookings. Nil if all are booked. Goes on after the last one that it has found.
 local function first_position(ledger)
   while ledger.from < #ledger.handed do
     local instant, at = be6(number6(ledger.handed, ledger.from) + ledger.period), ledger.at
@@ -71,7 +71,7 @@ end
 
 rate = {}
 
--- Move a message into the schedule if it must wait. Returns whether it must. A message that waited has been booked
+-- Move a message into the schedule if it must wait. Returns whether it must. A message that has waited was booked
 -- before.
 rate.waits = function(id, row, record)
   local ledger, waited = ledger_of(record), has_flag(byte(row, FLAGS), BOOKED)
@@ -92,7 +92,7 @@ rate.waits = function(id, row, record)
   return true
 end
 
--- Charge a message that is handed out. Returns its row.
+-- Record that a message is handed out. Returns its row.
 rate.charge = function(row, record)
   local ledger, waited = ledger_of(record), has_flag(byte(row, FLAGS), BOOKED)
   if ledger then
@@ -102,7 +102,7 @@ rate.charge = function(row, record)
   return waited and set(row, FLAGS, char(byte(row, FLAGS) - BOOKED)) or row
 end
 
--- Of fields, those looked at are twice as many as the new ones; what does not count any more is forgotten.
+-- For each new field, two others are examined, and deleted if they do not count any more.
 rate.keep_ledgers = function()
   local kept = {}
   for field, ledger in pairs(ledgers) do

@@ -1,15 +1,15 @@
 -- NEEDS rows
 -- Ready messages: ids of priority 0 in a list, all others in a sorted set.
 
--- The set is ordered by when they became ready, in ticks of 1/1024 ms, plus an hour for each level of priority, which
--- prevents starvation. (All messages age at the same rate, so scores never change.)
+-- The set is sorted by when messages became ready, in ticks of 1/1024 ms, plus an hour for each level of priority,
+-- which prevents starvation. (All messages age at the same rate, so scores never change.)
 local TICKS, LEVEL = 1024, 3686400000
 
 local function ready_score(priority, tick)
   return decimal(priority * LEVEL + tick)
 end
 
--- The first of `count` unused ticks: now's, or after the last one.
+-- The first of `count` unused ticks: now, or after the last one used.
 local function next_ticks(count, now)
   local first = math.max((tonumber(redis.call('HGET', counters, 'tick') or 0) or 0) + 1, now * TICKS)
   redis.call('HSET', counters, 'tick', decimal(first + count - 1))
@@ -26,7 +26,7 @@ end
 
 local pushed = 0  -- calls of push_front in this script
 
--- Return it to its position: before all that became ready with or after it, and before earlier ones of this script.
+-- Return a message to the head: before all that became ready later or together, and those that this script returned.
 local function push_front(id, row)
   local priority = priority_of(row)
   if priority == 0 then

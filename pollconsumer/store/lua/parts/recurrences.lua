@@ -1,19 +1,19 @@
 -- NEEDS numbers markers
--- Recurrences: their next instants, their ends, and what is kept of them.
+-- Recurrences: their next instants, their ends, and their stored counters.
 
--- How the definition of a recurrence begins that was put at run time. All others belong to configurations.
+-- How a definition begins that was put at run time. All others are of configurations.
 local PUT = '{"rule":'
 local EARLIEST, LATEST = 0, 1e14
--- Ended recurrences that a queue keeps.
+-- Number of ended recurrences that a queue keeps.
 local MOST_ENDED = 10000
 
--- The instant at which it is due next; nil if it is corrupt.
+-- The next instant; nil if it is corrupt.
 local function next_instant(name)
   local instant = tonumber(redis.call('ZSCORE', next_instants, name) or redis.call('ZSCORE', recurrences_unreadable, name) or nil)
   return instant and instant >= EARLIEST and instant < LATEST and instant or nil  -- GUARD instants that a rule yields
 end
 
--- What is due by a replaced definition stays due. For each such definition, oldest first: until when it was due, the
+-- What was due by a replaced definition stays due. For each such definition, oldest first: when it was replaced, the
 -- first instant by the next definition, and the definition itself.
 local function due_by(name, definition, now, following)
   local before = redis.call('HGET', recurrence_counters, name .. ':before') or ''
@@ -52,8 +52,8 @@ local function forget_recurrence(name)
     name .. ':previous', name .. ':before')
 end
 
--- A recurrence that was put at run time yields nothing any more. It stays, with its history, until it is removed, or
--- until so many others have ended.
+-- A recurrence that was put at run time has no further occurrence. It is kept, with its history, until it is removed,
+-- or until so many others have ended.
 local function finish(name, now)
   redis.call('ZREM', next_instants, name)
   redis.call('ZADD', recurrences_ended, now, name)

@@ -1,5 +1,5 @@
 -- NEEDS changed message_steps
--- Of a message that is to replace the one that waits with its unique key, and is alone in its page.
+-- For a message, alone in its call, that replaces the waiting one with its unique key.
 
 local lifetime, longest, key = string.match(ARGV[7], '^(%d+)r(%d+):(.*)$')
 local waiting = holder_of(key, now)

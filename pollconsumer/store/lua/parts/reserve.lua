@@ -1,6 +1,6 @@
--- The second part of a step: reserve.
+-- The second part of a step: reserve messages.
 
--- Bounds the time that is spent on ids that cannot be reserved.
+-- Limits the time for ids that cannot be reserved.
 local MOST_LOOKED_AT = 100
 local NEWER_WAITS_MS = 60000
 
@@ -10,7 +10,7 @@ local duplicates, rate, last_row = 0, nil, nil  -- rate: its functions, once a m
 
 local function pop(count)
   if ranked == 0 then return redis.call('LPOP', ready, count) or {} end
-    -- The tick at which a message of priority 0 became ready; 0 for a duplicate.
+    -- When a message of priority 0 became ready, as a tick; 0 for a duplicate.
     local function tick_of(id)
       local row = redis.call('HGET', rows, id)
       if row then return well_formed(row) and state_of(row) == 'ready' and number6(row, ENQUEUED) * TICKS or 0 end
@@ -51,8 +51,8 @@ local function make_dead(id, row, record, problem)
   malformed[at + 1], malformed[at + 2], malformed[at + 3] = id, row, problem
 end
 
--- Hand out a popped message. Returns whether it could be; if not, another message may take its place. The second value
--- is true if the message waits for the head of its order key.
+-- Hand out a popped message. Returns whether that was possible; and, if not, whether it waits for the head of its order
+-- key. If not, another message may be handed out in its place.
 local function reserve(id, found_row, found_record)
   local row, record = well_formed(found_row), readable(found_record)
   -- GUARD state of what is popped; id popped twice
@@ -126,7 +126,7 @@ local function reserve(id, found_row, found_record)
     .. since .. NEVER .. sub(row, ENDED)
   count = count + 1
   new_rows[2 * count - 1], new_rows[2 * count] = id, row
-  -- Hard ends are a millisecond apart, to return messages in that order.
+  -- Hard ends differ by a millisecond, so that messages can be returned in this order.
   flight[2 * count + 1], flight[2 * count + 2] = hard_end + count - 1, id  -- GUARD order within a page
   reserved_ids[count], reserved_records[count] = id, record
   if row ~= last_row then
@@ -157,7 +157,7 @@ if count > 0 then
   if sixtieth then redis.call('HINCRBY', handed_out, decimal(floor(now / sixtieth)), count) end  -- GUARD quota counted
 end
 if rate then rate.keep_ledgers() end
--- A repeated id that another program pushed was never counted.
+-- A repeated id that another program has pushed was never counted as a duplicate.
 local repeated = duplicates > 0 and tonumber(redis.call('HGET', counters, DUPLICATES) or 0) or 0
 if repeated > 0 then count_up(DUPLICATES, -math.min(duplicates, repeated)) end
 available = available - looked

@@ -39,8 +39,8 @@ local function attempts_bytes(attempts)
   return char(floor(attempts / 256), attempts % 256)
 end
 
--- The row, or nil if it is corrupt. The row of a completed message ends before DUE if the message was ready at once and
--- never failed, and its record has the handler's name.
+-- The row; nil if it is corrupt. A completed message's row ends before DUE if the message was ready at once and never
+-- failed, and its record, which has the handler's name, is kept.
 local function well_formed(row)
   if row and #row == DUE - 1 then return row .. NEVER .. sub(row, SCHEDULED, SCHEDULED + 5) .. NEVER .. NEVER end
   return row and #row >= HANDLER - 1 and row or nil
@@ -53,8 +53,8 @@ local function rate_and_key(record)
   return sub(record, at, at + 7) .. sub(record, at + 9, at + 8 + byte(record, at + 8))
 end
 
--- The digest of handler and payload of a message whose id the user chose; nil if there is none. That of a large record,
--- which is dropped with the message's end, is also in the row.
+-- The digest of handler and payload of a message whose id the user chose; nil if there is none. If the record is large,
+-- and so is deleted when the message ends, the digest is also in the row.
 local function digest_of(row, record)
   if row and has_flag(byte(row, FLAGS) or 0, LARGE) then
     local zero = find(row, '\0', HANDLER, true)
@@ -77,7 +77,7 @@ local function expiring(record, from)
   return at and set(record, at, be6(floor(from) + number6(record, at))) or record
 end
 
--- What follows the fields of a row.
+-- What is in a row after its fields.
 local function row_name(record, at, ends)
   local name = sub(record, at, ends - 1)
   local digest = #record > 1024 and digest_of(nil, record)
@@ -86,7 +86,7 @@ end
 
 local state_by_ending = {c = 'completed', d = 'dead', x = 'cancelled', e = 'expired'}
 
--- As core/lifecycle.py derives it.
+-- The state of a row, as in core/lifecycle.py.
 local function state_of(row)
   local ended = state_by_ending[sub(row, ENDING, ENDING)]
   if ended then return ended end
@@ -94,7 +94,7 @@ local function state_of(row)
   return six(row, ENQUEUED) ~= NEVER and 'ready' or 'scheduled'
 end
 
--- The row of a message that has none: ready and never reserved, or, with a due time, scheduled.
+-- The row for a message without one: ready and never reserved, or, with a due time, scheduled.
 local function fresh_row(record, due)
   local at, scheduled = handler_at(record), six(record, RECORD_SCHEDULED)
   local flags = byte(record, RECORD_FLAGS) % RECORD_ALONE + (#record > 1024 and LARGE or 0)
@@ -103,8 +103,8 @@ local function fresh_row(record, due)
     .. (due and NEVER or scheduled) .. NEVER .. NEVER .. row_name(record, at, find(record, '\n', at, true) or #record + 1)
 end
 
--- The row, the state and the record of a message; for its state 'newer' if a later version wrote its record, false if there
--- is no such message.
+-- The row, the state and the record of a message. The state is 'newer' if a newer version wrote the record, and false
+-- if there is no such message.
 local function message_of(id)
   local row, record = well_formed(redis.call('HGET', rows, id)), redis.call('HGET', records, id)
   if newer(record) then return nil, 'newer' end  -- GUARD records of a newer version

@@ -1,10 +1,10 @@
--- The first part of a step: settle. Its ARGV are a step's.
+-- The first part of a step: settle messages. ARGV are those of `step.lua`.
 
 -- Of completions: unique keys that are freed, and the ids of their holders; ids whose large records are dropped.
 local holders, unique, dropped = {}, {}, {}
 local ended_heads = {}  -- order keys, each after the id of its head
 
--- Hot path: completions. Those with keys, a result or follow-ups cost more. The others are not slowed down by that.
+-- Hot path: completions. Keys, results and follow-ups cost time only for the messages that have them.
 if completions > 0 then
   local argv, ids = ARGV, {unpack(ARGV, 10, 9 + completions)}
   local found_rows = redis.call('HMGET', rows, unpack(ids))
@@ -87,7 +87,7 @@ if completions > 0 then
         for i = first, first + tonumber(argv[at + 5]) - 1 do
           if not refused[i] then counted_ids[#counted_ids + 1] = ids[i] end  -- GUARD ends of what is stale
         end
-        -- Before the follow-ups, of which some may be members that are added to the batch.
+        -- Before the follow-ups, since some of these may be members that are added to the batch.
         if #counted_ids > 0 then report_end(argv[at + 6] .. '"as":"c","ids":"' .. table.concat(counted_ids, ' ') .. '"', now) end
       end
       if follow_ups ~= '' and not refused[first] then send_on(follow_ups, now) end
@@ -109,12 +109,12 @@ if completions > 0 then
   end
 end
 
--- Messages that are not completed.
+-- Messages that are settled and not completed.
 local released = {}
 if others <= #ARGV then
   local rated = nil  -- 1 if any rate has charges
 
-  -- The part of a row that a settlement has set, and that is the same once the message is ready again.
+  -- The part of a row that only a settlement changes, and that stays when the message is ready again.
   local function settled_as(row)
     return sub(row, 1, ENQUEUED - 1) .. six(row, FAILED)
   end
@@ -166,7 +166,7 @@ end
 -- What settled messages held: unique keys, places, large records; and those released return to their queue.
 if #unique + #counted + #dropped + #released > 0 then
   if #unique > 0 then free_keys(holders, unique) end  -- GUARD unique key freed at the end
-  -- Places are written once it is known which are taken again, unless they are to be offered.
+  -- Counts of keys are written after the reservation, which may take the places again, unless they must be offered now.
   if #counted > 0 and (#released > 0 or redis.call('ZCARD', waiting_for_place) > 0) then
     count_places()  -- GUARD places freed for those in line
     write_places()  -- GUARD places freed for those in line

@@ -1,9 +1,10 @@
 -- NEEDS places ended totals
--- Messages that were asked to stop while they were in flight. They end as cancelled when they leave their launch,
--- unless they are completed. In that case the request stays until the message is forgotten. Checkpoint and progress
--- stay, too.
+-- Messages that were asked to stop while they were in flight. They are cancelled when their launch settles or releases
+-- them, unless they are completed: then the request is kept until the message is deleted. Checkpoint and progress are
+-- kept, too.
 
--- Free the place of a message in flight, whose key is added to `freed`: places to be offered. Returns its record.
+-- Count that a message is not in flight any more. Its concurrency key is added to `freed`, whose places are to be
+-- offered. Returns its record.
 local function without_place(id, row, freed)
   local record = keyed_record(id, row)
   local _, key = concurrency(record)
@@ -14,7 +15,7 @@ local function without_place(id, row, freed)
   return record
 end
 
--- Cancel a message in flight whose launch is gone, if it was asked to stop. This drops the request.
+-- If a message in flight was asked to stop, and its launch is gone, cancel it, and delete the request.
 local function stops_here(id, row, now, freed)
   if redis.call('HDEL', stops, id) == 0 then return false end
   count_settled(row, 'cancel', 1)
@@ -23,7 +24,7 @@ local function stops_here(id, row, now, freed)
   return true
 end
 
--- Ids in flight, with their rows, in the order of reservation; `ids` are in that of their scores.
+-- Ids in flight, with their rows, in the order in which they were reserved. `ids` are sorted by hard end.
 local function by_reservation(ids, found_rows)
   local order = {}
   for i = 1, #ids do
@@ -37,8 +38,7 @@ local function by_reservation(ids, found_rows)
   return order
 end
 
--- Take back what its rate was charged, at the instant of its reservation, for a message that was handed out and not
--- begun.
+-- For a message that was handed out and not begun: delete the instant of its reservation from its rate's ledger.
 local function take_back_charge(id, reserved)
   local field = rate_and_key(readable(redis.call('HGET', records, id)))
   local held = field and redis.call('HGET', rates, field)

@@ -1,6 +1,6 @@
 -- NEEDS rows
--- Counts what a script settles, for metrics: see store/reading/ledger.py. They are written last, and neither a corrupt total nor a
--- key of another type prevents a settlement.
+-- Counts what a script settles, for metrics: see store/reading/ledger.py. Totals are written last, and neither a
+-- corrupt total nor a key of another type prevents a settlement.
 
 local MOST_TOTALS = 1000  -- beyond them, what was not handled counts for no handler: anybody can enqueue for any name
 local LONGEST = 24
@@ -15,14 +15,14 @@ local function count_span(name, ms, times)
   if ms > 0 then increments[name .. 'ms'] = (increments[name .. 'ms'] or 0) + ms * times end
 end
 
--- Count `times` messages, of one row as reserved. `took` ms to handle; nil if they were not handled.
+-- Count `times` messages with the same row. `took`: ms that their handlers took; nil if they were not called.
 local function count_settled(row, kind, times, took)
   local name = sub(row, HANDLER, (find(row, '\0', HANDLER, true) or 0) - 1)
   if took then
     count_span(kind .. '\n' .. name .. '\n', took, times)
     local reserved, ready = number6(row, RESERVED), number6(row, ENQUEUED)
     count_span('waiting\n\n', reserved - ready, times)
-    -- A later attempt is late by design, and so is one after a sleep, which is not charged.
+    -- Only first attempts count for lateness: a later one is late by design, and so is one after a sleep.
     if six(row, DUE) ~= NEVER and attempts_of(row) == 1 and byte(row, GENERATION) == 0
       and not has_flag(byte(row, FLAGS), CHECKPOINT) then
       count_span('lateness\n\n', ready - number6(row, DUE), times)

@@ -1,12 +1,12 @@
 -- NEEDS rows
--- A unique key maps to the id that holds it, followed by a line feed and the instant at which it expires, if it does.
--- It begins with a handler's name and a zero if only messages of that handler share it: see core/messages/message.py.
+-- The value of a unique key is the id of the message that holds it and, if the key expires, a line feed and when. The
+-- key begins with a handler's name and a zero if only messages of that handler share it: see core/messages/message.py.
 
 local function unique_key(record)
   return sub(record, RECORD_UNIQUE_KEY + 1, RECORD_UNIQUE_KEY + byte(record, RECORD_UNIQUE_KEY))
 end
 
--- Free the keys of messages: those that others do not hold by now.
+-- Free the keys of messages, except keys that other messages hold by now.
 local function free_keys(ids, keys)
   local held, free, count = redis.call('HMGET', unique_keys, unpack(keys)), {}, 0
   for i = 1, #keys do
@@ -19,7 +19,7 @@ local function free_keys(ids, keys)
   if count > 0 then redis.call('HDEL', unique_keys, unpack(free)) end
 end
 
--- The unfinished message that holds the stored value of a key, and its row.
+-- For a key's stored value: the message that holds the key, if it is unfinished, and its row.
 local function holder_of_field(key, now)
   local held = redis.call('HGET', unique_keys, key)
   if not held then return nil end
@@ -31,8 +31,8 @@ local function holder_of_field(key, now)
   return id, row
 end
 
--- The unfinished message that holds a key. For a handler's key, this is also a message of that handler which shares the
--- key with the queue, as earlier versions wrote all keys.
+-- The unfinished message that holds a key. A key of one handler may also be held by a message of that handler without
+-- the handler in its key, as earlier versions wrote all keys.
 local function holder_of(key, now)
   local holder = holder_of_field(key, now)
   local zero = not holder and find(key, '\0', 1, true)  -- GUARD held for the queue

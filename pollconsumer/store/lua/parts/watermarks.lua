@@ -1,6 +1,6 @@
 -- NEEDS numbers
--- The watermark of a namespace rises with each acquisition, renewal and release of a lease, and is not below the
--- server's clock. So a process that has seen a higher one knows that the store went back.
+-- The watermark of a namespace rises whenever a lease is acquired, renewed or released, and is not below the server's
+-- clock. So a process that has seen a higher one knows that the store was rolled back.
 
 -- Returns the watermark before, and the new one, which is above `known`.
 local function raise_watermark(known)
