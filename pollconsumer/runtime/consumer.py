@@ -234,8 +234,7 @@ class Consumer:
         self._empty_since = None
 
     def idle(self) -> None:
-        """Wait for a message, for idle_time at most, and until the margin begins. Also settle handlers that end
-        meanwhile."""
+        """Wait for a message, for idle_time at most, and until the margin begins. Also settle what ends meanwhile."""
         now = self.clock()
         longest = self._longest_idle(now)
         if self.executor.busy:

@@ -251,8 +251,7 @@ def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") 
 
 
 def message_of(sendable: Sendable, what: str) -> NewMessage:
-    """The message of ``sendable``. TypeError if it is something else, such as the handler, with ``what`` as its
-    name."""
+    """The message of ``sendable``. TypeError for anything else, such as the handler, with ``what`` as its name."""
     if not hasattr(sendable, "__message__"):
         raise TypeError(f"{what} must be arguments of a handler, as handler.args(…), not {type(sendable).__name__}")
     return sendable.__message__()

@@ -94,8 +94,8 @@ class Spool:
             raise PermissionDenied("spool is not writable", self.directory, self._access.fix)
 
     def put(self, messages: Sequence[NewMessage]) -> None:
-        """Write messages to files. Their delays count from now. StoreUnreachable if the spool is full, CannotCreate if
-        it cannot be written; the error's ``accepted`` has the ids that were. PermissionDenied as in `check`."""
+        """Write messages to files; delays count from now. StoreUnreachable if the spool is full, CannotCreate if it
+        cannot be written: the error's ``accepted`` has the ids written before. PermissionDenied as in `check`."""
         create_directory(self.directory, self._access)
         self.check()
         accepted = list[str]()
@@ -178,8 +178,7 @@ class Spool:
             os.close(descriptor)
 
     def _numbered(self, ledger: int) -> list[SpooledFile]:
-        """Number the files that have no number. Returns all files to send, in order. ``ledger``: the lock file's
-        descriptor."""
+        """Number the files that have no number. Returns all files to send, in order. ``ledger``: the locked file."""
         found = sorted(self._entries())
         begun, fresh = [each for each in found if each.number], [each for each in found if not each.number]
         if fresh:

@@ -298,8 +298,8 @@ class LaunchRecurrences:
     def _untaken(
         self, queues: Sequence[str], recurrences: Sequence[Recurrence], emit: Callable[[Event], None]
     ) -> list[Recurrence]:
-        """``recurrences`` without those whose names were put at run time in any queue, which are reported. A name that
-        is put later is refused there, or found by the script."""
+        """``recurrences`` without those whose names somebody has put at run time, which are reported. If a name is put
+        in between, the script finds it, or the put is refused."""
         if not recurrences:
             return []
         names = [recurrence.name for recurrence in recurrences]

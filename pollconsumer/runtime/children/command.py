@@ -112,7 +112,7 @@ class Noted(NamedTuple):
         return False
 
     def kill(self) -> bool:
-        """Kill the program's process group, or if it has ended its identified children. Returns whether any was
+        """Kill the program's process group; if the program has ended, its identified children. Returns if any was
         killed."""
         killed = False
         with suppress(ProcessLookupError, PermissionError):
@@ -202,15 +202,14 @@ class Programs:
         return note
 
     def clear(self, launch: int | None = None) -> None:
-        """Kill the programs of dead launches, and those that the process ``launch`` started. The latter is this
-        process, or one that is dying and has closed its files, but does not count as dead yet."""
+        """Kill the programs of dead launches, and those of the process ``launch``: this one, or one that is dying,
+        which closes its files before it counts as dead."""
         for noted in [noted for path in self._paths() if (noted := Noted.read(path))]:
             if noted.launch.pid == launch or not noted.launch.is_alive():
                 self._end(noted)
 
     def _end(self, noted: Noted) -> bool:
-        """Kill the program of ``noted`` if it lives, and remove the note. Returns False if the program could not be
-        killed."""
+        """Kill the program of ``noted`` if it lives, and remove the note. Returns False if that was impossible."""
         survived = alive = noted.is_alive()
         until = time.monotonic() + KILLED_WITHIN
         while alive and time.monotonic() < until:
@@ -419,7 +418,7 @@ class Command:
         return other
 
     def __call__(self, payload: dict[str, Any], context: LaunchContext | None) -> dict[str, Any]:
-        """Run the program until it exits; return its exit code and output. CommandFailed, ProgramAlive, Stopped,
+        """Run the program until it exits; return exit code and output. CommandFailed, ProgramAlive, Stopped,
         NotBegun."""
         assert context is not None
         note = self._programs.begin(context.delivery)

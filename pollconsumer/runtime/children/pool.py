@@ -82,8 +82,7 @@ class ChildProcess:
             os.killpg(self.pid, number)
 
     def reap(self) -> int | None:
-        """The exit code, negative for a signal. None if it has not ended, or if other code has waited for the
-        process."""
+        """The exit code, negative for a signal. None if it has not ended, or other code has waited for it."""
         if self.exit_handle is not None:
             self._look()
             self._ended = True

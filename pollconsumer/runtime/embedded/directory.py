@@ -147,7 +147,7 @@ def take_lock(directory: Path, access: DirectoryModes = PRIVATE, name: str = LOC
 
 
 def _make_lock(path: Path, mode: int) -> None:
-    """Create the lock file with ``mode``. It appears with that mode, since another user may open it at once."""
+    """Create the lock file. It has ``mode`` as soon as it exists, since another user may open it at once."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:

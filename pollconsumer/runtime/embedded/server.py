@@ -80,8 +80,7 @@ def _text(reply: Any) -> Any:
 
 
 class ServerStatus(NamedTuple):
-    """A running server. ``version`` includes the name, as in ``Valkey 9.1.2``. ``program``: the path by which it was
-    started."""
+    """A running server. ``version``: with the name, as in ``Valkey 9.1.2``. ``program``: the path that was started."""
 
     pid: int
     version: str
@@ -255,8 +254,7 @@ class EmbeddedServer:
 
     def _start(self, address: Path, appendfsync: str, lock: int, deadline: float, log_began: int | None) -> int:
         """Start a server that inherits ``lock``. Returns its log's size before the start. ``log_began``: that of an
-        earlier start, whose server has ended, since the lock was free. Raises the error that explains why it ended, if
-        any."""
+        earlier start, whose server has ended since then. If it ended for a reason, that error is raised."""
         from pollconsumer.runtime.embedded.start import start, why_ended
 
         try:

@@ -85,7 +85,8 @@ class _Form(NamedTuple):
 
 
 class BulkArguments(Arguments):
-    """The parameters of a bulk handler's function. A message's payload may have arguments of any names.
+    """The parameters of a bulk handler's function: a list of messages, and perhaps a context. A message's payload may
+    have arguments of any names.
 
     ``converter``, ``dumper``: as in `Arguments`. ``upgrade``: as in `UpgradedArguments`. ``codec``: the application's.
     ConfigurationError for a function that cannot be called with a list of messages.
@@ -132,7 +133,7 @@ class BulkArguments(Arguments):
         return Item(converted, delivery.id, headers, delivery.attempt)
 
     def for_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """The payload of one message with these arguments. TypeError if it does not fit the list's annotation."""
+        """The payload of one message with these arguments. TypeError if it does not fit the list's element type."""
         payload = super().for_call(args, kwargs)
         try:
             self._converted(payload)
@@ -144,7 +145,7 @@ class BulkArguments(Arguments):
         return payload
 
     def dumped(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """``payload`` with values that have no JSON form written as the list's annotation says."""
+        """``payload`` with values that have no JSON form written according to the list's element type."""
         given = dict(payload)
         form = self._form
         try:
@@ -157,7 +158,7 @@ class BulkArguments(Arguments):
         return given
 
     def bind(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """``payload`` itself. BadArguments if it does not fit the annotation of the list's elements."""
+        """``payload`` itself. BadArguments if it does not fit the list's element type."""
         self._converted(payload)
         return payload
 
@@ -190,7 +191,7 @@ class BulkArguments(Arguments):
         return f"parameter {parameter.name} of {self._bulk_function}"
 
     def _hint(self) -> Any:
-        """The annotation of the list's elements; Any if it cannot be resolved yet."""
+        """The element type of the function's list of messages; Any if it cannot be resolved yet."""
         annotation = self._messages.annotation
         try:
             hint = self._annotated.resolve(annotation)
@@ -280,7 +281,7 @@ class _BulkCall:
 
 
 def calling_bulk(function: Callable[..., Any], arguments: BulkArguments, *, asynchronous: bool) -> Run:
-    """The ``run`` of a bulk handler: calls ``function`` with a list, and returns `CallOutcomes`."""
+    """The ``run`` of a bulk handler: calls ``function`` with a list of messages, and returns `CallOutcomes`."""
 
     def run(payload: dict[str, Any], context: LaunchContext | None) -> CallOutcomes:
         call = _BulkCall(arguments, payload, context)

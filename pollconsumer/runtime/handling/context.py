@@ -146,8 +146,8 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether to stop: the launch got a signal, its lease is lost, the time is over, or somebody asked to stop the
-        message."""
+        """Whether to stop: the launch got a signal, its lease is lost, time is over, or the message was asked to
+        stop."""
         return self._situation.cancelled() or self.time_left() == 0 or self.stop_asked
 
     @property
@@ -283,8 +283,7 @@ class Context:
 
     def sleep(self, duration: Span, name: str = "sleep") -> None:
         """End the attempt, uncharged, and free its slot. A launch calls the handler again after ``duration``: seconds,
-        text such as ``3d``, or a timedelta. Then its recorded steps and this sleep return at once. The errors are those
-        of `step`.
+        text such as ``3d``, or a timedelta. Then its recorded steps and this sleep return at once. Errors as of `step`.
 
         It raises an exception to end the attempt, so do not catch BaseException around it.
         """
@@ -306,10 +305,10 @@ class Context:
         """The result of another message, which is enqueued at once. It is recorded as a step, so later attempts get the
         result without another message. ``message``: a handler's name, with its ``payload``, or ``handler.args(…)``.
 
-        Until then the slot is free, as with `sleep`. ChildFailed if the other message is not completed, or has not
-        ended within ``timeout``, counted from the first call (seconds, text such as ``1h``, or a timedelta); it then
-        continues. A result is at most 64 KiB of JSON. UsageError for a message with an id, a key or callbacks, or with
-        this message's order key; otherwise the errors are those of `step`.
+        Until the result is there, the slot is free, as with `sleep`. ChildFailed if the other message is not completed,
+        or has not ended within ``timeout``, counted from the first call (seconds, text such as ``1h``, or a timedelta);
+        it then goes on. A result is at most 64 KiB of JSON. UsageError for a message with an id, a key or callbacks, or
+        with this message's order key; otherwise the errors are those of `step`.
         """
         if not isinstance(message, str):
             return self.call_many([message], timeout=timeout)[0]
@@ -375,8 +374,7 @@ class LaunchContext(Context):
     _opened: Sequence[NewBatch] = ()
 
     def after_settlement(self) -> LaunchContext:
-        """A copy for the hooks that are called after the settlement. Threads that the handler left behind do not have
-        it."""
+        """A copy for the hooks called after the settlement. Threads that the handler left behind do not have it."""
         return LaunchContext(self._delivery, self._situation, self._message, settled=True)
 
     def messages(self, delivered: Iterable[Delivery]) -> list[LaunchContext]:

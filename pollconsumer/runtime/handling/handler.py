@@ -461,8 +461,7 @@ class Handler(NamedTuple):
             return failed(error)
 
     def handle_here(self, payload: dict[str, Any], context: LaunchContext | None) -> Outcome:
-        """Handle a message in the caller's context. Returns its outcome; an exception of the handler is never raised
-        here."""
+        """Handle a message in the caller's context. Returns its outcome; no exception of the handler is raised here."""
         try:
             result = self.run(payload, context) if self.timeout is None else self.begin(payload, context)
             if result is None:

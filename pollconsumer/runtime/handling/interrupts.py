@@ -52,8 +52,7 @@ def inside(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def is_importing(frame: FrameType) -> bool:
-    """Whether ``frame`` belongs to the import system. An import is not interrupted: a half imported module would fail
-    all later messages."""
+    """Whether ``frame`` belongs to the import system. After an interrupted import, all later messages would fail."""
     return frame.f_code.co_filename.startswith("<frozen importlib._bootstrap")
 
 

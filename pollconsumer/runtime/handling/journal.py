@@ -34,7 +34,7 @@ _STEP: ContextVar[str] = ContextVar("step", default="")
 
 
 class Journal:
-    """Steps of a message. ``store`` records one. ``now``: the server's epoch ms, or a little less."""
+    """The steps of a message. ``store`` records a step. ``now`` returns the server's epoch ms, or a little less."""
 
     def __init__(self, recorded: Recorded, store: Callable[[StepEntry], None], now: Callable[[], int]) -> None:
         self._store, self._now = store, now
@@ -101,8 +101,7 @@ class Journal:
         raise Asleep(until)
 
     def call(self, messages: Sequence[NewMessage], caller: tuple[str, str], timeout: Span | None) -> list[Packed]:
-        """The answers of ``messages`` once all have ended; else Asleep. ``caller``: the current message's queue and
-        id."""
+        """The answers of ``messages``; Asleep unless all have ended. ``caller``: the calling message's queue and id."""
         ends_in = _milliseconds("timeout of context.call", LONGEST_WAIT if timeout is None else timeout)
         awaited, signals = self._awaited, list[str]()
         answers, waiting = list[Packed](), list[tuple[Step, str, NewMessage]]()
@@ -177,7 +176,7 @@ def _calling(step: str) -> Iterator[None]:
 
 
 def _child(message: NewMessage, caller: tuple[str, str], signal: str, ending: str) -> NewMessage:
-    """``message``, whose end is sent to ``caller`` as ``signal``. Its id is the caller's with ``ending``."""
+    """``message`` as a child of ``caller``, which gets ``signal`` when it ends. Its id: the caller's and ``ending``."""
     queue, name = caller
     continuation = encoded(Continuation(answers={"queue": queue, "id": name, "as": signal}))
     return message._replace(id=following_id(name, ending), continuation=continuation)

@@ -16,8 +16,7 @@ CUT = "[what came earlier is left out]\n"
 ROOT = logging.getLogger()
 LOGGING = "logging"
 MOST_FRAMES = 16
-"""How many callers of a stream's ``write`` are searched for the module logging. Handlers such as those of Rich call it
-indirectly."""
+"""How many callers of a stream's ``write`` may be between it and the module logging, as with the handlers of Rich."""
 _of_process: KeptLines | None = None
 
 

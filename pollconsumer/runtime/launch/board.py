@@ -21,8 +21,7 @@ LONGEST = 255
 """Maximum size of an id, or of a name, in bytes. Valid ones are shorter; invalid ones are cut."""
 _LENGTHS = struct.Struct("HH")
 _NO_QUEUE, _ALL_RESUMED = "", b""
-"""An entry of `Stops` without a queue resumes all handlers, or pauses the handler that it names instead of a
-message."""
+"""An entry of `Stops` without a queue is no request: it resumes all handlers, or pauses the one that it names."""
 _COUNTS = struct.Struct("qqqqddq")
 """The fields of `Counts`."""
 _END = struct.Struct("qq")

@@ -271,8 +271,7 @@ class LongRunningWatch:
         return bool(unreported)
 
     def any_overdue(self, now: float) -> bool:
-        """Whether the limit of a message in flight has passed since the last call. ``now`` is on the monotonic
-        clock."""
+        """Whether a message in flight has passed its limit since the last call. ``now``: on the monotonic clock."""
         late = {(each.queue, each.id) for each in self._flight.left_behind() if 0.0 < each.ends_by <= now}
         new, self._late = late - self._late, late
         return bool(new)

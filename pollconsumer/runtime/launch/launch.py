@@ -85,8 +85,7 @@ class Host(Clocks):
         return int.from_bytes(os.urandom(6), "big") / 2**48
 
     def processes(self, heartbeat_pid: int) -> dict[str, Any]:
-        """Where the launch runs: host, pid, pid namespace, and the births of launch and heartbeat by pid, see
-        `process.birth`."""
+        """Where the launch runs: host, pid, pid namespace, births of launch and heartbeat, see `process.birth`."""
         births = {str(pid): birth(pid) or "" for pid in (os.getpid(), heartbeat_pid)}
         return {"host": socket.gethostname(), "pid": os.getpid(), "namespace": namespace(), "births": births}
 
@@ -105,8 +104,7 @@ class Host(Clocks):
         return Heartbeat(progress, open_store, on_launch_death)
 
     def watch(self, end: LaunchEnd, last_act: Callable[[], str]) -> None:
-        """Call ``last_act`` at the hard end of ``end``, then end this process. A regular exit must end before that,
-        too."""
+        """Call ``last_act`` at the hard end of ``end``, then end this process. A regular exit must end before."""
         self.leave_by(end.hard_end())
         watch(end.hard_end, last_act)
 
@@ -123,8 +121,7 @@ THOUGHT_DEAD_AFTER = 1.5 * TTL
 """Seconds without a renewal, by the successor's own clock, after which a holder counts as dead. A successor cannot rely
 on the expiry of the lease alone: if the server's clock is set back by an hour, the lease lives an hour longer."""
 STEP_MS = 1000
-"""Milliseconds. If the server's clock deviates from the monotonic clock by more, it was set; less may be its
-slewing."""
+"""Milliseconds. If the server's clock deviates from the monotonic clock by more, it was set, not just slewed."""
 _REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE_UNREACHABLE}
 
 
@@ -154,7 +151,7 @@ class LaunchPlan(NamedTuple):
 
 
 class Attendance:
-    """Since when this launch has been there to enqueue occurrences, by the server's clock, which may be set."""
+    """The instant from which on this launch could enqueue occurrences, by the server's clock. That clock may be set."""
 
     def __init__(self, since_ms: int, asked: float) -> None:
         """``since_ms``: when the launch took the lease, by the server's clock. ``asked``: when it asked for the lease,
@@ -448,8 +445,7 @@ class Launch:
         return timed
 
     def _note_exit(self, ended: float) -> None:
-        """Add the duration of the exit, from ``ended`` on the boot clock to now, to the ledger, less `unlearned`
-        acts."""
+        """Add to the ledger how long the exit took, from ``ended`` on the boot clock, without `unlearned` acts."""
         leaving = self._boot_time() - ended - self._unlearned
         # The lease is already released.
         self.leases.release(self.claim, self.progress.entry(self.claim, ended, leaving))

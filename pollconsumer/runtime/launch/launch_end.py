@@ -63,8 +63,7 @@ class LaunchEnd:
         return HandlerTimeout(limit)
 
     def ends_by(self, began: float, limit: float | None) -> float:
-        """The instant at which a handler that began at ``began`` must have ended. ``limit``: its timeout; None without
-        one."""
+        """When a handler that began at ``began`` must have ended. ``limit``: its timeout; None without one."""
         limit = self.handler_limit if limit is None else limit
         if limit > self._longest:
             self._longest = limit
@@ -190,6 +189,5 @@ class WindowPatience(Patience):
         return min(timeout, max(LEAST_FOR_ANSWER, last))
 
     def to_connect(self) -> float:
-        """Timeout of a new connection, in seconds. 0 once `left` is 0: the launch does not wait again for a server that
-        did not answer."""
+        """Timeout of a new connection, in seconds. 0 once `left` is 0: nobody waits again for a silent server."""
         return self.for_one_answer() if self.left() > 0 else 0.0

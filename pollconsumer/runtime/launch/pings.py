@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 class Ping(NamedTuple):
-    """An HTTP request: a POST if it has a body, else a GET. ``token``: its bearer token. ``content``: the media type of
-    the body."""
+    """An HTTP request: a POST if it has a body, else a GET. ``token``: a bearer token. ``content``: the body's media
+    type."""
 
     url: str
     body: bytes | None = None
@@ -37,8 +37,7 @@ class Ping(NamedTuple):
 
 
 class RunEnd(NamedTuple):
-    """How a run ended. ``code``: 0 for success. ``line``: the result in words. ``counts``: numbers to report, by
-    name."""
+    """How a run ended. ``code``: 0 for success. ``line``: the result in words. ``counts``: numbers, by name."""
 
     code: int
     line: str
@@ -64,8 +63,7 @@ def dialect_of(url: str, chosen: Dialect) -> Dialect:
 
 
 def first(url: str, dialect: Dialect, run: str) -> Ping | None:
-    """The request that reports that a run begins; None if the dialect has none. ``run``: a UUID that identifies the
-    run."""
+    """The request that reports a run's beginning; None if the dialect has none. ``run``: the run's UUID."""
     match dialect:
         case Dialect.HEALTHCHECKS:
             return Ping(extended(url, {"rid": run}, "/start"))
@@ -164,7 +162,7 @@ class Sender:
         self._waiting.put(None)
 
     def wait(self, seconds: float) -> dict[str, str]:
-        """Wait at most ``seconds`` for the answers, after `close`. Returns the reason of each undelivered request, by
+        """Wait at most ``seconds`` for the answers, after `close`. Returns each undelivered request's reason, by
         host."""
         if self._thread is None:
             while not self._waiting.empty():
@@ -220,8 +218,7 @@ class Monitors:
         """For each occurrence in flight, by its id: its monitor's URL, and when this launch's attempt began."""
 
     def begin(self, reservation: Reservation, url: str) -> None:
-        """Report to the monitor at ``url`` that an occurrence begins, in its first attempt. `end` reports there,
-        too."""
+        """Report to the monitor at ``url`` that an occurrence begins, in its first attempt. `end` will report, too."""
         self._begun[reservation.id] = url, self._clock()
         ping = first(url, dialect_of(url, self._dialect), _run_of(reservation))
         if ping is not None and reservation.attempt == 1 and not reservation.has_checkpoint:

@@ -45,8 +45,7 @@ AT_ONCE = 0.001
 
 
 class Attempts:
-    """Makes attempts of reserved messages, has the executor call their handlers, and has the store settle the
-    outcomes."""
+    """Makes attempts of reserved messages, has the executor call handlers, and has the store settle outcomes."""
 
     def __init__(
         self,
@@ -119,8 +118,7 @@ class Attempts:
         return recorded is not None and len(recorded.steps) > 0
 
     def _opened(self, reservation: Reservation, handler: Handler) -> Attempt:
-        """An attempt at the message by ``handler``. NotBegun if the launch is shorter than the handler's declared
-        timeout."""
+        """An attempt by ``handler``. NotBegun if the launch is shorter than the handler's declared timeout."""
         if self._keeper is not None and self._keeper not in ROOT.handlers:
             ROOT.addHandler(self._keeper)
         if handler.timeout is not None and self._launch.end.outlasts(handler.timeout, self._launch.window.length):

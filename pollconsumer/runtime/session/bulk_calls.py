@@ -178,8 +178,7 @@ class BulkCaller:
         return len(moved)
 
     def _taken_from(self, held: deque[Reservation], is_wanted: Callable[[Reservation, int], bool]) -> list[Reservation]:
-        """Remove messages from ``held``, and return them. ``is_wanted`` gets each message, and the number removed so
-        far."""
+        """Remove messages from ``held``, and return them. ``is_wanted`` gets each, and how many were removed so far."""
         taken: list[Reservation] = []
         everything = [*held]
         held.clear()
@@ -204,7 +203,7 @@ class BulkCaller:
         return [*self._exchange.gathered]
 
     def _may_wait(self, handler: str, count: int, wait: float, now: float) -> bool:
-        """Whether a call with ``count`` messages may wait ``wait`` seconds for more: there is time, and more may
+        """Whether a call with ``count`` messages may wait ``wait`` seconds for more: if there is time, and more may
         come."""
         exchange, options = self._exchange, self._options
         held_back = exchange.held_back and (exchange.more_in is None or exchange.more_in >= wait)

@@ -340,8 +340,7 @@ class Exchange:
         self._emit(ReservationsLost(tuple(map(id_text, stale))))
 
     def _look_after(self, queues: Sequence[str], promoted: Sequence[Promoted], sent: float) -> None:
-        """Use the answers ``promoted``, one for each of ``queues``. ``sent``: when the promotion was sent, on the
-        launch's clock."""
+        """Use the answers ``promoted``, one for each of ``queues``. ``sent``: when the launch asked, on its clock."""
         self._promoted, self._due_at, self.to_repair = self._launch.clock(), inf, []
         for queue, each in zip(queues, promoted, strict=True):
             if each.next_due is not None:
@@ -402,8 +401,7 @@ class Exchange:
         return [step for step in steps if step.queue in served]
 
     def _skip_lost(self) -> None:
-        """Skip the queues of lost nodes. If no other queue is left, skip none: the next call then waits for the
-        nodes."""
+        """Skip the queues of lost nodes; but if no other is left, none, so that the next call waits for the nodes."""
         lost = self._store.lost(self._turns.queues) | self.lost
         if not lost.issuperset(self._turns.queues):
             self.lost |= lost

@@ -197,8 +197,7 @@ class Settlements:
         return True
 
     def complete(self, completion: Completion) -> None:
-        """Settle a completed message. Completions of a step are grouped, so that their common fields are encoded
-        once."""
+        """Settle a completed message. What the completions of a step have in common is computed once."""
         reservation, started, ended, _ = completion
         if self.since is None:
             self.since = ended
@@ -254,8 +253,7 @@ class Settlements:
             self._watch(handler.hooks, reservation, handled.attempt.context, "on_failure", error, outcome.delay)
 
     def _stop(self, reservation: Reservation, error: BaseException, started: int, ended: int) -> None:
-        """Settle a message that somebody asked to stop, and that is not completed. No hook is called, and no attempt
-        follows."""
+        """Settle a message that was asked to stop and is not completed. No hook is called; no attempt follows."""
         self.failed += 1
         interrupted = isinstance(error, Stopped | TimeIsUp | Asleep)
         error = Stopped() if isinstance(error, TimeIsUp | Asleep) else error

@@ -50,8 +50,7 @@ def state_directories() -> list[Path]:
 
 
 def spare_directory() -> Path | None:
-    """This user's directory in ``/tmp``, for files that may be lost. Not created here. None if others can write at its
-    path."""
+    """This user's directory in ``/tmp``, for files that may be lost. Not created. None if others can write there."""
     directory = TEMPORARY / f"{NAME}-{os.geteuid()}"
     try:
         found = directory.lstat()
@@ -86,8 +85,7 @@ def _home() -> Path | None:
 
 
 def why_not_ours(found: os.stat_result) -> str | None:
-    """Why users other than this process's may change files in the directory described by ``found``. None if they
-    cannot."""
+    """Why other users may change files in the directory described by ``found``. None if they cannot."""
     if stat.S_ISLNK(found.st_mode):
         return "is a symbolic link"
     if not stat.S_ISDIR(found.st_mode):
@@ -134,8 +132,7 @@ def make_directory(directory: Path) -> None:
 
 
 class OwnFiles:
-    """Files by name: written to the first of ``directories`` that is writable, read from the first that has the
-    file."""
+    """Files, each written to the first of ``directories`` that is writable, and read from the first that has it."""
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self.directories = directories

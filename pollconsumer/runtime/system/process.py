@@ -49,8 +49,8 @@ def namespace() -> str:
 
 
 def all_gone(seen_in: str, births: Mapping[str, str]) -> bool:
-    """Whether all processes in ``births``, by pid and birth (see `birth`), have ended. Both are those of the pid
-    namespace ``seen_in``. False if this process cannot know, since it is in another namespace or another boot."""
+    """Whether all processes in ``births`` have ended: pids in the pid namespace ``seen_in``, each with its birth (see
+    `birth`). False if this process cannot know, since it is in another namespace or another boot."""
     boot = _boot()
     if not births or not boot or not seen_in or seen_in != namespace():
         return False
@@ -93,8 +93,7 @@ def _command(pid: int) -> tuple[str, ...]:
 
 
 def _executable(pid: int, command: tuple[str, ...]) -> str:
-    """The file name of the process's program. If /proc hides it, as for another user's process, it is read from
-    ``command``."""
+    """The file name of the process's program. If another user's process hides it, it is read from ``command``."""
     try:
         path = Path(f"/proc/{pid}/exe").readlink()
     except OSError:

@@ -57,8 +57,7 @@ class StopRequest:
     the middle of any other code, so it must not take a lock or interrupt a reply of the store."""
 
     def __init__(self, file: str | None = None) -> None:
-        """``file``: a path; a file there also asks for a stop, like Azure's WEBJOBS_SHUTDOWN_FILE. None: signals alone
-        do."""
+        """``file``: its existence also asks for a stop, as Azure's WEBJOBS_SHUTDOWN_FILE. None: only signals do."""
         self.signal: int | None = None
         self._file, self._look_at = file, 0.0
 

@@ -22,8 +22,7 @@ from typing import Any, TextIO
 from pollconsumer.store.client.own_descriptors import Opened, high_copy
 
 PATIENCE = 1.0
-"""Seconds that a line waits for a slow reader. Once a line was lost, the next ones do not wait until one is read
-again."""
+"""Seconds that a line waits for a slow reader. Once one was lost, later ones do not wait until one is read."""
 STACKS_WITHIN = 0.2
 """Seconds that stacks wait for a slow reader. Faulthandler's thread would end the process a little later."""
 _MOST = 1 << 20
@@ -88,8 +87,8 @@ def unblocked() -> int:
 
 
 def pass_on(within: float) -> None:
-    """In the heartbeat: copy the parent's pipe of `unblocked` to standard error, for ``within`` seconds at most. May
-    raise OSError."""
+    """In the heartbeat: copy the parent's pipe (`unblocked`) to standard error, in ``within`` seconds. Raises
+    OSError."""
     if _kept:
         write(_kept_content(), within=within)
 
@@ -129,8 +128,7 @@ def _kept_content() -> bytes:
 
 
 class HandlersOutput(io.FileIO):
-    """A binary stream whose writes never raise: it discards what cannot be written. ``problem``: the first cause, or
-    None."""
+    """A binary stream whose writes never raise: it discards what fails. ``problem``: the first cause, or None."""
 
     problem: str | None = None
 
@@ -142,8 +140,7 @@ class HandlersOutput(io.FileIO):
             return memoryview(content).nbytes
 
     def lose(self, error: OSError) -> None:
-        """Record ``error`` as the cause of lost output. If no reader can come back, redirect the descriptor to
-        /dev/null."""
+        """Record ``error`` as the cause of lost output. If the reader is gone, redirect the descriptor to /dev/null."""
         self.problem = self.problem or os.strerror(error.errno or errno.EIO)
         if error.errno in GONE:
             with suppress(OSError):  # no descriptor is left

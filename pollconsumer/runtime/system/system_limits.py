@@ -21,8 +21,7 @@ RESERVED = 8
 
 
 def met_by(error: BaseException) -> ConfigurationError | None:
-    """An error for the user that names the exceeded limit and the fix. None if no limit of the system caused
-    ``error``."""
+    """An error for the user that names the limit that was reached, and the fix. None if ``error`` has another cause."""
     if isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM:
         return _met("out of memory", "lower consumer.concurrency, or have handlers need less")
     if isinstance(error, RuntimeError) and str(error) in _NO_THREADS:

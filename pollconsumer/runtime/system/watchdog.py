@@ -209,8 +209,7 @@ def leave(code: int) -> NoReturn:
 
 
 def _limit_exit(code: int) -> None:
-    """Start the time limit of the exit, at the first call. From now on a signal ends the process at once, with
-    ``code``."""
+    """Start the time limit of the exit, at the first call. From then on a signal exits at once, with ``code``."""
     if _cut_off_at:
         return
     for number in SIGNALS:

@@ -517,5 +517,5 @@ class ClusterWire(Wire):
 
 
 def connecting_to(cluster: ClusterAddress, namespace: str) -> Callable[..., ClusterWire]:
-    """A function that makes connections to the cluster. Its parameters are those of `Wire` after ``url``."""
+    """A function that makes connections to the cluster. Call it with a patience, and options of `ClusterWire`."""
     return partial(ClusterWire, cluster.shown, Topology(cluster), Keys(namespace).control("fences"))

@@ -235,8 +235,8 @@ class Wire:
         blocking: float = 0.0,
         parting: bool = True,
     ) -> list[Any]:
-        """Send the commands in one write; return their answers. Lost answers are repeated until patience ends:
-        StoreUnreachable.
+        """Send the commands in one write; return their answers. If none come, all are repeated until patience ends;
+        then StoreUnreachable.
 
         ``blocking``: seconds that one of them may wait in the server. ``on_repeat`` is called before each repetition,
         to undo what the last try may have done. ``parting``: raise NodeLost as `part` does, else wait for a lost

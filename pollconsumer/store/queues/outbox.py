@@ -148,8 +148,8 @@ def _is_newer(given: list[continuations.Packed]) -> bool:
 
 
 def _ended(queue: str, number: int, note: continuations.Packed) -> tuple[list[NewMessage], list[Ends], list[Answer]]:
-    """What a report leads to: messages to enqueue, members to count in batches, and answers to handlers that called the
-    messages. ``number``: the entry's."""
+    """What the report ``note`` leads to: messages to enqueue, members to count in batches, and answers to handlers that
+    called messages. ``number``: that of the note's entry."""
     letter, ids = note["as"], note["ids"].split(" ")
     state = _STATES[letter]
     if "sequel" not in note:

@@ -114,7 +114,7 @@ class RedisStore:
         keep: Callable[[str], Iterable[bytes]] = lambda _: (),
     ) -> Stepped:
         """Settle and reserve in one write, and return what was found. First ``reports`` are stored, and due messages of
-        the queues ``promoting`` promoted.
+        the queues ``promoting`` promoted. ``now`` returns the monotonic time.
 
         With ``wait``, the server waits for a message in one of the queues, for so many seconds at most, before it
         carries out the step. A reservation lasts for ``lasts_ms``. After a lost reply, all reservations are released

@@ -255,7 +255,8 @@ class Inspector:
 
     def _ready_behind(self, queue: str, left_over: int) -> int | None:
         """When the first message after the ``left_over`` first ids of the ready list became ready, in epoch ms; None if
-        there is none. If the searched entries have none, it is when the last of them did, a little too early."""
+        there is none. If the searched entries have none, the answer is when the last of these became ready, a little
+        too early."""
         key, before = self._keys.queue, None
         for first in range(0, min(left_over + 1, SEARCHED), PAGE):
             ids = self._wire.command("LRANGE", key(queue, "ready"), first, first + PAGE - 1)

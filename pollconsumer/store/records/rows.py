@@ -53,7 +53,7 @@ _ROW = struct.Struct(">BcHHBB" + "HI" * 9)
 
 def id_text(stored: bytes) -> str:
     """A stored id as text; the inverse of `id_bytes`. Valid ids are ASCII, but other programs may write any bytes.
-    Bytes that are not UTF-8 are escaped, as ``\xff``, and so are backslashes that would look like an escape."""
+    Bytes that are not UTF-8 are escaped, as ``\\xff``, and so are backslashes that would look like an escape."""
     if b"\\" in stored:
         stored = re.sub(rb"\\(?=x(?:5c|[89a-f][0-9a-f]))", rb"\\x5c", stored)
     return stored.decode("utf-8", "backslashreplace")
