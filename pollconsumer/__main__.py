@@ -103,8 +103,8 @@ def _ran() -> int:
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
-    """Whether a lack of memory caused ``error``: as Python or the dynamic linker reports it, or while another error was
-    handled. Python may raise SystemError if it could not create a MemoryError."""
+    """Whether memory was lacking: ``error``, or one that was being handled when it was raised, says so, as Python or
+    the dynamic linker does. Python may raise SystemError if it could not create a MemoryError."""
     while error is not None:
         refused = isinstance(error, ImportError) and ("map segment" in str(error) or "allocate memory" in str(error))
         if refused or isinstance(error, MemoryError | SystemError) or getattr(error, "errno", None) == errno.ENOMEM:

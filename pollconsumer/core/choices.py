@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class HandOff(StrEnum):
-    """The moment at which a launch makes way for the next one."""
+    """When a launch makes way for the next one: before that one starts (``deadline``), or when it calls (``baton``)."""
 
     DEADLINE = "deadline"
     """The launch ends before the next one starts."""

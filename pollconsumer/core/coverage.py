@@ -65,8 +65,8 @@ def holes_of(entries: Sequence[Mapping[str, Any]], now: int) -> list[Hole]:
 
 
 def _replaced(hole: Hole, entries: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether other launches have served all queues of the hole's group since ``hole`` began: the crontab has
-    changed."""
+    """Whether other launches have served all queues of the hole's group since ``hole`` began, so that the crontab has
+    probably changed."""
     since = (each for each in entries if each["role"] == hole.role and each.get("started_ms", 0) > hole.first_ms)
     return bool(hole.queues) and {*hole.queues} <= {queue for each in since for queue in each["queues"]}
 
@@ -121,8 +121,8 @@ def _end(launch: Mapping[str, Any], now: int) -> int:
 
 
 def usual_margin(launches: Sequence[Mapping[str, Any]]) -> float | None:
-    """The seconds before the ends of their windows at which ``launches``, newest first, usually stopped taking
-    messages. None if too few launches are known."""
+    """How many seconds before the ends of their windows ``launches``, newest first, usually stop taking messages. None
+    if too few launches are known."""
     ended = [each for each in launches[:LOOKED_AT] if why_stopped(each["stop_reason"]) == WINDOW_OVER]
     margins = [each["margin_seconds"] for each in ended if each.get("margin_seconds") is not None]
     return None if len(margins) < FEWEST else median(margins)
@@ -156,7 +156,7 @@ def unserved_time(
 
 
 class WorkBeyond(NamedTuple):
-    """A message that a launch is handling ``since`` an instant and ``until`` one at most, in epoch ms of the server."""
+    """A message in flight, ``since`` which instant and ``until`` which at most, in epoch ms of the server's clock."""
 
     handler: str
     queue: str

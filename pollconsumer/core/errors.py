@@ -4,25 +4,25 @@
     ├── UsageError                  2    invalid flag or argument
     ├── BadData                     65   invalid data given by the user
     │   ├── PayloadTooLarge         65
-    │   ├── Refused                 65   for the hooks of a producer
-    │   └── Conflict                65   its id belongs to a message with another handler or payload
+    │   ├── Refused                 65   raised by a hook of the producer
+    │   └── Conflict                65   the id belongs to a message with another handler or payload
     ├── NotFound                    66   no such message, queue, recurrence, batch, lease
     ├── NotCompleted                1    waited for a message that became a dead letter, was cancelled, or expired
-    │   └── ChildFailed             1    of a message that a handler called
+    │   └── ChildFailed             1    the same, for a message that a handler called
     ├── WaitRefused                 1    a handler waited for a message that its launch could not handle meanwhile
-    ├── QueueFull                   69   it has as many messages ready as max_ready allows
-    ├── StoreUnreachable            69   for the whole budget of the call
-    │   ├── NodeLost                69   of a cluster; other nodes answer
-    │   └── OutcomeUnknown          69   sent, but the reply was lost: repeat it with the same id
-    │       └── NotReplicated       69   accepted, but too few replicas have it
-    ├── CannotCreate                73   data directory, socket
+    ├── QueueFull                   69   the queue has as many messages ready as max_ready allows
+    ├── StoreUnreachable            69   no answer for the whole patience of the call
+    │   ├── NodeLost                69   a node of a cluster does not answer; others do
+    │   └── OutcomeUnknown          69   the call was sent, but the reply was lost: repeat it with the same id
+    │       └── NotReplicated       69   the message is accepted, but too few replicas have it
+    ├── CannotCreate                73   a file, a data directory, a socket
     ├── LeaseLost                   75   a newer launch holds the lease; nothing was written
-    ├── PermissionDenied            77   authentication, access rules, file modes
-    └── ConfigurationError          78   settings, handler imports
-        └── StoreRefused            78   evicting, replaced, too old, or keys of a wrong type
-            └── WentBack            78   it has lost what it had acknowledged
+    ├── PermissionDenied            77   by authentication, access rules, file modes
+    └── ConfigurationError          78   a setting, a handler or its import is invalid
+        └── StoreRefused            78   the store evicts, was replaced, is too old, or has keys of a wrong type
+            └── WentBack            78   the store has lost what it had acknowledged
 
-A message is one line, ``WHAT: VALUE; FIX``.
+The text of an error is one line, ``WHAT: VALUE; FIX``.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class Refused(BadData):
 
 
 class Conflict(BadData):
-    """The ``id`` belongs to a message with another handler or payload. That message is unchanged.
+    """The ``id`` belongs to a message with another handler or payload, which is unchanged.
 
     ``at``: position of the refused message, from 0. ``accepted``: ids that the same call has enqueued before it.
     """
@@ -187,7 +187,7 @@ class NotFound(PollConsumerError, LookupError):
 
 
 class NotCompleted(PollConsumerError):
-    """The awaited message ended in ``state``, because of ``last_error``."""
+    """The message that a caller waited for was not completed: it ended in ``state``, because of ``last_error``."""
 
     id: str
     state: str
@@ -233,7 +233,7 @@ class StoreUnreachable(PollConsumerError):
 
 
 class OutcomeUnknown(StoreUnreachable):
-    """The call was sent, but its reply was lost. Repeating it with ``ids`` is idempotent."""
+    """The call was sent, but its reply was lost. If it is repeated with the same ``ids``, nothing is done twice."""
 
     ids: list[str]
 
@@ -254,15 +254,15 @@ class NotReplicated(OutcomeUnknown):
 
 
 class CannotCreate(PollConsumerError):
-    """A file or directory cannot be made. ``accepted``: ids that the same call has enqueued before."""
+    """A file or directory cannot be created. ``accepted``: ids that the same call has enqueued before."""
 
     exit_code = 73
     accepted: list[str] = []  # noqa: RUF012  replaced, never changed
 
 
 class LeaseLost(PollConsumerError):
-    """The launch no longer holds its lease, or a message that it had reserved. The store refuses what it writes from
-    then on, and another launch handles its messages."""
+    """The launch no longer holds its lease, or no longer has a message that it had reserved. From then on the store
+    refuses what the launch writes, and another launch handles its messages."""
 
     exit_code = 75
 

@@ -36,8 +36,8 @@ class LaunchBegan(Event):
 
 
 class LaunchWaits(Event):
-    """Other launches hold the lease. ``holders``: their hosts and processes. ``left``: seconds that this one may
-    wait."""
+    """The launch waits, since other launches hold the lease. ``holders``: their hosts and processes. ``left``: seconds
+    that it may wait."""
 
     role: str
     holders: tuple[str, ...]
@@ -75,7 +75,8 @@ class AttemptFailed(Event):
 
 
 class MessageParked(Event):
-    """This launch has no handler of the message's name. The message is ready again after ``delay`` seconds."""
+    """This launch has no handler of the name that a message gives. The message is ready again after ``delay``
+    seconds."""
 
     id: str
     handler: str
@@ -130,8 +131,8 @@ class ReservationsLost(Event):
 
 
 class NewerMessagesFound(Event):
-    """A newer pollconsumer has written messages of the queue, or follow-ups in its outbox. They wait for a newer
-    launch."""
+    """A newer pollconsumer has written messages of the queue, or follow-ups in its outbox. They wait until a launch of
+    that version comes."""
 
     queue: str
 
@@ -191,7 +192,7 @@ class ConflictDropped(Event):
 
 
 class DescriptorsUsedUp(Event):
-    """The process reached its limit of open files while or after this handler ran. The launch ends."""
+    """Open files reached their limit when this handler, or a concurrent one, had run. The launch ends."""
 
     id: str
     handler: str
@@ -257,14 +258,14 @@ class QueueLeftOut(Event):
 
 
 class OutboxEntryRefused(Event):
-    """A message in the outbox of ``queue`` cannot be read, for ``reason``. It is kept: ``dead list --unreadable``."""
+    """A message in the outbox of ``queue`` is unreadable, for ``reason``. ``dead list --unreadable`` shows it."""
 
     queue: str
     reason: str
 
 
 class SpoolFileRefused(Event):
-    """Spooled messages in ``file`` cannot be enqueued, for ``reason``. The file is kept: ``dead list --unreadable``."""
+    """Spooled messages in ``file`` cannot be enqueued, for ``reason``. ``dead list --unreadable`` shows the file."""
 
     file: str
     reason: str

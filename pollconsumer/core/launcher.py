@@ -57,8 +57,8 @@ class Ancestor(NamedTuple):
 
 class Found(NamedTuple):
     """A launcher. ``platform``: its name; empty if unknown. ``reaped_late``: the launcher still takes a process for
-    alive if it ended less than so many seconds before the tick. ``is_watched``: the rule is a guess, since settings of
-    the launcher determine it, until launches have observed what the launcher does."""
+    alive if it ended less than so many seconds before the tick. ``is_watched``: settings of the launcher determine the
+    rule, so the rule is a guess until launches have observed what the launcher does."""
 
     platform: str
     rule: LauncherRule
@@ -120,8 +120,8 @@ def find_launcher(variables: Mapping[str, str], ancestors: Iterable[Ancestor]) -
 
 
 def is_here(known_by: str, variables: Mapping[str, str]) -> bool:
-    """Whether a process with these ``variables`` runs on the platform that sets ``known_by``: names, or
-    NAME=BEGINNING."""
+    """Whether a process with these environment ``variables`` runs on the platform that ``known_by`` describes: names of
+    variables that are set there, some as NAME=BEGINNING of their value."""
     for word in known_by.split():
         name, _, value = word.partition("=")
         if name not in variables or not variables[name].startswith(value):
@@ -138,7 +138,7 @@ def recorded_launcher(platform: str, rule: str) -> Found:
 
 
 def given_launcher(rule: LauncherRule, found: Found) -> Found:
-    """``found``, with the ``rule`` of the settings unless that is ``auto``. Its ``reaped_late`` stays."""
+    """``found``, with ``rule`` in place of its own rule unless ``rule`` is ``auto``."""
     return found if rule is LauncherRule.AUTO else found._replace(rule=rule)
 
 
@@ -245,8 +245,8 @@ class Observed(NamedTuple):
 
 def observed(before: Past | None, started: float, offset: float | None, least_offset: float) -> Observed:
     """What is observed so far: what ``before``, the previous launch, recorded, and what this launch's start adds.
-    ``started``: its instant by the server's clock, ``offset`` seconds after its tick. ``least_offset``: the least
-    offset of launches."""
+    ``started``: the start's instant by the server's clock, ``offset`` seconds after the tick. ``least_offset``: the
+    least offset known."""
     if before is None:
         return Observed()
     noted, rule = read_observed(before.observed), _at_the_tick(before, started, offset, least_offset)

@@ -123,7 +123,7 @@ class Recurrence:
         return f"{head}{_compact(self.handler)}{given}}}", head
 
     def message(self, payload: bytes) -> NewMessage:
-        """A message of the recurrence. Its id is the recurrence's name."""
+        """A message of the recurrence with this ``payload``. Its id is the recurrence's name."""
         options = dict(self.options)
         lifetime = round(options.pop("expires", 0) * 1000)
         message = NewMessage(self.name, self.queue, self.handler, payload, self.priority, lifetime=lifetime, **options)
@@ -299,8 +299,8 @@ def _check_put(recurrence: Recurrence) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What to do about a recurrence: ``enqueue`` occurrences for instants, count ``skipped`` ones, act again at
-    ``next``."""
+    """What a launch does about a recurrence now: enqueue an occurrence for each instant in ``enqueue``, count
+    ``skipped`` ones, and look again at the instant ``next``."""
 
     enqueue: tuple[int, ...]
     skipped: int
@@ -308,8 +308,8 @@ class Tick:
 
 
 class Replaced(NamedTuple):
-    """An earlier definition of a recurrence, valid until the instant ``until``. The later one began with the instant
-    ``first``."""
+    """An earlier definition of a recurrence. It held until the instant ``until``. The next definition begins with the
+    instant ``first``."""
 
     until: int
     first: int

@@ -3,7 +3,7 @@
 Cron mails all output, so a store that is down for a day would cause 1,440 mails. A streak is a series of launches that
 met the same problem. Its 1st, 2nd, 5th, 15th and 60th launch prints the problem, then one launch an hour. When the
 streak is over, a launch prints that. If launches are rare, each prints the problem when an hour has passed since the
-last line. A problem that returns within an hour resumes its streak, so one of every other launch is damped, too.
+last line. A problem that returns within an hour resumes its streak, even if only every other launch meets it.
 
 When a streak is over depends on its kind:
 
@@ -64,8 +64,8 @@ class Streaks:
         self.known = known or {}
 
     def meet(self, name: str, kind: str, text: str, launch: str, now: float) -> str | None:
-        """Record that ``launch`` met the problem ``name``. Returns the line to print, or None for no line: ``text``, to
-        which the streak's duration is added from its second launch on. If a launch meets the problem repeatedly, all
+        """Record that ``launch`` met the problem ``name``. Returns the line to print, or None for no line. The line is
+        ``text``, with the streak's duration from its second launch on. If a launch meets the problem repeatedly, all
         calls decide alike."""
         before = self.known.get(name[:MOST_CHARACTERS])
         if before is None or _is_gone(before, now) or (before.over and not before.printed):
@@ -127,8 +127,8 @@ def _read(fields: object) -> Streak | None:
 
 
 def _is_gone(streak: Streak, now: float) -> bool:
-    """Whether the problem, if met now, starts a new streak. After a change of the clock ``met`` may be in the
-    future."""
+    """Whether the problem, if a launch met it now, would start a new streak. After a change of the clock ``met`` may be
+    in the future."""
     if streak.kind == "lasting" and not streak.over:
         return False
     return abs(now - streak.met) > (RESUMED_WITHIN if streak.over else FORGOTTEN_AFTER)

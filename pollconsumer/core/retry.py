@@ -26,8 +26,8 @@ LONGEST_DEFERRAL, SHORTEST_DEFERRAL = 7 * DAY, 1.0
 
 class RetryIn(Exception):
     """Raised by a handler: try again after ``delay``: seconds, text such as ``5m``, or a timedelta. With
-    ``charged=False`` the attempt is not counted, and is no failure. A message can be deferred so for a week after its
-    due time. Then it becomes a dead letter."""
+    ``charged=False`` this attempt is not counted, and is no failure. A message can be deferred in this way for a week
+    after its due time; then it becomes a dead letter."""
 
     seconds: float
     charged: bool = True
@@ -43,8 +43,8 @@ def is_deferred(error: BaseException) -> TypeGuard[RetryIn]:
 
 
 class Partial(Exception):
-    """Raised by a bulk handler: the messages at these positions in its list, from 0, failed with these errors. The
-    others are completed. TypeError for anything but a mapping of positions to exceptions."""
+    """Raised by a bulk handler: some messages failed. It maps their positions in the handler's list, from 0, to
+    exceptions. The others are completed. TypeError for anything but a mapping of positions to exceptions."""
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:
         self.errors = dict(errors)
@@ -100,8 +100,8 @@ class NotBegun(Exception):
 
 
 class CallDied(NotBegun):
-    """The process of a call with several messages died, or the call was stopped at its timeout. Which message caused it
-    is unknown. Each is charged a death, and none an attempt. From then on each is handled in a call of its own."""
+    """The process of a bulk call died, or the call was stopped at its timeout. Which of its messages caused that is
+    unknown. Each is charged a death, and none an attempt. From then on each is handled in a call of its own."""
 
 
 class RetryPolicy(Protocol):
@@ -210,8 +210,8 @@ def after_failure(
 
 
 def is_fatal(error: BaseException, fatal: tuple[type[BaseException], ...]) -> bool:
-    """Whether no attempt can help after ``error``: it is Fatal, or of one of the handler's ``fatal`` classes. If a
-    class's own instance check raises, False."""
+    """Whether no attempt can help after ``error``: it is Fatal, or of one of the handler's ``fatal`` classes. False if
+    the check of a class raises."""
     try:
         return isinstance(error, (Fatal, *fatal))
     except BaseException:

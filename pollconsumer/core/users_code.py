@@ -39,8 +39,8 @@ class UnreadableError(Exception):
 
 class lazy(Generic[T]):  # noqa: N801  it decorates as a function does
     """`functools.cached_property` without a lock. Before Python 3.12 that has one lock for all instances: users' code
-    would run under it, and a process forked meanwhile would wait for it for ever. Of threads that compute the value at
-    the same time, all get the first one's."""
+    would run under it, and a process forked meanwhile would wait for it for ever. If threads compute the value at the
+    same time, all get the same one."""
 
     def __init__(self, make: Callable[[Any], T]) -> None:
         self._make, self.__doc__ = make, make.__doc__
@@ -54,8 +54,8 @@ class lazy(Generic[T]):  # noqa: N801  it decorates as a function does
 
 
 def called(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """Call ``function``, which is users' code, and return what it returns. An Exception that it raises is raised;
-    `Exited` is raised in place of any other.
+    """Call ``function``, which is users' code, and return its result. If it raises an Exception, that is raised; if it
+    raises anything else, such as SystemExit, `Exited` is raised instead.
 
     An interruption of the function is raised as it is: our own timeout, Ctrl-C, and, in a program that is not ours,
     whatever that program's signal handlers raise.

@@ -80,7 +80,7 @@ class Window(NamedTuple):
 
     @staticmethod
     def wait_until(now: float, longest: float) -> float:
-        """The end of a wait of ``longest`` seconds. It is later than ``now`` even if rounding loses ``longest``."""
+        """When a wait of ``longest`` seconds ends: later than ``now``, even if rounding loses ``longest``."""
         return max(now + longest, nextafter(now, inf))
 
 

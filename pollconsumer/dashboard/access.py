@@ -40,7 +40,7 @@ BY_TOKEN = "dashboard"
 
 
 def page_answer(page: str, status: int = 200, *, live: bool = False) -> WebAnswer:
-    """An answer with the HTML ``page``. ``live``: the page has the script."""
+    """An answer with the HTML ``page``. ``live``: the page has the script that reloads it."""
     return WebAnswer(status, page.encode("utf-8", "backslashreplace"), HTML, LIVE if live else HEADERS)
 
 
@@ -110,8 +110,8 @@ class SiteAccess:
         del token
 
     def visitor(self, request: WebRequest) -> Visitor | None:
-        """The site's `Visitor`. If the site returns anything else, None (the sender may not look), and the log says
-        why."""
+        """The `Visitor` that the site's function returns. If it returns anything else, None: the sender may not look,
+        and the log says why."""
         with answering():
             found: object = called(self._visitor, request.source)
         if found is None or (isinstance(found, Visitor) and isinstance(found.name, str) and found.name):

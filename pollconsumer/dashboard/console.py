@@ -197,7 +197,7 @@ def _arguments(known: RegisteredHandler | None, form: Mapping[str, str]) -> dict
 
 
 def _argument(field: FormField, text: str) -> Any:
-    """The value filled in for a parameter: the JSON in ``text``, or ``text`` itself, also if only text is allowed."""
+    """What was filled in for a parameter: JSON if ``text`` is JSON and not only text is allowed, else ``text``."""
     if field.kinds is None or not {*field.kinds} <= {str, type(None)}:
         with suppress(ValueError):
             return json_values.parse(text.encode())

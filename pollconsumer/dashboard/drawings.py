@@ -285,7 +285,7 @@ def _overran(each: DrawnLaunch) -> float:
 
 
 def _missing(gaps: Sequence[float]) -> int:
-    """The number of ticks without a launch. ``gaps``: seconds between launches; the last one is since the latest."""
+    """The number of ticks without a launch. ``gaps``: seconds from launch to launch, and from the last one to now."""
     *between, since = gaps
     if len(between) < FEWEST:
         return 0
@@ -323,7 +323,7 @@ def _launch_lines(entry: Mapping[str, Any]) -> Iterator[str]:
 
 
 def history_charts(page: Page) -> list[Chart]:
-    """Charts of the messages and launches of a day or a week. None if there was no launch."""
+    """Charts of the messages and launches of a day or a week. No chart if there was no launch."""
     if not page.launches:
         return []
     died = [launch["stop_reason"] == StopReason.DIED for launch in page.launches]

@@ -90,7 +90,7 @@ class PageReader:
         )
 
     def recurrences(self) -> list[RecurrenceStatus]:
-        """The recurrences that are due next; if there are few, all, and those without a next instant come last."""
+        """The recurrences that are due next, or all if there are few: those without a next instant come last."""
         found = self.store.recurrences.read(self._excerpts.next_recurrences(RECURRENCES))
         if len(found) < RECURRENCES:
             found = [*islice(self.store.recurrences.statuses(lambda _: None), RECURRENCES)]

@@ -218,7 +218,7 @@ class _Sent(RawIOBase):
 
 
 def guarded(answer: Answers, host: str) -> Answers:
-    """``answer``, which refuses requests whose Host is not ``host``, an address or ``localhost``."""
+    """``answer``, wrapped to refuse requests whose Host is not ``host``, an address or ``localhost``."""
 
     def guard(request: WebRequest) -> WebAnswer:
         name = name_of(request.headers.get("host", ""))

@@ -130,7 +130,8 @@ class Dashboard:
         return self._answered(lambda: self._acted_or_asked(form, visitor))
 
     def _acted_or_asked(self, form: dict[str, str], visitor: Visitor) -> WebAnswer:
-        """The answer to an action. If the action is refused and has a form's page, it is that page with the error."""
+        """The answer to an action. If the action is refused, and a page with its form exists, that page with the
+        error."""
         try:
             return redirect(self._acted(form, visitor))
         except StoreUnreachable:
@@ -235,7 +236,7 @@ def _form(request: WebRequest) -> dict[str, str] | None:
 
 
 class SharedStore:
-    """One connection for all requests, used by one question at a time. `AppCalls`, instead, has one for each."""
+    """One connection for all requests, used by one question at a time. `AppCalls` has one for each question."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -40,7 +40,7 @@ def _by(name: str, choices: Callable[[], Iterable[str]]) -> type[admin.SimpleLis
             return [(each, each) for each in choices()]
 
         def value(self) -> str | None:
-            """The chosen value. None if nothing, or no valid choice, is in the page's address."""
+            """The chosen value. None if the page's address has no value, or one that is no choice."""
             chosen: str | None = super().value()
             return chosen if chosen in {value for value, _ in self.lookup_choices} else None
 

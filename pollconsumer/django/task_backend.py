@@ -130,7 +130,7 @@ def task_at(path: str) -> Task[Any, Any] | None:
 class StoredError(TaskError):
     @property
     def exception_class(self) -> type[BaseException]:
-        """The error's class. ValueError unless its module is imported already: the store must not cause an import."""
+        """The error's class. ValueError unless the class's module is imported already: a store must cause no import."""
         module, _, name = self.exception_class_path.rpartition(".")
         found = getattr(sys.modules.get(module), "__dict__", {}).get(name)
         if not isinstance(found, type) or not issubclass(found, BaseException):
@@ -216,7 +216,7 @@ def _datetime(moment: datetime | None) -> datetime | None:
 
 def _error(text: str, trace: str | None) -> StoredError:
     """The error of an attempt: ``text`` and traceback. The traceback ends with the path of the exception's class.
-    Without one the class is one of ours."""
+    Without a traceback the class is one of ours."""
     name = text.partition(":")[0]
     kind = OURS.get(name, Fatal)
     path = f"{kind.__module__}.{kind.__qualname__}"

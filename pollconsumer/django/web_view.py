@@ -33,7 +33,7 @@ def once(make: Callable[[], T]) -> Callable[[], T]:
 
 
 def respond(request: HttpRequest, answer: Callable[[WebRequest], WebAnswer], path: str) -> HttpResponse:
-    """Django's response with the answer to ``request``. ``path``: the part of its address below our own."""
+    """Django's response with the answer to ``request``. ``path``: the part of the address that is ours."""
     headers = {name.lower(): value for name, value in request.headers.items()}
     query = request.META.get("QUERY_STRING", "")
     answered = answer(WebRequest(request.method, path, headers, request.read, query, source=request))

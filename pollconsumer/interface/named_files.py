@@ -103,7 +103,7 @@ def refuse_unless_regular(path: Path, found: os.stat_result) -> None:
 
 
 def other_than_directory(path: Path) -> str | None:
-    """What is at ``path`` in place of a directory. None if a directory is, or can be created, or if unknown."""
+    """What is at ``path`` if it is no directory. None if one is or can be created there, or if that is unknown."""
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:
@@ -114,7 +114,7 @@ def other_than_directory(path: Path) -> str | None:
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory if there is none, but not its parent: a missing parent is probably misspelt. OSError."""
+    """Create a directory if there is none, but not its parent: a missing parent is likely a typo. Raises OSError."""
     if not path.is_dir():
         path.parent.stat()
         path.mkdir(0o755, exist_ok=True)

@@ -137,8 +137,8 @@ class SandboxStops(Stops):
 
 
 class WatchedExecutor(Executor):
-    """Handles messages. An exception of a handler that the test should see ends the launch, and is kept in
-    ``raised``."""
+    """Handles messages. If a handler raises an exception that the test should see, the launch ends, and the exception
+    is kept in ``raised``."""
 
     def __init__(self, launch: SandboxLaunch, *, raising: bool) -> None:
         super().__init__(launch.clock)

@@ -101,7 +101,7 @@ def _refusal(error: BaseException, problem: str, hint: str = "") -> Configuratio
 
 
 def client_of(settings: Settings) -> SuppliedClient:
-    """The client that the function named by ``client`` returns. ConfigurationError for anything else."""
+    """The redis-py client that the function named by ``client`` returns. ConfigurationError for anything else."""
     from pollconsumer.store.user_client import supplied_client  # it imports redis-py
 
     name = str(settings.client)
@@ -113,7 +113,7 @@ def client_of(settings: Settings) -> SuppliedClient:
 
 
 def credentials_of(settings: Settings) -> CredentialProvider:
-    """The provider named by ``credentials``, or what a class or function of that name returns. ConfigurationError."""
+    """The provider that ``credentials`` names, or that a class or function so named returns. ConfigurationError."""
     name = str(settings.credentials)
     provider = _found(settings, "credentials", name)
     if callable(provider) and (isinstance(provider, type) or not hasattr(provider, "get_credentials")):

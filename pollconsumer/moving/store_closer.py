@@ -62,7 +62,7 @@ class KeyName(NamedTuple):
 
     @staticmethod
     def of(queue: object, word: object) -> KeyName | None:
-        """The key for which an export has these words. None if this version has no such key."""
+        """The key that ``queue`` and ``word`` stand for in an export. None if this version has no such key."""
         name = str(word)
         if not queue:
             key_name = KeyName("", CONTROL_SUFFIXES.get(name, name))
@@ -77,7 +77,7 @@ STORE_ID = _CONTROL_KEY_NAMES[0]
 
 
 def is_known(key_name: KeyName) -> bool:
-    """Whether this version has such a key. Not for keys that are of no use without leases."""
+    """Whether this version has such a key. Not to be called for keys that mean nothing without leases."""
     if key_name.queue:
         return key_name.suffix in _WORDS
     return key_name in _CONTROL_KEY_NAMES or key_name.suffix.startswith(tuple(f"{each}:" for each in GENERATIONS))
@@ -199,8 +199,8 @@ class StoreCloser:
         return self._name(key_name._replace(suffix=CLOSED + key_name.suffix))
 
     def _await_leases(self, id: str, pause: Callable[[list[str]], object]) -> None:  # noqa: A002
-        """Give no leases from now on, and return when none is held. If ``pause`` raises, give leases again, and raise
-        it."""
+        """Let no launch get a lease from now on, and return when none is held. If ``pause`` raises, launches get leases
+        again, and the exception is raised."""
         try:
             while True:
                 self.wire.command("SET", self.keys.control("closing"), id, "PX", NO_LEASE_FOR_MS)

@@ -384,7 +384,7 @@ class Import:
 
 
 def _read(line: Mapping[str, Any]) -> tuple[KeyName, str, ContentsPage | tuple[Digest, int]]:
-    """What a line is about: the key, its type, and a page or, at its end, its digest and expiry."""
+    """The key of a line, its type, and what the line has: a page or, at the key's end, digest and expiry."""
     try:
         key_name, kind = KeyName.of(line["queue"], line["key"]), line["type"]
         if key_name is None or kind not in KINDS:

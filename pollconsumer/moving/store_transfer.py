@@ -291,7 +291,7 @@ def _report(what: str, totals: dict[str, Any], note: str = "", file: str = "") -
 
 
 def _shown(totals: dict[str, Any], note: str) -> dict[str, Any]:
-    """The totals for people. ``note``: added for a single namespace."""
+    """The totals for people. ``note``: a text that is added if there is one namespace."""
     if "namespaces" in totals:
         return {**totals, "namespaces": ", ".join(totals["namespaces"])}
     return {**totals, "namespace": totals["namespace"] + note}

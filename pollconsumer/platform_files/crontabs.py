@@ -70,7 +70,7 @@ def _command(installation: Installation, words: tuple[str, ...]) -> str:
 
 
 def install(installation: Installation) -> None:
-    """Add the lines for the configuration to the crontab, in place of those that it has already."""
+    """Install the lines for the configuration in the crontab. They replace its earlier lines there."""
     config = installation.settings.config
     if config is None:
         where = installation.settings.directory
@@ -162,7 +162,7 @@ def with_block(content: bytes, config: Path, block: bytes) -> tuple[bytes, bytes
 
 
 def _is_same(path: bytes, config: Path) -> bool:
-    """Whether ``path`` is the file ``config``, perhaps in other words."""
+    """Whether ``path`` is the file ``config``, even if it is spelled differently."""
     return os.path.realpath(path.strip()) == os.fsencode(os.path.realpath(config))
 
 

@@ -188,8 +188,8 @@ def _installation(asked: Asked) -> Installation:
 
 
 def _declared_timeouts(settings: Settings) -> tuple[float, ...]:
-    """The timeouts that handlers in Python declare, in seconds. Empty if this machine cannot import the handlers, as
-    one that only creates the files."""
+    """The timeouts that handlers in Python declare, in seconds. Empty if the handlers cannot be imported, as on a
+    machine where only the files are written."""
     try:
         return tuple(each.timeout for each in import_handlers(settings).values() if each.timeout is not None)
     except ConfigurationError as error:
@@ -213,7 +213,7 @@ def _problems(platform: str, settings: Settings) -> Iterator[str]:
 
 
 def _rare(platform: str, schedule: str, timeout: float) -> Iterator[str]:
-    """A line if cron's launches are short compared with their period. Other platforms' launches last for it."""
+    """A line if cron's launches leave much of their period unserved. On other platforms they last a whole period."""
     rule, handoff = LauncherRule.PARALLEL, HandOff.DEADLINE
     if platform == "cron" and (line := unserved_time((), timeout, rule, handoff, least_gap(schedule))):
         yield f"unserved: {line}"

@@ -87,7 +87,7 @@ class Installation:
 
     @property
     def in_repository(self) -> str:
-        """The configuration's directory, relative to the top of its repository, since a checkout may be elsewhere."""
+        """The configuration's directory, relative to the top of its repository: other checkouts have another top."""
         directory = self.settings.directory
         top = next((each for each in (directory, *directory.parents) if (each / ".git").exists()), directory)
         return str(directory.relative_to(top))
@@ -102,7 +102,7 @@ class Installation:
         return self.image or f"registry.example.org/{self.name}:{VERSION}"
 
     def environment_files(self, *, printed: bool = True) -> list[File]:
-        """The file with the variables in force, for platforms on this machine. None if there are no variables."""
+        """The file with the variables in force, for platforms on this machine. No file if there are no variables."""
         if not self.environment:
             return []
         return [File(ENVIRONMENT_FILE, environment_text(self.environment), PRIVATE, printed=printed)]
@@ -181,7 +181,7 @@ class Installation:
 
     @property
     def longest_run(self) -> int:
-        """Seconds after which the platform kills a launch that hangs. With a baton it may work for a second window."""
+        """Seconds after which the platform kills a launch that hangs. A launch with a baton may use two windows."""
         return self.hard_end + ceil(self.settings.consumer.timeout) + 60
 
     def ci_minutes(self, schedule: str) -> int:

@@ -119,13 +119,13 @@ def request_of(url: str, texts: Mapping[str, str | None]) -> Ping:
 
 
 def send_request(url: str, texts: Mapping[str, str | None], within: float) -> str | None:
-    """Send the request. Returns why it failed, with no more than the host of ``url``; None if it did not."""
+    """Send the request. Returns None, or why it failed: a text that shows no more of ``url`` than its host."""
     failed = delivered(request_of(url, texts), within)
     return failed and f"{host_of(url)}: {failed.reason}"
 
 
 def send_mail(address: str, texts: Mapping[str, str | None], within: float) -> str | None:
-    """Send a mail by ``sendmail``, which may outlast ``within`` seconds. Returns why it failed; else None."""
+    """Send a mail by ``sendmail``, which may outlast ``within`` seconds. Returns None, or why it failed."""
     program = shutil.which("sendmail", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/lib")
     if program is None:
         return "mail: no program sendmail is here: install one, or unset doctor.mail"
@@ -213,8 +213,8 @@ class FindingTeller:
         return [f"alarms: {problem}" for problem in dict.fromkeys(problems)]
 
     def _deliver(self, reported: ReportedFinding, now: int, left: Callable[[], float]) -> Iterator[str | None]:
-        """Send the finding by each channel: request, mail. Yields for each of them why that failed; None if it did
-        not."""
+        """Send the finding by each channel of the settings: request, mail. Yields for each channel None if it accepted
+        the finding, else why not."""
         doctor, texts = (
             self._settings.doctor,
             reported.texts(now, self._settings.namespace, self._settings.dashboard.url),

@@ -152,7 +152,7 @@ class Facts(NamedTuple):
     the leases. ``others``: the other nodes of a cluster that answer. ``lost``: the addresses of nodes that do not
     answer. ``unreachable``: the queues on lost nodes. ``batches``: some batches that have not ended.
     ``paused_handlers``: names of paused handlers, with aliases. ``outliers``: alarm and handler → a message that took
-    longer, or less time, than the alarm allows: how long it took, its id, and how long ago it ended."""
+    longer, or less time, than the alarm allows: how long it took, its id, and how long ago that was."""
 
     now: int
     server: ServerFacts

@@ -299,7 +299,7 @@ def _parked_findings(queue: QueueFacts, paused: Collection[str]) -> Iterator[Fin
 
 
 def _was_tried(queue: QueueFacts, latest: LaunchGroup, facts: Facts, consumers: Sequence[LaunchGroup]) -> bool:
-    """Whether a person started the only launches of this queue, whose name may be misspelt, beside the usual ones."""
+    """Whether only a person's launches, beside the usual ones, named this queue, so that it may be misspelt."""
     is_known = queue.name in facts.expected.queues or any(each.queue == queue.name for each in facts.recurrences)
     return latest.by_hand and not is_known and not all(group.by_hand for group in consumers)
 
@@ -451,7 +451,7 @@ def launch_findings(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Fin
 
 
 def unserved_times(facts: Facts) -> Iterator[str]:
-    """Lines about time in which launches take no messages. They are no findings: the settings cause it."""
+    """Lines about time in which launches take no messages. No findings, since the settings cause such time."""
     for group in groups_of(facts.launches, facts.now, facts.expected):
         if facts.expected.concerns(group.role, group.queues) and not group.absent:
             rule, expected = _rule(group.launches[0]), facts.expected

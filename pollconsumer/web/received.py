@@ -53,7 +53,7 @@ def received_put(app: AppCalls, name: str, body: bytes) -> Put:
 
 
 def _check(app: AppCalls, handler: str, payload: dict[str, Any], options: dict[str, Any]) -> None:
-    """Raise BadData for any error except in values of the payload, and convert the option ``at`` to its type."""
+    """Raise BadData if anything but the payload's values is wrong, and convert the option ``at`` to its type."""
     known = _known(app, handler)
     if known is not None:
         check_arguments(known, payload, options.get("retry"))

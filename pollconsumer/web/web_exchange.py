@@ -99,7 +99,7 @@ def serve_wsgi(
     }
 
     def read(most: int) -> bytes:
-        """Read no more than the announced length, where a read would block. Some servers end the input themselves."""
+        """Read at most the announced length: reading on would block, unless the server ends the input there."""
         ends, announced = environ.get("wsgi.input_terminated"), headers.get("content-length", "")
         size = int(announced) if announced.isascii() and announced.isdecimal() and len(announced) < 10 else 0
         read: bytes = environ["wsgi.input"].read(most if ends else min(most, size))
@@ -116,7 +116,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
 class AsgiApplication:
-    """An ASGI application. It is an object, since servers would call a bound method in the form of ASGI 2."""
+    """An ASGI application. It is an object, since servers take a bound method for an ASGI 2 application."""
 
     def __init__(
         self, answer: Callable[[WebRequest], WebAnswer], before_body: Callable[[WebRequest], WebAnswer | int]

@@ -1,1 +1,1 @@
-"""A message: what it is made of, how it is packed, and what its end brings about."""
+"""A message: what it is made of, how it is packed, and what happens when it ends."""

@@ -117,8 +117,8 @@ class Continuation(NamedTuple):
     answers: Packed | None = None
 
     def following(self, message_id: str, queue: str, state: State, at: int, result: Any = None) -> list[NewMessage]:
-        """The messages to enqueue when this continuation's message ends. ``at``: the instant of the end, in epoch
-        ms."""
+        """The messages to enqueue when the message with this continuation ends. ``at``: the instant of that end, in
+        epoch ms."""
         previous = {"id": message_id, "queue": queue, "state": str(state), "at": at, "result": result}
         if state is not State.COMPLETED:  # GUARD a link follows a completed one
             return [] if self.failed is None else [_follow_up(self.failed, Continuation(previous=previous))]
@@ -128,8 +128,8 @@ class Continuation(NamedTuple):
         return [] if self.then is None else [_follow_up(self.then, Continuation(previous=previous))]
 
     def ends_member(self, state: State) -> bool:
-        """Whether this message's end is a member's end. A chain is one member: its last link or a failed one ends
-        it."""
+        """Whether a member of a batch ends when this message ends in ``state``. A chain is one member: its last link or
+        a failed one ends it."""
         # GUARD a chain goes on after a link
         return bool(self.batch) and not (state is State.COMPLETED and self.links)
 
@@ -225,9 +225,9 @@ def identified(message: NewMessage, message_id: str, batch: str = "") -> NewMess
 
 
 def followed_again(message: NewMessage, message_id: str) -> NewMessage:
-    """``message`` with another id, for a rerun. Its callbacks and links get ids that follow from the new one. It keeps
-    its predecessor in a chain, but belongs to no batch, and its result goes to no handler that called the first
-    message."""
+    """``message`` with another id, for a rerun. Its callbacks and links get ids that follow from the new id. Its
+    predecessor in a chain stays the same. The rerun belongs to no batch, and its result goes to no handler that called
+    the original."""
     before, _ = decoded(message.continuation.encode())
     follows = Continuation(then=before.then, failed=before.failed, links=before.links)
     again = identified(message._replace(continuation=encoded(follows)), message_id)

@@ -111,7 +111,7 @@ def replaces(message: NewMessage) -> bool:
 
 
 def check_queue(name: object) -> str:
-    """``name``, if it is a valid name of a queue or a namespace."""
+    """``name``, if it is a valid name of a queue or a namespace, else BadData."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise BadData("queue name", repr(name), "1 to 64 letters, digits, dots, dashes or underscores")
     return name
@@ -143,8 +143,8 @@ def check_key(key: object) -> str:
 
 
 def scoped_key(handler: str, key: str) -> str:
-    """The stored form of a unique key that only ``handler``'s messages share. A part that is too long becomes its
-    digest."""
+    """The stored form of a unique key that only messages of ``handler`` share. If handler or key is too long, its
+    digest is stored."""
     own = f"{handler}{SCOPED_BY}"
     if len(f"{own}{key}".encode()) > MAX_KEY_BYTES:
         own = _digested(handler) + SCOPED_BY
@@ -265,7 +265,7 @@ def check_policy_name(name: object) -> str:
 
 
 def created_header(who: object) -> dict[str, str]:
-    """The header that says who created a message. BadData if ``who`` is no name."""
+    """The header that says who created a message. BadData if ``who`` is empty, too long, or not printable."""
     if not isinstance(who, str) or not who.isprintable() or not 0 < len(who) <= LONGEST_CREATOR:
         raise BadData("created_by", repr(who), f"1 to {LONGEST_CREATOR} printable characters")
     return {CREATED_BY: who}
@@ -286,7 +286,7 @@ def read_header(text: str) -> tuple[str, str]:
 
 
 def check_new_headers(headers: object) -> dict[str, str]:
-    """`check_headers` for a producer. BadData, too, if one environment variable would hold two headers: see
+    """`check_headers` for a producer. BadData, too, if two header names become the same environment variable: see
     `variable_of`."""
     checked = check_headers(headers)
     names: dict[str, str] = {}

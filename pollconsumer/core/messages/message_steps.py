@@ -56,7 +56,7 @@ class Recorded(NamedTuple):
 
     @classmethod
     def read(cls, head: bytes, entries: Sequence[bytes | None], signals: bytes) -> Self:
-        """A `Recorded` from the store's fields. A corrupt entry becomes a step without a name, which runs again."""
+        """A `Recorded` from the store's fields. A corrupt entry becomes a nameless step, so the handler repeats it."""
         _, _, awaited = head.partition(b" ")
         steps = [_step_in(entry) for entry in entries]
         size = sum(len(entry) for entry in entries if entry is not None)
@@ -86,7 +86,7 @@ def head_and_signals(message_id: bytes) -> tuple[bytes, bytes]:
 
 
 def step_fields(message_id: bytes, head: bytes | None) -> list[bytes]:
-    """The names of the store's fields that hold the steps of a message. ``head``: the value of its head field."""
+    """The names of the store's fields that hold the steps of a message. ``head``: the field with their number."""
     count, _, _ = (head or b"0").partition(b" ")
     most = min(MOST_STEPS, int(count)) if count.isdigit() else 0
     return [b"%b\n%d" % (message_id, number) for number in range(1, most + 1)]

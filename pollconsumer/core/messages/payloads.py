@@ -23,8 +23,8 @@ _encode_sorted = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators
 def encode_payload(payload: Mapping[str, Any]) -> bytes:
     """The JSON object that is stored for ``payload``: UTF-8, no NaN, at most 1 MiB.
 
-    TypeError for a type without JSON form, ValueError (BadData) for an invalid value. Both name the part of the
-    payload.
+    TypeError for a type without JSON form, ValueError (BadData) for an invalid value. The error says where in
+    ``payload`` it is.
     """
     if not isinstance(payload, dict):
         raise TypeError(f"payload must be a dict of JSON values, not {type(payload).__name__}")

@@ -77,8 +77,8 @@ def ceil_epoch_ms(moment: datetime) -> int:
 
 
 def ceil_ms(seconds: float) -> int:
-    """``seconds`` in milliseconds, rounded up so that no timer fires early, except for float errors: 4.016 s are 4016
-    ms."""
+    """``seconds`` in milliseconds, rounded up so that no timer fires early. A mere floating-point error is not rounded
+    up: 4.016 s are 4016 ms."""
     return math.ceil(seconds * 1000 - 1e-6)
 
 

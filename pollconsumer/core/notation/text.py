@@ -89,8 +89,8 @@ def _is_port(text: str) -> bool:
 
 
 def check_address(url: object) -> str:
-    """``url``, if it is a valid http(s) URL for a monitor, else ValueError. The error does not show it: it may be
-    secret."""
+    """``url``, if it is a valid http or https URL with a host, as a monitor has it; else ValueError. The error does not
+    show ``url``, which may be secret."""
     # Compiled when a URL is checked: most launches import this module, and have no URL.
     if not isinstance(url, str) or not (url.isascii() and url.isprintable() and re.fullmatch(ADDRESS, url)):
         raise ValueError("write https://HOST/…, without spaces")

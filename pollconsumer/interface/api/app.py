@@ -60,11 +60,11 @@ class HookRegistration:
     _hooks: Hooks
 
     def before(self, hook: Before) -> Before:
-        """Call ``hook(context)`` before each handler of this application runs, on its thread."""
+        """Call ``hook(context)`` before each handler of this application runs, on the handler's thread."""
         return _hook(self._hooks.before, hook, 1)
 
     def after(self, hook: After) -> After:
-        """Call ``hook(context, result)`` when a handler has returned, on its thread."""
+        """Call ``hook(context, result)`` after a handler has returned, on the handler's thread."""
         return _hook(self._hooks.after, hook, 2)
 
     def on_failure(self, hook: OnFailure) -> OnFailure:

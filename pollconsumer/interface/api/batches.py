@@ -110,7 +110,7 @@ class AppBatch(Batch):
         return lambda store: answer_about(store, *question, readable=self._app.decoded)
 
     async def _pages_async(self, what: str) -> AsyncIterator[Any]:
-        """The result of ``what`` for each chunk of the batch. Other calls may be made between the chunks."""
+        """Yield the result of ``what``, such as ``cancel``, for each chunk. Other calls may come between two chunks."""
         at: int | None = 0
         while at is not None:
             page, at = await self._app.ask_async(self._question(what, self._batch_queue, self.id, at))
@@ -243,7 +243,7 @@ class OpenBatch(AppBatch):
         return self._numbered(message)
 
     def _numbered(self, make: Callable[..., T]) -> T:
-        """Give the next member its number. ``make`` creates it, given the number, and whether it has ended already."""
+        """Number the next member, and return what ``make`` creates, given the number and whether it has ended."""
         if not self._is_within:
             raise UsageError("batch", self.id, "add members within its with block: none is enqueued after it")
         with self._adding:
@@ -273,7 +273,7 @@ class OpenBatch(AppBatch):
 
     @contextmanager
     def _unsent(self) -> Iterator[list[NewMessage]]:
-        """The page of members to send. If the block raises, those left in the page are sent later."""
+        """Yield the page of members to send. If the block raises, members left in the page are sent later."""
         with self._adding:
             page, self._page = self._page, []
         try:
@@ -322,8 +322,8 @@ class OpenBatch(AppBatch):
             raise UsageError("batch", self.id, f"it is {shut}: enqueue it again under another id")
 
     def _refuse_loss(self, wire: Wire) -> None:
-        """Raise WentBack if the store has lost acknowledged writes since the batch was opened. The call here opens a
-        connection if necessary, and each new connection looks for such a loss."""
+        """Raise WentBack if the store has lost acknowledged writes since the batch was opened. A command is sent first,
+        since a new connection, if one is needed, looks for such a loss."""
         wire.all([TIME])
         if self._app.losses() > self._losses:  # GUARD members that the store has lost
             what = f"store rolled back: batch {self.id} is not closed, and may lack members"
@@ -459,8 +459,8 @@ class LinkHandle(Handle[Any]):
                 latest = self._after(latest.id, self._latest(store), refusal)
 
     def _after(self, link: str, latest: Message, refusal: BadData) -> Message:
-        """The link enqueued meanwhile, since ``link`` was completed. If there is none, raises ``refusal``, or BadData
-        while the next link is on its way."""
+        """The link that was enqueued since ``link`` was completed. If there is none, raise ``refusal``; if it is about
+        to be enqueued, raise BadData that says so."""
         if latest.id != link:
             return latest
         if self._goes_on(latest):
@@ -483,7 +483,7 @@ class Messages:
         self._app, self._selection = app, selection
 
     def __iter__(self) -> Iterator[Handle[Any]]:
-        """Yields a handle to each message. Its ``listed`` is the message as it was read."""
+        """Yield a handle to each message. Its ``listed`` is the message as it was read."""
         for message in self._found():
             yield self._app.handle_of(message)
 

@@ -24,9 +24,9 @@ _NO_SCHEMAS = {"config", "default", "metadata", "serialization"}
 
 
 def converting(hint: Any) -> Callable[[Any], Any]:
-    """A function that converts JSON values to the type ``hint``. It is strict: an instant may be text, a number may
-    not. It raises Mismatch. NoJsonForm for a ``hint`` without a JSON form, pydantic's exception for an unsupported
-    one."""
+    """A function that converts JSON values to the type ``hint``, and raises Mismatch if a value does not fit. It is
+    strict: an instant may be text, a number may not. NoJsonForm for a ``hint`` without a JSON form, pydantic's
+    exception for an unsupported ``hint``."""
     validator = SchemaValidator(_exact(_adapter(hint).core_schema))
 
     def convert(value: Any) -> Any:

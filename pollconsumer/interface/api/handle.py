@@ -72,7 +72,7 @@ def changing(queue: str, message_id: str, priority: int | None, payload: bytes) 
 
 
 def readable_result(message_id: str, result: Any) -> Any:
-    """``result``, if it was decoded, for a handle. BadData if the codec could not decode it."""
+    """``result`` for a handle's caller. BadData if the codec could not decode it."""
     if type(result) is dict and ENCODED in result:
         raise BadData("result", message_id, "it is encoded: give PollConsumer(codec=…) the codec and its keys")
     return result
@@ -187,8 +187,8 @@ class Handle(Generic[R]):
 
     def reschedule(self, *, in_: Span | None = None, at: datetime | None = None) -> None:
         """Give the message another due time, if no launch has reserved it yet, else raise BadData. ``in_``: a delay in
-        seconds, as text such as ``5m``, or as a timedelta. ``at``: an aware datetime; a past one is due now. Give one
-        of them, else TypeError, also for a naive datetime. BadData for an invalid time. NotFound, StoreUnreachable."""
+        seconds, as text such as ``5m``, or as a timedelta. ``at``: an aware datetime; a past one is due now. TypeError
+        if both or neither are given, and for a naive one. BadData for an invalid time. NotFound, StoreUnreachable."""
         self._act(partial(rescheduling, in_=in_, at=at))
 
     def change(self, *, priority: int | None = None, payload: Mapping[str, Any] | None = None) -> None:
@@ -261,10 +261,10 @@ class Handle(Generic[R]):
 
         A result is the JSON of what the handler returned: a tuple comes back as a list, an instant as text.
 
-        ``timeout``: seconds, text such as ``5m``, or a timedelta; None for no limit. Then TimeoutError. NotCompleted if
-        the message became a dead letter, was cancelled or expired. NotFound if it is no longer kept. StoreUnreachable.
-        BadData if the application's codec cannot decode the result. The call polls the store, at intervals of up to a
-        tenth of a second. It also waits for a spooled message, until a launch has enqueued and handled it.
+        ``timeout``: seconds, text such as ``5m``, or a timedelta; None for no limit. TimeoutError after it.
+        NotCompleted if the message became a dead letter, was cancelled or expired. NotFound if it is no longer kept.
+        StoreUnreachable. BadData if the application's codec cannot decode the result. The call polls the store, at
+        least every tenth of a second. It also waits for a spooled message, until a launch has enqueued and handled it.
 
         In a handler: WaitRefused, a TimeoutError, when every slot of the launch waits for messages that no other launch
         can handle, and at the end of the launch's window.
@@ -310,7 +310,7 @@ class Handle(Generic[R]):
         return Handle(message_id, queue, self._app, duplicate=False)
 
     def _act(self, act: Callable[[str, str], Callable[[Store], T]]) -> T:
-        """Carry out ``act``, given the message's queue and id."""
+        """Call ``act`` with the message's queue and id, and carry out the call that it returns."""
         return self._app.ask(act(self.queue, self.id))
 
     async def _act_async(self, act: Callable[[str, str], Callable[[Store], T]]) -> T:
@@ -357,7 +357,7 @@ class _MessageLooks:
             self._slots.end(self._for)
 
     def pause_unseen(self, handle: Handle[Any], error: PollConsumerError) -> float:
-        """Seconds until the next read of a spooled message that was never found. Raises ``error`` for any other."""
+        """Seconds until the next read of a spooled message that was never found. Raises ``error`` for any other one."""
         if self._seen or handle.duplicate is not None:
             raise error
         return self._next_pause(handle.id, handle.queue, "spooled")

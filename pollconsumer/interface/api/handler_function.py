@@ -44,8 +44,8 @@ class MessageMaker:
         )
 
     def messages(self, payloads: Iterable[Args[...] | Mapping[str, Any]]) -> list[NewMessage]:
-        """A new message for each set of arguments. Options of an `Args` are added. TypeError if any set does not
-        fit."""
+        """A new message for each set of arguments. Options of an `Args` are added to the maker's options. TypeError if
+        any set does not fit the handler."""
         encoded, made = self._arguments.encoded, self.message_of
         return [made(encoded((), each)) if type(each) is dict else self._given(each) for each in payloads]
 
@@ -100,7 +100,7 @@ class Args(Generic[P]):
         return f"Args({self._encoded.decode()})"
 
     def using(self, **options: Unpack[SendOptions]) -> Args[P]:
-        """The same arguments, with these options of their message besides the earlier ones."""
+        """The same arguments, with these options of their message added to the earlier ones."""
         return Args(self._maker, self._encoded, {**(self._options or {}), **copied(options)})
 
     def __message__(self) -> NewMessage:

@@ -170,7 +170,7 @@ def _new_put(
 
 
 def _rule(given: dict[str, Any]) -> RecurrenceSettings:
-    """The options that recurrences of a configuration have, too, checked by the same rules."""
+    """The options in ``given`` that recurrences of a configuration have, too, checked by the same rules."""
     for key in given.keys() & {"every", "jitter"}:
         given[key] = read_period(given[key])
     for key, kind in (("missed", Missed), ("overlap", Overlap), ("after", After)):
@@ -279,8 +279,8 @@ class AppRecurrences:
         return self._triggered(*await self._app.ask_async(_triggering(name, self._app.strict())))
 
     def history(self, name: str, limit: int = 100) -> list[Occurred]:
-        """At most ``limit`` last occurrences, newest first. The store keeps the last hundred of one day, of which it
-        returns those whose messages are kept."""
+        """At most ``limit`` last occurrences, newest first: of the last hundred within a day, those whose messages the
+        store still has."""
         return self._decoded(self._app.ask(_looking_back(name, limit)))
 
     async def history_async(self, name: str, limit: int = 100) -> list[Occurred]:

@@ -392,7 +392,7 @@ class Registry:
     def afresh(
         self, apps: Iterable[Application] = (), settings: Settings | None = None, stand_in: StandIn | None = None
     ) -> Iterator[None]:
-        """Have only these applications within the block, and the previous ones, without any added in it, afterwards."""
+        """Within the block only ``apps`` are registered, with these settings. Afterwards all is as before."""
         before = vars(self).copy()
         self.apps, self.settings, self.imported, self.stand_in = list(apps), settings, None, stand_in
         try:

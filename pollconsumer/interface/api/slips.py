@@ -106,7 +106,7 @@ def check_arguments(
 
 
 def check_retry(handler: RegisteredHandler, retry: object) -> None:
-    """Raise BadData if the handler's application has no policy named ``retry``. Other types are checked elsewhere."""
+    """Raise BadData if the handler's application has no policy named ``retry``. Only text is checked."""
     if isinstance(retry, str) and retry not in handler.definition.policies:
         known = handler.definition.policies
         raise BadData("retry", repr(retry), suggestion(retry, known, "register it: app.retry_policy(name, policy)"))

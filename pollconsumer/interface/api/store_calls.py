@@ -105,8 +105,8 @@ class PooledStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Put the connection back into the pool, unless a reply on it may be pending: no call of ours may have been
-        interrupted halfway. An ``error`` that is no PollConsumerError may come from such an interruption."""
+        """Put the connection back into the pool, unless a reply on it may be pending. That may be so after any
+        ``error`` but a PollConsumerError, since it may have interrupted the call halfway."""
         wire = self._store.wire
         may_stay = wire.at_rest() and (error is None or isinstance(error, PollConsumerError | GeneratorExit))
         if may_stay and len(self._idle) < MOST_IDLE:
@@ -413,15 +413,15 @@ class AppCalls(Application):
         return new_message(handler, known.arguments.json_of(payload), **options)
 
     def defaults_of(self, handler: str) -> Defaults:
-        """The default options of a handler's messages. The handler is registered for the same store, or is a
-        program."""
+        """The default options of a handler's messages. The handler is one that this process has registered for the same
+        store, or else a program of the settings."""
         known = self.known(handler)
         return self.settings().defaults_of(handler) if known is None else known.definition.defaults
 
     def known(self, handler: str, anywhere: bool = True) -> RegisteredHandler | None:
         """The handler of that name that this process has registered for the same store; None if there is none.
 
-        BadData if the whole configuration was imported and lacks the handler, unless it may be registered ``anywhere``.
+        Unless the handler may be ``anywhere`` else: BadData if the whole configuration was imported and lacks it.
         """
         known = self.handlers.get(handler) or registry.known(handler, self.location)
         if known is not None:
@@ -575,8 +575,8 @@ def _looking(queue: str | None, message_id: str) -> Callable[[Store], Message]:
 
 
 def _round_trips(messages: Sequence[NewMessage]) -> Iterator[Sequence[NewMessage]]:
-    """``messages`` in parts, one for each round trip. At least one part, even an empty one: its trip opens the
-    store."""
+    """``messages`` in parts, one for each round trip. There is at least one part, even if it is empty, since its round
+    trip opens the store."""
     most = ENQUEUE_PAGE * ENQUEUE_PAGES
     for at in range(0, max(1, len(messages)), most):
         yield messages[at : at + most]

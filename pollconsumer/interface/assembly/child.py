@@ -67,7 +67,7 @@ def serve(launch: socket.socket, introduction: dict[str, Any]) -> None:
 
 
 class Handed(NamedTuple):
-    """A message in flight, as the launch identifies it: its ``name``, its handler, and the number of its attempt."""
+    """A message in flight, as the launch identifies it: by id (``name``), by handler, by the number of its attempt."""
 
     name: str
     handler: str

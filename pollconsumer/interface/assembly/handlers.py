@@ -55,8 +55,8 @@ def optional_part(name: str) -> Any:
 
 
 def load_handlers(settings: Settings, programs: Programs | None = None) -> dict[str, Handler]:
-    """Handlers by name, from the modules and commands in ``settings``. Commands record in ``programs`` which process
-    runs. ConfigurationError for a handler that cannot be imported or run."""
+    """Handlers by name, from the modules and commands in ``settings``. ``programs``: records the processes of commands.
+    ConfigurationError for a handler that cannot be imported or run."""
     handlers = import_handlers(settings)
     if settings.commands:
         for name, handler in load_commands(settings, programs or running_programs(settings)).items():

@@ -111,8 +111,8 @@ class ConsumerRole:
         return Group("consumer", tuple(sorted(queues)), settings.consumer.instances, names), work
 
     def _begin(self, launch: Launch, queues: tuple[str, ...]) -> ConsumerOptions:
-        """Name the launch in log records, let handlers wait for messages, and call the hooks ``on_launch``. The hooks
-        ``on_launch_end`` are called after the lease is released. ConfigurationError if a hook raises."""
+        """Name the launch in log records, let handlers wait for results of messages, and call the hooks ``on_launch``.
+        The hooks ``on_launch_end`` are called after the lease is released. ConfigurationError if a hook raises."""
         self.launch = launch
         chosen, flight = self._settings.consumer, launch.progress.flight
         identify(launch.id, launch.plan.run_id, flight.the_one)
@@ -135,7 +135,7 @@ def launch_consumer(
     max_messages: int | None,
     reports_completed: bool = False,
 ) -> None:
-    """Run one launch of the consumer. ``linger``: seconds. ``reports_completed``: see `LaunchPlan`."""
+    """Run a launch with the flags of ``run``; ``linger`` in seconds. ``reports_completed``: see `LaunchPlan`."""
     programs, pinger = running_programs(settings) if settings.commands else None, None
     if settings.pings.url is not None:
         from pollconsumer.runtime.launch.pings import Pinger
@@ -273,7 +273,7 @@ def _location_of(settings: Settings) -> str:
 
 
 def launcher_of(chosen: ConsumerSettings | MoverSettings) -> Found:
-    """The launcher of this process, with the rule that ``chosen`` gives, if it gives one."""
+    """The launcher of this process. If ``chosen`` gives a rule, the launcher has that rule."""
     return given_launcher(chosen.launcher, find_launcher(os.environ, ancestors()))
 
 

@@ -49,8 +49,8 @@ def wants_json() -> bool:
 
 
 def printed_as_json(value: object) -> bool:
-    """If ``--json`` was given, print ``value``, an object or an array, on one line, and return True. An iterator is
-    printed as an array with an element a line, as the elements come."""
+    """If ``--json`` was given, print ``value``, an object or an array, on one line. An iterator becomes an array, with
+    an element a line as they come. Returns whether ``--json`` was given."""
     if not wants_json():
         return False
     if not isinstance(value, Iterator):
@@ -165,8 +165,8 @@ def ask(question: str) -> None:
 
 
 def progress_bar(length: int | None, *, shown: bool) -> AbstractContextManager[Any]:
-    """A progress bar on standard error, if that is a terminal. ``update(n)`` advances it. Without ``length``, a
-    count."""
+    """A progress bar on standard error, if that is a terminal. ``update(n)`` advances it. Without ``length`` it shows a
+    count only."""
     hidden = not (shown and is_terminal(sys.stderr))
     if length is None:
         return click.progressbar(count(), show_pos=True, file=sys.stderr, hidden=hidden)

@@ -131,8 +131,8 @@ ONCE: dict[type, str] = {
 
 
 def listener(handlers: Callable[[], Collection[str]] = tuple) -> Callable[[Event], None]:
-    """A listener that logs problems as warnings, and other events with -v. ``handlers`` returns known handlers'
-    names."""
+    """A listener that logs problems as warnings, and other events with -v. ``handlers``: returns the names of all known
+    handlers."""
     announced = set[tuple[type, Any]]()
 
     def listen(event: Event) -> None:

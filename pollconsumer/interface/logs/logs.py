@@ -145,7 +145,7 @@ def name_of(role: str, arguments: Sequence[str], variables: Mapping[str, str], p
 
 
 def about(*subject: str, kind: str = MET) -> dict[str, Any]:
-    """The ``extra`` of a warning: kind and name of its streak. ``subject`` must be the same in every launch."""
+    """The ``extra`` of a warning: kind and name of its streak. ``subject``: that name, the same in each launch."""
     return {"streak": (kind, ": ".join(subject))}
 
 

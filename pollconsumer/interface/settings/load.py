@@ -50,9 +50,9 @@ class Beside(NamedTuple):
 
 
 def beside_module(file: str | None) -> Beside | None:
-    """Where to look for a module's configuration: beside its file, and first beside a link to the file; for an
-    installed module, which belongs to no project, also in the current directory. None without a file, as in a
-    notebook."""
+    """Where to look for a module's configuration: first beside a link to its file, if there is one, then beside the
+    file; for an installed module, which belongs to no project, also in the current directory. None without a file, as
+    in a notebook."""
     if file is None:
         return None
     module = Path(file)
@@ -205,7 +205,7 @@ def django_site() -> str | None:
 
 
 def environment_in_force() -> dict[str, str]:
-    """The variables that a launch by the platform needs as well: settings and Django site, not the file's name."""
+    """Variables that a platform must give its launches, too: settings and the Django site, not the file's name."""
     ours = {name: value for name, value in _variables().items() if value and name != CONFIG_VARIABLE}
     site = django_site()
     return ours if site is None else ours | {DJANGO_VARIABLE: site}

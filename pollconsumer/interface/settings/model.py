@@ -37,7 +37,7 @@ FOUND_AT = ("directory", "config", "nowhere")
 
 
 class InvalidValue(ValueError):
-    """An invalid value. The text is the rule that it breaks. ``value``: how to show it, or its invalid item."""
+    """An invalid value. The text is the rule that it breaks. ``value``: the value or its invalid item, as shown."""
 
     def __init__(self, rule: str, value: object) -> None:
         super().__init__(rule)

@@ -140,7 +140,7 @@ def check_strict(settings: Settings) -> None:
 
 
 def check_connection(settings: Settings) -> None:
-    """Raise ConfigurationError if two stores, or two logins, are given. Not in `check_together`, as `check_strict`."""
+    """Raise ConfigurationError if two stores or two logins are given. It is separate for `check_strict`'s reason."""
     if settings.client is not None and settings.store != EMBEDDED:
         raise refusal("client", settings.client, "store names another: keep one of them")
     if settings.credentials is None:
@@ -196,7 +196,7 @@ def check_recurrence(name: str, recurrence: RecurrenceSettings) -> None:
 
 
 def check_rule(recurrence: RecurrenceSettings) -> None:
-    """Raise ValueError for an invalid field of a recurrence. Its name is not checked."""
+    """Raise ValueError for an invalid field of a recurrence. The recurrence's name is not checked."""
     if not recurrence.handler:
         raise ValueError("handler: missing; name the handler of its messages")
     with retelling(ValueError, ValueError, "handler; "):
@@ -324,7 +324,7 @@ def read(path: Path | None, content: bytes, variables: Mapping[str, str]) -> dic
 
 
 def _rename(given: Any, fields: Iterable[DeclaredField]) -> None:
-    """Replace former names of keys. If ``given`` has both names of a field, the former stays, and is refused later."""
+    """Replace former names of keys. If ``given`` has both names of a field, both stay, and are refused later."""
     for each in fields:
         if each.former and each.former in given and each.key not in given:
             given[each.key] = given.pop(each.former)

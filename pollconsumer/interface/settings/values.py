@@ -219,7 +219,7 @@ def duration_alarms(handlers: Mapping[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def check_store(url: str) -> None:
-    """Raise ValueError for an invalid store. The error's text has no part of ``url``, a secret."""
+    """Raise ValueError for an invalid store. The error's text has no part of ``url``, which may be secret."""
     if url == "embedded":
         return
     scheme, separator, _ = url.partition("://")
@@ -267,7 +267,7 @@ def _check_databases(given: Iterable[str]) -> None:
 
 
 def is_host(name: str) -> bool:
-    """Whether the codec of internationalised names accepts ``name``. ASCII is checked here: its import is slow."""
+    """Whether the codec of internationalised names accepts ``name``. For ASCII, the slow codec is not imported."""
     if name.isascii():
         *parts, last = name.split(".")  # nothing may follow a dot at the end
         return all(0 < len(part) <= LONGEST_LABEL for part in parts) and len(last) <= LONGEST_LABEL

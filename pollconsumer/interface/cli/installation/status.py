@@ -108,7 +108,7 @@ def status(message_id: str | None, queue: str | None, watch: bool) -> None:
 
 
 def _show_overview(reading: Inspector, *, again: bool = False) -> None:
-    """Print the overview. ``again``: over the previous one."""
+    """Print the overview. ``again``: replace the previous one on the terminal."""
     overview, launches = reading.overview(), reading.launches(LAUNCHES_SHOWN)
     printed = {
         "queues": [as_object(queue) for queue in overview.queues],

@@ -52,8 +52,8 @@ ALL_QUEUES = click.option("--all", "every", is_flag=True, help="All queues.")
 
 
 def each_queue(what: str, *acts: tuple[Chosen, Callable[[str, list[str], EachPage], list[str]]]) -> list[str]:
-    """Call each act with the ids of each queue, with a progress bar if they are many. Returns the ids that were acted
-    on. ``what``: the outcome, such as ``cancelled``."""
+    """Call the function of each act with the ids of its selection, queue by queue, with a progress bar if they are
+    many. Returns the ids that were acted on. ``what``: the outcome, such as ``cancelled``."""
     done: list[str] = []
     count = sum(len(chosen) for chosen, _ in acts)
     with (

@@ -301,7 +301,7 @@ class Report:
     do not go to the terminal, it shows a progress bar there."""
 
     def __init__(self, *, counting: bool = False, line: int = 0) -> None:
-        """``line``: the number of the last line that is skipped."""
+        """``line``: the number of the last skipped line; 0 without one."""
         self._counting = counting and not wants_json()
         self.shows_progress = self._counting or not is_terminal(sys.stdout)
         self._duplicates = 0

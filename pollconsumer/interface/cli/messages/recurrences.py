@@ -62,7 +62,7 @@ RESULT_CHARACTERS = 40
 
 
 def _day(text: str) -> date | int:
-    """The day that ``text`` names, or an instant in epoch ms."""
+    """The day that ``text`` names; if it names an instant, that instant in epoch ms."""
     try:
         return date.fromisoformat(text)
     except ValueError:
@@ -124,8 +124,8 @@ def next_(name: str, count: int, start: date | int | None, dst: bool) -> None:
 
 
 def selecting(what: str) -> Callable[[Act], Callable[..., None]]:
-    """A decorator that makes a command of an act on one recurrence. It acts on the recurrence named, or on all that
-    options select. ``what``: the outcome, such as ``paused``."""
+    """A decorator that makes a command of an act on one recurrence. The command acts on the recurrence that it names,
+    or on all that options select. ``what``: the outcome, such as ``paused``."""
 
     def command_of(act: Act) -> Callable[..., None]:
         @wraps(act)
