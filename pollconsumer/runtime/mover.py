@@ -46,8 +46,8 @@ class Mover:
         """Queues in which the last `promote` found something to repair."""
 
     def run(self) -> StopReason:
-        """Promote until the window closes. LeaseLost; StoreRefused if no queue is usable; StoreUnreachable, and if
-        cluster nodes are lost, it is raised at the window's end, after the other queues were served."""
+        """Promote until the window closes. Raises LeaseLost; StoreRefused if no queue is usable; StoreUnreachable, for
+        lost cluster nodes only at the window's end."""
         while self.window.has_time(self.clock(), self._launch.min_margin):
             self._launch.check_lease()
             if self._launch.interrupted():

@@ -137,7 +137,7 @@ class MessageActions:
         return self._in_pages("redrive", queue, list(dict.fromkeys(ids)), redrive, each)
 
     def purge(self, queue: str, ids: Sequence[str], each: EachPage = nobody) -> list[str]:
-        """Delete dead letters, but remember their ids, for duplicates. Returns the ids that this call deleted."""
+        """Delete dead letters, but remember their ids, so that none is enqueued again. Returns the ids deleted."""
 
         def purge(page: list[bytes]) -> Iterable[bytes]:
             purged: list[bytes] = self._wire.run("purge", self._keys, queue, [ID_MEMORY_MS, MOST_REMEMBERED, *page])
@@ -181,8 +181,8 @@ class MessageActions:
     def _in_pages(
         self, name: str, queue: str, ids: Sequence[str], act: Callable[[list[bytes]], Iterable[bytes]], each: EachPage
     ) -> list[str]:
-        """Call ``act`` for one page of ids after the other. Returns what it returned. The audit log gets one entry for
-        all pages, even if an error ends the action early."""
+        """Call ``act`` for one page of ids after the other. Returns all that ``act`` returned. The audit log gets one
+        entry for all pages, even if an error ends the action early."""
         self._demand(queue)
         done: list[str] = []
         try:

@@ -186,8 +186,8 @@ class Leases:
         return [fence for fence in fences if fence is not None and fence.isdigit()]
 
     def set_back_by(self) -> float:
-        """Seconds by which the server's clock was set back. The time that it had reached is known from the last renewal
-        of any lease, so within a few seconds."""
+        """Seconds by which the server's clock was set back, accurate to a few seconds: the last renewal of any lease
+        tells what it had reached."""
         (time, watermark) = self._wire.all([TIME, ("HGET", self._keys.control("fences"), "mark")])
         return set_back_by(count_of(watermark), to_ms(time))
 

@@ -124,9 +124,9 @@ class RecurrenceReader:
             yield [each for each in lost if each.name.startswith(prefix)]
 
     def unowned(self, most: int) -> Iterator[RecurrenceStatus]:
-        """Recurrences whose owners may be gone: all that launches define, and the ``most`` earliest quarantined ones of
-        each queue. Others, put at run time, may be very many, and are not read. Queues with corrupt keys are left
-        out."""
+        """Recurrences to examine for missing owners and unreadable definitions: all that launches define, and the
+        ``most`` earliest quarantined ones of each queue. Others, put at run time, may be very many. Queues with corrupt
+        keys are left out."""
         for queue in readable_queues(self._wire, self._keys):
             with suppress(StoreRefused):
                 for names in fields_like(self._wire, self._keys.queue(queue, "recurrence_owners"), "*"):

@@ -57,7 +57,7 @@ class ClosingNote(NamedTuple):
 
 
 def refusal(text: str) -> StoreUnreachable:
-    """The error for a process that connects to a closed store. ``text``: the closing note, stored as its id."""
+    """The error for a process that connects to a closed store. ``text``: the closing note, in place of its id."""
     note = ClosingNote.of(text)
     if note is None:
         return StoreUnreachable("store closed", None, "a newer version did that")

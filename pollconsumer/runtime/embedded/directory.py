@@ -161,7 +161,7 @@ def _make_lock(path: Path, mode: int) -> None:
 
 def process_without_socket(directory: Path, address: Path) -> int | None:
     """The pid of a server that holds the lock, but cannot be reached because its socket was removed. None if there is
-    none, or no /proc. A server that is starting or ending is taken for one, for a moment."""
+    none, or no /proc. A server that is starting or ending looks like that for a moment."""
     if os.path.exists(address):  # noqa: PTH110  it does not raise in a directory of others
         return None
     try:

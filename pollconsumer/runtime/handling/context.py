@@ -435,7 +435,7 @@ class LaunchContext(Context):
         self._record(entry)
 
     def ask_batch(self, *question: Any) -> Any:
-        """Answer a question about a batch from the handler's own process."""
+        """The answer to a question about a batch, which the handler's own process has asked."""
         return self._ask_batch(*question)
 
     def __dir__(self) -> list[str]:

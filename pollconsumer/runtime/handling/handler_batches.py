@@ -151,12 +151,12 @@ class Batch:
         return self.status().expired
 
     def results(self) -> Iterator[MemberOutcome]:
-        """The completed members with their results, by number, read a page at a time. It includes members that were
-        deleted, as long as their results are kept: for the handler's ``result_ttl``, and two days at least."""
+        """The completed members with their results, sorted by number, read a page at a time. It includes members that
+        were deleted, as long as their results are kept: for the handler's ``result_ttl``, and two days at least."""
         return self._outcomes("results")
 
     def failures(self) -> Iterator[MemberOutcome]:
-        """The members that are dead, cancelled or expired now, by number."""
+        """The members that are dead, cancelled or expired now, sorted by number."""
         return (each for each in self._outcomes("failed") if each.state in FAILED)  # without members that were redriven
 
     def wait(self, timeout: Span | None = None) -> BatchStatus:  # noqa: ARG002  of a program's

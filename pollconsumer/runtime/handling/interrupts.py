@@ -90,7 +90,7 @@ class Limit(Stopper):
         return self.over if self._in_flight is None else not self._in_flight()
 
     def reaches(self, frame: FrameType | None) -> bool:
-        """Whether the handler may be interrupted in ``frame``: `inside` has called it, and no import is on the way."""
+        """Whether the handler may be interrupted in ``frame``: `inside` has called it, and it is not in an import."""
         if self._in_flight is not None:
             return _may_be_interrupted(frame)
         while frame is not None and frame.f_back is not None and not is_importing(frame):

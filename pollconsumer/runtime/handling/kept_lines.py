@@ -76,7 +76,7 @@ class KeptLines:
             tail.add(text, is_line=is_line)
 
     def add_printed(self, text: str) -> None:
-        """Keep what was printed, unless the module logging wrote it: a log record is kept by ``keeper``."""
+        """Keep what was printed, unless the module logging wrote it: `keeper` keeps log records."""
         if IN_SLOT.get() is not None and not _is_written_by_logging():
             self.add(str.__str__(text))  # a str, and no subclass of the user's
 

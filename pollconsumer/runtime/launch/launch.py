@@ -109,7 +109,8 @@ class Host(Clocks):
         watch(end.hard_end, last_act)
 
     def extend(self, end: LaunchEnd) -> None:
-        """Move the bound that faulthandler enforces if the GIL is held to the later `LaunchEnd.farthest`."""
+        """If the GIL is held, faulthandler ends this process: let that be at `LaunchEnd.farthest`, later than
+        before."""
         WATCHDOG.bound(end.farthest() + end.grace - self.monotonic())
 
 

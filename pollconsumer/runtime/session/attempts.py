@@ -137,8 +137,8 @@ class Attempts:
         return Attempt(reservation, handler, payload, self._context_of(reservation))
 
     def _limited(self, handler: Handler, reservation: Reservation) -> Handler:
-        """``handler``, with its limit lowered to the window's length if it declares no timeout and the message did not
-        stop at a limit before. Crashed if the process has died too often while it handled the message."""
+        """``handler``, limited to the window's length if it declares no timeout and an earlier attempt at the message
+        did not stop at its limit. Crashed if the process has died too often while it handled the message."""
         store = self._launch.store
         stored = store.wire.command("HGET", store.keys.queue(reservation.queue, "errors"), reservation.id) or b""
         error = stored.decode("utf-8", "replace").partition(TRACE_FOLLOWS)[0]

@@ -74,7 +74,7 @@ class Turns:
 
 class Exchange:
     """A launch's exchange with the store. ``reserved``: messages that are reserved and not begun, in order.
-    ``gathered``: those among them that will share a call of a bulk handler."""
+    ``gathered``: further such messages, which will share calls of bulk handlers."""
 
     def __init__(
         self,

@@ -78,7 +78,7 @@ class Pace:
         """Whether the process died before while it handled the message begun last. The next ones may be like it."""
 
     def margin(self) -> float:
-        """Seconds before the window's end after which no message begins."""
+        """The length, in seconds, of the window's last part, in which no message begins."""
         measured = self.durations.overall.count
         if measured != self._measured:
             self._measured = measured

@@ -49,7 +49,8 @@ def key_of(command: tuple[Any, ...], clock_key: str) -> str | bytes:
 
 
 class Topology:
-    """The nodes of a cluster and their slots. All connections of a process share one object, and so what it learns."""
+    """The nodes of a cluster and their slots, one object for all connections of a process: what one learns, all
+    know."""
 
     def __init__(self, address: ClusterAddress) -> None:
         self.address = address

@@ -83,7 +83,7 @@ class Maintenance:
         known: Mapping[bytes, str] = MappingProxyType({}),
     ) -> int:
         """Requeue orphans, the messages that dead launches had reserved. Returns their number. ``on_dead_letter`` is
-        called for each that becomes a dead letter. ``known``: by id, why messages caused the death, as far as known.
+        called for each that becomes a dead letter. ``known``: by message id, why its process died, where that is known.
 
         With ``live_fences``, the fences of all current leases, it also recovers reservations under other fences whose
         hard end has passed. Their launch ran on a machine that vanished, and no launch of its group followed.

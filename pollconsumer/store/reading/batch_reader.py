@@ -151,9 +151,9 @@ class BatchReader:
                 yield from (each for each in found if each is not None)
 
     def part(self, batch_queue: str, first: int, last: int) -> list[tuple[float, BatchStatus]]:
-        """The batches of ``batch_queue`` at positions ``first`` to ``last``; negative positions count from the end.
-        They are sorted by the instant, which each comes with in epoch ms, at which it is abandoned, expires or is
-        deleted; infinite for none."""
+        """The batches of ``batch_queue`` at positions ``first`` to ``last`` (negative: from the end). With each comes
+        the instant, in epoch ms, at which it is abandoned, expires or is deleted; infinite for none. They are sorted by
+        it."""
         stored = self._wire.command(
             "ZRANGE", self._keys.queue(batch_queue, "batch_instants"), first, last, "WITHSCORES"
         )
@@ -189,10 +189,10 @@ class BatchReader:
         return [*dict.fromkeys(message.queue for message in self._find([f"{batch.id}.{each}" for each in numbers]))]
 
     def members(self, batch: BatchStatus, which: str | None = None) -> Iterator[Message]:
-        """The members of a batch, by number. ``which``: None for all; ``completed``, ``failed`` or ``dead``: those that
-        the batch counts as such; ``unended``: those that have not ended, by the batch's count and by their own state;
-        ``results``: the completed ones, including members that were deleted, of which only the result is kept. Others
-        that were deleted are left out. For a chain, it is the latest link."""
+        """The members of a batch, sorted by number. ``which``: None for all; ``completed``, ``failed`` or ``dead``:
+        those that the batch counts as such; ``unended``: those that have not ended, by the batch's count and by their
+        own state; ``results``: the completed ones, including members that were deleted, of which only the result is
+        kept. Others that were deleted are left out. For a chain, it is the latest link."""
         at: int | None = 0
         while at is not None:
             found, at = self.page(batch, which, at)

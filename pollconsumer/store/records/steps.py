@@ -37,7 +37,7 @@ results; how many of them are members of a batch; and the report of these."""
 
 class LogEntry(NamedTuple):
     """What an attempt has logged and printed. ``head``: how the entry begins, which identifies the attempt. ``text``:
-    JSON. ``most``: entries of earlier attempts are kept while all together have no more bytes."""
+    JSON. ``most``: maximum bytes of a message's entries; the oldest ones are dropped."""
 
     head: str
     text: str
