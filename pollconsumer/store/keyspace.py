@@ -19,23 +19,35 @@ class Key(NamedTuple):
 
 
 QUEUE_KEYS = {
-    "records": Key("b", "hash", "id → handler, payload, options, instant of its enqueueing; written once"),
+    "records": Key("b", "hash", "id → the record: handler, payload, options, instant of enqueueing; written once"),
     "rows": Key(
-        "m", "hash", "id → ending, attempts, fence, instants; absent until first scheduled, reserved or changed"
+        "m",
+        "hash",
+        "id → the row: ending, attempts, fence, instants; absent until the message is first scheduled, reserved or "
+        "changed",
     ),
     "ready": Key("r", "list", "ids of priority 0, next first"),
-    "ready_by_priority": Key("z", "zset", "ids of other priorities by aged rank"),
+    "ready_by_priority": Key(
+        "z",
+        "zset",
+        "ids of other priorities, by rank: the instant of becoming ready, plus an hour for each level of priority",
+    ),
     "schedule": Key("s", "zset", "ids by due time, in microseconds"),
-    "in_flight": Key("f", "zset", "reserved ids by the hard end of their reservation"),
+    "in_flight": Key(
+        "f", "zset", "ids of reserved messages, by the instant at which the reservation ends at the latest"
+    ),
     "completed": Key("d", "list", "ids of completed messages, oldest first"),
     "cancelled": Key("dx", "list", "ids of cancelled messages, oldest first"),
     "expired": Key("de", "list", "ids of expired messages, oldest first"),
     "dead_letters": Key("x", "zset", "ids by time of death"),
-    "errors": Key("e", "hash", "id → error of its last failed attempt, or why it was parked or deferred since"),
+    "errors": Key(
+        "e", "hash", "id → error of the message's last failed attempt, or why the message was parked or deferred since"
+    ),
     "unique_keys": Key(
         "u",
         "hash",
-        "unique key, mostly after its handler and a zero → id that holds it, and when that lapses",
+        "handler, a zero and unique key → id of the message that holds the key, and when the hold lapses; a key for "
+        "all handlers stands alone",
     ),
     "counters": Key(
         "c",
@@ -43,45 +55,70 @@ QUEUE_KEYS = {
         "duplicates in ready, ticks, numbers of outbox entries, batches that have not ended, whether any id was "
         "chosen by a user",
     ),
-    "announced": Key("t", "hash", "name of a lease → fence of its newest holder here, 0 once that has died"),
+    "announced": Key(
+        "t", "hash", "name of a lease → fence of its newest holder in this queue; 0 once that holder has died"
+    ),
     "ready_marker": Key("k", "list", "one element while consumers are to wake"),
     "schedule_marker": Key("ks", "list", "one element while the mover is to wake"),
-    "parked": Key("p", "set", "ids whose handler is unknown here, or paused"),
-    "paused": Key("q", "string", "since when nothing is handed out, and until when, if that ends by itself"),
+    "parked": Key("p", "set", "ids of messages whose handler is paused, or unknown to the launches of this queue"),
+    "paused": Key(
+        "q", "string", "present while the queue is paused: since when, and until when if the pause ends by itself"
+    ),
     "places_taken": Key("g", "hash", "concurrency key → messages in flight with it"),
-    "waiting_for_place": Key(
-        "w", "zset", "messages in line, by concurrency key and rank, or for their order key, by byte 1 and the key"
+    "waiting_for_place": Key("w", "zset", "messages in line: by concurrency key and rank, or by byte 1 and order key"),
+    "order_heads": Key("gh", "hash", "order key → id of the head, for which the other messages with the key wait"),
+    "handed_out": Key("h", "hash", "sixtieth of the quota's period → number of messages handed out in it"),
+    "rates": Key(
+        "j",
+        "hash",
+        "rate and rate key → instants at which messages were handed out, and instants booked for waiting messages",
     ),
-    "order_heads": Key("gh", "hash", "order key → id of the message that the others with it wait for"),
-    "handed_out": Key("h", "hash", "sixtieth of the quota's period → messages handed out"),
-    "rates": Key("j", "hash", "rate and rate key → instants of messages handed out, and booked for waiting ones"),
-    "outbox": Key("o", "list", "follow-ups to other queues, and ends that are told, not sent yet"),
-    "quarantine": Key("quarantine", "list", "entries of the outbox that cannot be read, the last 1,000, for a person"),
-    "told": Key("told", "list", "in a cluster, ends that other queues were told, to be told again, by the next launch"),
-    "results": Key("v", "hash", "id → result; id and a line feed → in how many runs it is left"),
+    "outbox": Key("o", "list", "follow-ups and reports of ends that are not sent to their queues yet"),
+    "quarantine": Key(
+        "quarantine", "list", "the last 1,000 entries of the outbox that cannot be read, for a person to look at"
+    ),
+    "told": Key(
+        "told",
+        "list",
+        "in a cluster: reports of ends that were sent to other queues, which the next launch sends again",
+    ),
+    "results": Key("v", "hash", "id → result; id and a line feed → number of runs in `result_runs` that have the id"),
     "result_runs": Key(
-        "vr", "zset", "instant of settlement, and ids, by the time at which their results are forgotten"
+        "vr",
+        "zset",
+        "runs: an instant of settlement and the ids settled then, by the time at which their results are forgotten",
     ),
-    "result_ends": Key("vx", "zset", "of an earlier version: ids by the time at which their result is forgotten"),
+    "result_ends": Key(
+        "vx", "zset", "written by an earlier version: ids by the time at which their result is forgotten"
+    ),
     "checkpoints": Key(
         "y",
         "hash",
-        "id → checkpoint; id and a line feed → number of steps, signal awaited; with a number behind it → step; with 0 "
-        "→ signals",
+        "id → checkpoint; id and a line feed → number of steps, and signal awaited; id, line feed and number → step; "
+        "id, line feed and 0 → signals sent",
     ),
-    "progress": Key("yp", "hash", "id → instant, and how far its handler has come"),
-    "logs": Key("yl", "hash", "id → a line for each attempt: when it was reserved, its number, what it has logged"),
+    "progress": Key("yp", "hash", "id → how far the handler has come, and when it reported that"),
+    "logs": Key(
+        "yl",
+        "hash",
+        "id → a line for each attempt: when the message was reserved, the attempt's number, what it logged",
+    ),
     "stops": Key("kz", "hash", "id → instant at which a person asked a message in flight to stop"),
-    "stop_marker": Key("kx", "list", "by fence, which follows: one element while a launch is to look for these"),
+    "stop_marker": Key(
+        "kx",
+        "list",
+        "one for each fence, which follows the suffix: has an element while the launch with this fence is to read "
+        "`stops`",
+    ),
     "recurrences": Key("n", "hash", "name → definition"),
     "next_instants": Key("nz", "zset", "names by next instant"),
     "recurrence_counters": Key(
         "nc",
         "hash",
-        "name:what → counts, last id, instants of the last ones, the last one completed, pause, what is due by a "
-        "definition that was replaced",
+        "name:what → counts; id and instants of the last occurrences; the last one completed; a pause; what is due "
+        "by a replaced definition",
     ),
-    "served": Key("served", "string", "present while a consumer can be expected"),
+    "served": Key("served", "string", "present while launches of a consumer can be expected to come"),
     "presence": Key("presence", "string", "with on_demand: present while a launch serves the queue"),
     "recurrence_owners": Key("recurrence_owners", "hash", "name → groups that define it"),
     "recurrence_owners_seen": Key("recurrence_owners_seen", "hash", "group → when it last launched"),
@@ -89,26 +126,34 @@ QUEUE_KEYS = {
         "recurrences_of_owners", "hash", "group → names that it defined when it last launched"
     ),
     "recurrences_ended": Key(
-        "recurrences_ended", "zset", "names put at run time that yield nothing any more, by their end"
+        "recurrences_ended",
+        "zset",
+        "names of recurrences that were put at run time and have ended, by the instant of their end",
     ),
-    "recurrences_replaced": Key("recurrences_replaced", "hash", "name and definition → next instant it had"),
-    "recurrences_unreadable": Key("recurrences_unreadable", "zset", "names of unreadable definitions by instant"),
-    "id_memory": Key("id_memory", "set", "forgotten ids, younger generation"),
-    "id_memory_before": Key("id_memory_before", "set", "forgotten ids, older generation"),
-    "id_digests": Key("id_digests", "hash", "forgotten id that was chosen → digest, younger generation"),
-    "id_digests_before": Key("id_digests_before", "hash", "forgotten id that was chosen → digest, older generation"),
-    "received": Key("received", "hash", "sending queue → last outbox entry received"),
+    "recurrences_replaced": Key(
+        "recurrences_replaced", "hash", "name and replaced definition → next instant that this definition had"
+    ),
+    "recurrences_unreadable": Key(
+        "recurrences_unreadable", "zset", "names of recurrences whose definition cannot be read, by next instant"
+    ),
+    "id_memory": Key("id_memory", "set", "ids of forgotten messages, newer set"),
+    "id_memory_before": Key("id_memory_before", "set", "ids of forgotten messages, older set"),
+    "id_digests": Key("id_digests", "hash", "id of a forgotten message, chosen by the user → digest, newer set"),
+    "id_digests_before": Key(
+        "id_digests_before", "hash", "id of a forgotten message, chosen by the user → digest, older set"
+    ),
+    "received": Key("received", "hash", "queue that sent → number of its last outbox entry that was received"),
     "last_answer": Key(
         "last_answer",
         "string",
-        "by producer and page, which follow: number of its last call, and what that was answered",
+        "one for each producer and page, which follow the suffix: number of the producer's last call, and its answer",
     ),
     "uncounted": Key(
         "uncounted",
         "list",
-        "left by versions before: start, end and row of completed messages that no total counts yet",
+        "written by earlier versions: start, end and row of completed messages that no total counts yet",
     ),
-    "totals": Key("totals", "hash", "what was settled → how often: see store/reading/ledger.py"),
+    "totals": Key("totals", "hash", "kind of end → how often: see store/reading/ledger.py"),
     "batches": Key(
         "batches",
         "hash",
@@ -120,12 +165,13 @@ QUEUE_KEYS = {
     "answered": Key(
         "act",
         "list",
-        "by number of a call, which follows: what its act was answered, for a minute, should the reply have been lost",
+        "one for each call, whose number follows the suffix: its answer, for a minute, in case the reply was lost",
     ),
     "successor_waits": Key(
         "sw",
         "string",
-        "by group, whose name follows: while a launch waits for its lease, the newest fence that it waits for",
+        "one for each group, whose name follows the suffix: while a launch waits for the lease, the newest fence that "
+        "it waits for",
     ),
 }
 

@@ -20,46 +20,60 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 CONTROL_KEYS = {
-    "store-id": ("string", "id of this store: a process that remembers another one learns that the store was replaced"),
+    "store-id": ("string", "id of this store; a process that remembers another id finds that the store was replaced"),
     "fences": (
         "hash",
-        "name of a lease → fence of its holder; `last`: the newest fence; `mark`: what the store has reached",
+        "name of a lease → fence of its holder; `last` → the newest fence; `mark` → a number that only rises, which "
+        "shows a "
+        "loss of writes",
     ),
     "leases": ("set", "names of all leases that were ever held"),
-    "launches": ("list", "ids of the last 5,000 launches, and of those of two days up to 20,000, newest first"),
+    "launches": (
+        "list",
+        "ids of the last 5,000 launches, or of all launches of two days, at most 20,000; newest first",
+    ),
     "ledger": (
         "hash",
-        "id of a launch → its entry, as JSON; `skipped:` and an id → how many left that found its lease held; `left`: "
-        "the last of those that left at once",
+        "id of a launch → its entry, as JSON; `skipped:` and an id → how many launches left because this launch held "
+        "the "
+        "lease; `left` → the last launch that left at once",
     ),
     "queues": ("set", "names of all queues that ever had a message or a consumer"),
     "queues_marker": ("list", "one element while the mover is to look for queues"),
-    "totals": ("hash", "role and stop reason → how many launches ended with it, ever; alias → its handler"),
-    "histograms": ("hash", "handler → durations of all messages, ever"),
+    "totals": ("hash", "role and stop reason → how many launches ever ended with it; alias → its handler"),
+    "histograms": ("hash", "handler → how long all its messages ever took"),
     "seen": ("hash", "role → when a launch of it was last there"),
     "recurring": ("set", "groups that define recurrences"),
-    "audit": ("list", "what people did: instant and JSON, newest first: the last 10,000; an operator's alone"),
-    "interventions": ("zset", "what people did, as an earlier version noted it: JSON after a mark, by instant"),
-    "answered": ("list", "by number of a call: as in a queue"),
-    "lease": ("hash", "by name: fence, number of renewals, holder"),
-    "next": ("string", "by group: the launch that waits for its lease"),
-    "baton": ("list", "by group: one element for a second after a lease was released, to wake the next launch"),
-    "successor_waits": ("string", "by group of a mover: as in a queue"),
-    "durations": ("hash", "by group: handler → durations of its last messages, for the margin"),
-    "durations_before": ("hash", "by group: what `durations` held before; together they hold 8,000 to 16,000"),
+    "audit": ("list", "what people did: instant and JSON, the last 10,000, newest first; only operators may write it"),
+    "interventions": ("zset", "what people did, written by an earlier version: JSON after a mark, by instant"),
+    "answered": ("list", "one for each call: as in a queue"),
+    "lease": ("hash", "one for each lease name: fence, number of renewals, holder"),
+    "next": ("string", "one for each group: the launch that waits for the lease"),
+    "baton": (
+        "list",
+        "one for each group: has an element for a second after a lease was released, to wake the next launch",
+    ),
+    "successor_waits": ("string", "one for each group of movers: as in a queue"),
+    "durations": ("hash", "one for each group: handler → how long its last messages took, for the margin"),
+    "durations_before": (
+        "hash",
+        "one for each group: what `durations` held before; together the two hold 8,000 to 16,000 durations",
+    ),
     "paused_handlers": ("hash", "handler that a person paused → since when"),
     "findings": (
         "hash",
-        "name and words of a finding → the finding, as JSON, when it was told and found last, who found it, when its "
-        "end was told; `looks` → looks since something was told; alarm and handler → instant, seconds and id of a "
-        "message beyond the alarm",
+        "name and text of a finding → as JSON: the finding, when it was reported and last found, who found it, when "
+        "its "
+        "end was reported; `looks` → number of looks since the last report; alarm and handler → instant, seconds and "
+        "id "
+        "of a message beyond the alarm",
     ),
-    "telling": ("string", "for 15 s at most: somebody looks for findings and tells of them"),
+    "telling": ("string", "a lock, for 15 s at most: present while a process looks for findings and reports them"),
     "wanted": (
         "string",
-        "with on_demand, by the queues of the configuration: present for a while after a producer had a launch started",
+        "with on_demand, one for each set of queues: present for ten seconds after a producer started a launch",
     ),
-    "closing": ("string", "while a store is about to close: no lease is given, for 30 s"),
+    "closing": ("string", "present for 30 s while a store is about to close, so that no lease is given"),
     "imported": ("hash", "key that an import has added → digest of what it added"),
 }
 """By word: type and content."""
@@ -77,41 +91,46 @@ ROW_FIELDS = {
     "ATTEMPTS": "since it was last redriven",
     "CRASHES": f"deaths of its process while it was in flight; {rows.SPENT}: no attempt is left",
     "GENERATION": "how often it was redriven",
-    "FENCE": "of the launch that reserved it last",
+    "FENCE": "of the launch that reserved the message last",
     "RESERVED": "instant",
-    "STARTED": "instant; while it waits in line for a concurrency key: its number there",
+    "STARTED": "instant; while the message waits in line for a concurrency key, its number in the line",
     "ENDED": "instant of completion, death, cancellation or expiry",
     "SCHEDULED": "instant at which it was accepted",
     "DUE": "instant",
     "ENQUEUED": "instant at which it became ready",
     "FAILED": "instant of its last failed attempt",
     "NEXT_ATTEMPT": "instant",
-    "HANDLER": "its name, to the end; of a large record, after a zero, its digest in eight bytes",
+    "HANDLER": "the handler's name, to the end of the row; if the record is large, then a zero and the record's "
+    "digest in eight bytes",
 }
 ROW_FLAGS = {
-    "LARGE": "its record is large, and dropped when it is completed, cancelled or expired",
-    "UNIQUE_KEY": "it has a unique key",
-    "PARKED": "no launch knew its handler, or that is paused",
-    "CONCURRENCY_KEY": "it has a concurrency key",
-    "WAITING": "it waits in line for a place of its concurrency key",
-    "BEGUN": "delivered at most once, and its handler is about to be called",
-    "CHECKPOINT": "it has a checkpoint, or steps",
-    "BOOKED": "its rate was used up, and it has an instant at which it may be handed out",
+    "LARGE": "has a large record, which is dropped when it is completed, cancelled or expired",
+    "UNIQUE_KEY": "has a unique key",
+    "PARKED": "is parked: no launch knew its handler, or the handler is paused",
+    "CONCURRENCY_KEY": "has a concurrency key",
+    "WAITING": "waits in line for its concurrency or order key",
+    "BEGUN": "is delivered at most once, and its handler is about to be called",
+    "CHECKPOINT": "has a checkpoint, or steps",
+    "BOOKED": "found its rate used up, and has an instant booked at which it may be handed out",
 }
 RECORD_FLAGS = {
     "UNIQUE_KEY": "length of the unique key in one byte, and the key",
-    "CONCURRENCY_KEY": "its limit, its length, a byte each, and the key",
-    "RATE": "how many in two bytes, in which ms in six (zeros: the queue's rate), the key's length in one, and the key",
-    "DIGEST": "the user chose the id: digest of handler and payload, in eight bytes",
-    "EXPIRY": "its instant in six bytes; until it is accepted, the ms from acceptance or due time until then",
-    "OPTIONS": "their length in two bytes, and they as JSON (`core/messages/message.py`)",
+    "CONCURRENCY_KEY": "the key's limit and its length, in one byte each, and the key",
+    "RATE": "number of messages in two bytes, period in ms in six bytes (zeros: the queue's rate), the key's length "
+    "in one byte, "
+    "and the key",
+    "DIGEST": "for an id that the user chose: digest of handler and payload, in eight bytes",
+    "EXPIRY": "the instant in six bytes; before the message is accepted, the ms from acceptance or due time to the "
+    "expiry",
+    "OPTIONS": "length of the options in two bytes, and the options as JSON (`core/messages/message.py`)",
 }
 """In the order in which a record has them. The length of a unique key is there without one, too."""
 LETTERS = {
-    "VERSION": "unique key and concurrency key at most",
-    "EXTENDED_VERSION": "or a rate key, a digest, an expiry, options",
-    "FLAGGED_VERSION": "or options that versions of the letter before do not know; after its keys, a second byte of "
-    "flags: 1, a continuation behind the options, its length in six bytes and it as JSON",
+    "VERSION": "no more than a unique key and a concurrency key",
+    "EXTENDED_VERSION": "also a rate key, a digest, an expiry, or options",
+    "FLAGGED_VERSION": "also options that versions of the letter before do not know. After the keys it has a second "
+    "byte of "
+    "flags. Flag 1: after the options stands a continuation, its length in six bytes and its JSON",
 }
 
 
@@ -135,11 +154,12 @@ def table(header: str, lines: Iterable[Iterable[object]]) -> str:
 
 def _keys() -> Iterator[str]:
     yield (
-        "Scripts and Python use words for keys (`store/keyspace.py`); the stored suffixes are short, since each call "
-        "sends them. The last two columns name scripts of `store/lua/`. Python removes sent entries of an outbox, and "
-        "keeps them in `told` for an hour (`store/queues/outbox.py`), advances an instant "
-        "(`store/recurrences.py`), takes the elements of markers, and writes `store-id` "
-        "(`store/suitability.py`), `recurring` (`store/queues/maintenance.py`), `closing` and `imported` (`moving/`)."
+        "Scripts and Python use words for keys (`store/keyspace.py`). The stored suffixes are short, since each call "
+        "sends them. The last two columns name the scripts of `store/lua/` that write a key or set its expiry.\n\n"
+        "Python writes some keys without a script. It removes sent entries of an outbox, and keeps them in `told` for "
+        "an hour (`store/queues/outbox.py`). It advances the next instant of a recurrence (`store/recurrences.py`), "
+        "and takes the elements of markers. It writes `store-id` (`store/suitability.py`), `recurring` "
+        "(`store/queues/maintenance.py`), `closing` and `imported` (`moving/`)."
     )
     yield "## Keys of a queue: `{namespace:queue}:suffix`"
     header = "Word | Suffix | Type | Content | Written by | Expiry set by"
@@ -151,7 +171,7 @@ def _keys() -> Iterator[str]:
         ],
     )
     yield "## Keys of the namespace: `{namespace}:suffix`"
-    yield "A group is a role with the queues it serves; a lease name names one slot of a group's lease."
+    yield "A group is a role with the queues that it serves. A lease name names one slot of a group's lease."
     yield table(header, _control_lines())
 
 
@@ -213,21 +233,21 @@ def _listed(names: Iterable[str]) -> str:
 def _closed() -> Iterator[str]:
     yield "## A closed store"
     yield (
-        "While a store is closed, for its export or its import, each of these keys is `{…}:closed:suffix`, and a "
-        "string that says why is in its place (`close`, `fill`, `reopen`; "
-        "[decision](../decisions/store.md#moving-a-store)). A key `replicated`, which lasts a second, then marks "
-        "what is to be replicated strictly (`store/client/wire.py`)."
+        "A store is closed for its export or its import. Each of these keys is then called `{…}:closed:suffix`, and a "
+        "string that says why the store is closed stands in its place (scripts `close`, `fill`, `reopen`; "
+        "[decision](../decisions/store.md#moving-a-store)). Strict writes to a closed store write a key `replicated`, "
+        "which lasts a second (`store/client/wire.py`)."
     )
 
 
 def _row() -> Iterator[str]:
     yield "## A row"
     yield (
-        "What happened to a message. It is absent until its message is scheduled, reserved or changed for the first "
-        "time. Offsets are in bytes, from 0 (`store/records/rows.py`; scripts count from 1: "
-        "`store/lua/parts/rows.lua`). Instants are six bytes, in ms of the server's clock, zero for never. The row of "
-        "a completed message ends before `DUE` if it was ready at once, never failed, and its record has the "
-        "handler's name."
+        "A row says what happened to a message. It is absent until the message is first scheduled, reserved or "
+        "changed. "
+        "Offsets are in bytes, from 0 (`store/records/rows.py`); scripts count from 1 (`store/lua/parts/rows.lua`). An "
+        "instant has six bytes, in ms of the server's clock; zero means never. The row of a completed message ends "
+        "before `DUE` if the message was ready at once and never failed, and its record has the handler's name."
     )
     names = [*vars(rows)]
     fields = names[names.index("FLAGS") : names.index("HANDLER") + 1]
@@ -245,9 +265,9 @@ def _record() -> Iterator[str]:
     constants = constants_of_records()
     yield "## A record"
     yield (
-        "What a message was enqueued with; written once. A program that finds a later letter, or a flag or an option "
-        "that it does not know, leaves the message to a newer one: in line, in the schedule, and in flight when its "
-        "launch died. So it does with an entry of an outbox that has an unknown field."
+        "A record has what a message was enqueued with. It is written once. A program that finds a later letter, an "
+        "unknown flag or an unknown option leaves the message to a newer version of the program: in line, in the "
+        "schedule, and in flight when its launch died. An outbox entry with an unknown field is left to it, too."
     )
     yield table("Letter | Has", [(f"`{chr(constants[name])}`", said) for name, said in LETTERS.items()])
     yield table(
@@ -257,7 +277,7 @@ def _record() -> Iterator[str]:
             (1, "flags"),
             ("2, 3", "priority, plus 32768"),
             ("4 … 9", "instant at which it was accepted"),
-            ("10 …", "what its flags announce, in their order below; without a unique key, a zero"),
+            ("10 …", "what the flags announce, in the order of the table below; a zero if there is no unique key"),
             ("…", "name of the handler, a line feed, the payload"),
         ],
     )

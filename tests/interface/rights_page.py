@@ -11,9 +11,12 @@ from pollconsumer.watching.examiner import CUTTING_OFF
 
 ROLES = {
     "producer": ("Programs that enqueue.", rights.PRODUCER),
-    "launch": ("`run` and `move`, whose handlers may enqueue as well.", rights.LAUNCH),
-    "operator": ("`enqueue` and all other commands: `status`, `cancel`, `dead`, `doctor` …", rights.OPERATOR),
-    "keeper": ("`store export`, `store import`, `store reopen`.", rights.KEEPER),
+    "launch": ("The commands `run` and `move`. Their handlers may enqueue as well.", rights.LAUNCH),
+    "operator": (
+        "The command `enqueue`, and all other commands: `status`, `cancel`, `dead`, `doctor` …",
+        rights.OPERATOR,
+    ),
+    "keeper": ("The commands `store export`, `store import`, `store reopen`.", rights.KEEPER),
 }
 """Role → who has it, and its commands."""
 OF_QUEUES = "~{pollconsumer:*}:*"
@@ -33,11 +36,12 @@ def rights_page(made: str) -> str:
     parts = [
         f"# Rights\n\n{made}",
         "Give each user of your Redis or Valkey the rights of one role. Replace `PASSWORD`. For another namespace, "
-        "replace `pollconsumer` in all patterns. `INFO` shows whether the server evicts keys or is a replica. How a "
-        "missing right shows: [store](../store.md#rights).",
-        "Roles guard against accidents: with a producer's password no command of ours purges, pauses or breaks a "
-        "lease. **They are no wall between people who do not trust each other**: whoever may enqueue may write the "
-        "keys of all queues, and so [forge or destroy](#what-a-password-can-harm) what is in them.",
+        "replace `pollconsumer` in all patterns. The right `INFO` lets a program see whether the server evicts keys "
+        "or is "
+        "a replica. [Store](../store.md#rights) says what a missing right looks like.",
+        "Roles guard against accidents: with a producer's password no command of ours can purge, pause, or break a "
+        "lease. **Roles do not protect people who do not trust each other**: whoever may enqueue may write the keys of "
+        "all queues, and so [forge or destroy](#what-a-password-can-harm) messages.",
     ]
     for role, (whose, commands) in ROLES.items():
         parts.append(f"## {role}\n\n{whose}\n\n```text\n{rule(role, commands)}\n```")
@@ -50,14 +54,15 @@ HARM = """## What a password can harm
 |---|---|
 | producer | all keys of queues: messages, dead letters, results, progress, recurrences, batches, pauses, counts; the \
 list of queues, the id of the store |
-| launch | these, and leases, launches and their ledger, durations, totals, paused handlers |
-| operator, keeper | these, and `audit`: who did what |
+| launch | the same, and leases, launches and their ledger, durations, totals, paused handlers |
+| operator, keeper | the same, and `audit`: who did what |
 
-`pollconsumer audit` is as true as the passwords of operators and keepers are well kept: whoever has one can forge a \
-note, or remove all. `who` is what the process says of itself; on the command line that is the user and the host. \
-Notes of versions that kept them where producers may write are shown as *unverified*. What a program does to its \
-messages with a producer's password, as by a signal, is not noted. A wall is another namespace with users of its own, \
-or another server."""
+Whoever has the password of an operator or keeper can forge or remove entries of `pollconsumer audit`. `who` in an \
+entry is what the process says of itself; on the command line that is the user and the host. Earlier versions kept \
+entries where producers may write; these are shown as *unverified*. What a program does with a producer's password, \
+such as sending a signal, has no entry.
+
+To separate people who do not trust each other, give each a namespace with users of its own, or another server."""
 
 
 def rule(role: str, commands: str) -> str:
@@ -70,18 +75,20 @@ def rule(role: str, commands: str) -> str:
 def further() -> str:
     wait, wait_for_file = (f"`{added(name)}`" for name in WAITING)
     lines = [
-        f"Over a network: `{added(*CUTTING_OFF)}`, recommended. With them a process that repeats a call first closes "
-        "the connection on which it sent that call. Without them a packet that comes seconds late can have a message "
-        "handled or redriven twice.",
-        f"A program that replaces what waits, by `replace`: the producer's, and `{added(*rights.REPLACING.split())}`.",
-        f"Another priority of a message, by `reschedule` or `change`: the operator's, and `{added(rights.CHANGING)}`. "
-        "Without it a ready message that is put off keeps its turn.",
+        f"Over a network give `{added(*CUTTING_OFF)}`. With these rights a process that repeats a call first closes "
+        "the connection on which it sent that call. Without them a packet that comes seconds late can cause a message "
+        "to be handled or redriven twice.",
+        "A program that replaces waiting messages by `replace` needs the producer's rights and "
+        f"`{added(*rights.REPLACING.split())}`.",
+        "To change a message's priority by `reschedule` or `change`: the operator's rights and "
+        f"`{added(rights.CHANGING)}`. "
+        "Without it a ready message that is rescheduled keeps its turn.",
         f"A database other than 0 in the URL: `{added('SELECT')}`.",
         f'`durability = "strict"`: {wait}; with `strict.aof` {wait_for_file}.',
-        "A launch that tells of findings (`doctor.url`, `doctor.mail`), or writes pages (`dashboard.static`): the "
-        f"launch's, and `{added('ZCOUNT', 'ZMSCORE')}`.",
-        f"`store backup`: the keeper's, and `{added('CLIENT|INFO', 'REPLCONF', 'SYNC')}`, as a replica has them.",
-        f"Sentinel: `{added('ROLE')}`; on the Sentinels `{added('SENTINEL|GET-MASTER-ADDR-BY-NAME')}`.",
+        "A launch that reports findings (`doctor.url`, `doctor.mail`), or writes pages (`dashboard.static`), needs the "
+        f"launch's rights and `{added('ZCOUNT', 'ZMSCORE')}`.",
+        f"`store backup`: the keeper's rights and `{added('CLIENT|INFO', 'REPLCONF', 'SYNC')}`, as for a replica.",
+        f"With Sentinel: `{added('ROLE')}`; on the Sentinels `{added('SENTINEL|GET-MASTER-ADDR-BY-NAME')}`.",
     ]
     listed = "\n".join(f"- {line}" for line in lines)
     return (
