@@ -65,8 +65,8 @@ class Streaks:
 
     def meet(self, name: str, kind: str, text: str, launch: str, now: float) -> str | None:
         """Record that ``launch`` met the problem ``name``. Returns the line to print, or None for no line. The line is
-        ``text``, with the streak's duration from its second launch on. If a launch meets the problem repeatedly, all
-        calls decide alike."""
+        ``text``, with the streak's duration from its second launch on. If a launch meets the problem again, the
+        decision is the same."""
         before = self.known.get(name[:MOST_CHARACTERS])
         if before is None or _is_gone(before, now) or (before.over and not before.printed):
             before = Streak(kind, 0, now, now, 0.0, False, False, "", "")

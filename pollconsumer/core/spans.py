@@ -104,7 +104,7 @@ def _parsed(rate: str) -> tuple[int, int]:
 
 
 def check_rate(rate: object, key: object) -> None:
-    """Raise BadData if ``rate``, or its rate key ``key``, is invalid. If ``rate`` is empty, the queue's holds."""
+    """Raise BadData if ``rate``, or its rate key ``key``, is invalid. Empty stands for the queue's rate."""
     check_short_key(key, "rate key")
     if rate != "":
         try:

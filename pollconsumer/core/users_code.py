@@ -139,7 +139,7 @@ def text_of(error: BaseException) -> str:
 
 
 def _is_interruption(kind: type[BaseException]) -> bool:
-    """Whether an exception of this ``kind``, no Exception, was not raised by users' code but by what interrupts it."""
+    """Whether an exception like KeyboardInterrupt, of this ``kind``, comes from outside of the users' code."""
     if issubclass(kind, TimeIsUp) or whose.get() == OTHERS:
         return True
     by_person = issubclass(kind, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -225,8 +225,8 @@ def reading_of(settings: Settings, store: Store) -> PageReader:
 
 
 def _totals(inspector: Inspector) -> list[Page]:
-    """The totals of each handler since the store began: messages by outcome, and ``mean_seconds``, the mean handling
-    duration; None without one."""
+    """The totals of each handler since the store began: its messages by outcome, and ``mean_seconds``, their mean
+    duration; None if none was measured."""
     totals = inspector.totals()
     settled: dict[str, Counter[str]] = {}
     for (_, handler, outcome), number in totals.settled.items():

@@ -124,8 +124,8 @@ def _named(page: str, given: tuple[object, ...]) -> dict[str, str]:
 
 
 def file_of(kind: str, *names: str) -> str:
-    """The name of the file for a page about ``names``. A digest replaces them if a file cannot have such a name, or if
-    a name has capital letters, which some file systems do not distinguish."""
+    """The name of the file for a page about ``names``. A digest replaces the names if one of them cannot be part of a
+    file's name, or has capital letters, which some file systems do not distinguish."""
     is_safe = all(_AS_IT_IS.fullmatch(name) and name == name.lower() for name in names)
     named = SEPARATOR.join(names) if is_safe else sha256("\n".join(names).encode("utf-8", "replace"))[:32]
     return f"{kind}-{named}.html"

@@ -103,7 +103,7 @@ def refuse_unless_regular(path: Path, found: os.stat_result) -> None:
 
 
 def other_than_directory(path: Path) -> str | None:
-    """What is at ``path`` if it is no directory. None if one is or can be created there, or if that is unknown."""
+    """What is at ``path`` if that is no directory. None if a directory is or can be there, or if that is unknown."""
     try:
         kind = stat.S_IFMT(path.stat().st_mode)
     except FileNotFoundError:

@@ -248,7 +248,7 @@ class LaunchAlarms:
             self._emit(event)
 
     def report(self, until_cut_off: Callable[[], float]) -> None:
-        """Report findings at the exit, within the time that each launch has for it, and before it is cut off."""
+        """Report findings at the exit, in the time that a launch may take to exit, before the exit is cut off."""
         until, problems = time.monotonic() + UNLEARNED_EXIT, list[str]()
 
         def left() -> float:

@@ -462,8 +462,8 @@ def _longest_limit(settings: Settings, handlers: Mapping[str, Handler], queues: 
 
 
 def _rates_of(settings: Settings, handlers: Mapping[str, Handler]) -> dict[str, dict[str, Any]]:
-    """The rates of queues for messages with a rate key, and those of handlers, each with the argument that is the
-    key."""
+    """The rates of queues, which hold for messages with a rate key; and the rates of handlers, each with the argument
+    that is the key."""
     rated = {name: each for name, each in sorted(handlers.items()) if each.rate or each.rate_key}
     return {
         "queues": {name: queue.rate for name, queue in settings.queues.items() if queue.rate},
