@@ -78,7 +78,8 @@ class Watched(Clocks, Parent):
 
     def call(self) -> None: ...
 
-    def kill(self) -> None: ...
+    def kill(self) -> None:
+        self.killed = True
 
     def monotonic(self) -> float:
         return self.passed
@@ -161,3 +162,19 @@ def test_beyond_its_window_a_launch_on_demand_stays_there_for_producers_as_its_l
         assert 900 < left <= TTL * 1000 if prolonged else left <= 900
     else:
         assert left == -2
+
+
+@pytest.mark.parametrize(("reason", "reported"), [(StopReason.STORE_UNREACHABLE, 1), (None, 0)])
+def test_a_launch_that_is_killed_in_its_exit_is_reported(
+    store: RedisStore, reason: StopReason | None, reported: int
+) -> None:
+    leases, progress, launch, lines = Leases(store.wire, NAMESPACE), LaunchProgress(), Watched(30.0), list[str]()
+    progress.facts = FACTS
+    acquired = leases.acquire(Group("consumer", (QUEUE,), 1), "one", progress.description(), progress.entry(None, 0.0))
+    assert isinstance(acquired, Claim)
+    if reason is not None:
+        progress.end(reason, 69)
+    keep(launch, progress, leases, acquired, LaunchEnd(progress.flight, 2.0, 10.0), launch, lines.append)
+    assert launch.killed
+    assert [line for line in lines if "watchdog: launch killed, it had ended" in line] == lines
+    assert len(lines) == reported

@@ -149,6 +149,9 @@ class StopListener:
 class Parent:
     """The launch, as its heartbeat sees it. ``ends``: descriptors that become readable when the launch dies."""
 
+    killed = False
+    """Whether the heartbeat has killed the launch."""
+
     def __init__(self, pid: int, ends: list[int], listening: StopListener) -> None:
         self._pid, self._ends, self._listening = pid, ends, listening
 
@@ -175,6 +178,7 @@ class Parent:
         with suppress(OSError):
             if os.readlink(f"/proc/{self._pid}/exe") == os.readlink("/proc/self/exe"):  # noqa: PTH115  as text
                 os.kill(self._pid, signal.SIGABRT)
+                self.killed = True
 
 
 class Heartbeat:
@@ -311,6 +315,8 @@ def keep(
             else:
                 progress.trust_until(EMPTIED if held is None else LOST)
                 lost = True
+    if launch.killed and progress.ended()[0] is not None:  # else `requeue_all` reports the kill
+        report_line("error: watchdog: launch killed, it had ended but its process did not exit in time")
 
 
 def _ends_within(launch: Parent, seconds: float, watch: LongRunningWatch, end: LaunchEnd, clocks: Clocks) -> bool:
