@@ -235,8 +235,10 @@ def copy_with(mutation: Mutation, place: Path) -> None:
 
 
 def nearest(mutation: Mutation) -> list[str]:
-    """The tests of a mutation, as pytest takes them. KeyError if it is of a file that is not in ``NEAREST``."""
-    names = dict.fromkeys(name for edit in mutation.edits for name in NEAREST[Path(edit.file).stem])
+    """The tests of a mutation, as pytest takes them."""
+    stems = [Path(edit.file).stem for edit in mutation.edits]
+    assert NEAREST.keys() >= {*stems}, f"add the tests nearest to these files to NEAREST: {', '.join(stems)}"
+    names = dict.fromkeys(name for stem in stems for name in NEAREST[stem])
     parts = [name.partition("::") for name in names]
     paths = [f"tests/{name}.py" if "/" in name else f"tests/store/test_{name}.py" for name, _, _ in parts]
     return [path + between + test for path, (_, between, test) in zip(paths, parts, strict=True)]
