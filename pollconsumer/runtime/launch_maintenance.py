@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from pollconsumer.core.errors import NodeLost, PollConsumerError
-from pollconsumer.core.events import (
-    ConflictDropped,
-    MessagesFound,
-    NewerMessagesFound,
-    OrphansRecovered,
-    OutboxEntryRefused,
-)
+from pollconsumer.core.events import MessagesFound, OrphansRecovered
 from pollconsumer.runtime.launch.launch import Launch, LaunchPlan
 from pollconsumer.store.leases import set_back_by
 from pollconsumer.store.queues import outbox
@@ -87,19 +80,12 @@ def tick(launch: Launch, queue: str) -> int:
 def send_on(launch: Launch, queue: str) -> int:
     """Send the messages in the outbox of ``queue`` to their queues. Returns their number."""
 
-    def report_conflict(message_id: str, receiver: str) -> None:
-        launch.emit(ConflictDropped(message_id, receiver))
-
-    def report_refusal(of: str, reason: str) -> None:
-        launch.emit(OutboxEntryRefused(of, reason))
-
     def others(*members: Any) -> list[str]:
         from pollconsumer.store.reading.batch_reader import BatchReader  # members' ids are seldom taken
 
         return BatchReader(launch.store.wire, launch.store.keys.namespace).others(*members)
 
-    leaving = partial(launch.emit, NewerMessagesFound(queue))
-    return outbox.send(launch.store, queue, report_conflict, leaving, report_refusal, others)
+    return outbox.send(launch.store, queue, launch.emit, others)
 
 
 def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter: Callable[[DeadLetter], object]) -> int:
@@ -110,8 +96,7 @@ def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter:
     if recovered:
         launch.emit(OrphansRecovered(queue, recovered))
     offered = launch.store.maintenance.offer_places(queue)
-    sent = send_on(launch, queue)
-    return recovered + offered + sent
+    return recovered + offered + send_on(launch, queue)
 
 
 def end_expired(launch: Launch, queues: Sequence[str]) -> None:

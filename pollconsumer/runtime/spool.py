@@ -329,9 +329,9 @@ class Intake:
 
     def _send(self, file: SpooledFile, messages: Sequence[NewMessage]) -> bool:
         """Send the messages of a file. Returns False if their queue did not accept them."""
-        origin, conflicts = Origin(f"spool-{file.sender}", file.number, 0), list[str]()
+        origin, conflicts = Origin(f"spool-{file.sender}", file.number, 0), list[NewMessage]()
         try:
-            outbox.send_alone(self._producer, origin, messages, lambda message_id, _: conflicts.append(message_id))
+            outbox.send_alone(self._producer, origin, messages, conflicts.append)
         except NodeLost:
             return False
         except StoreUnreachable:
@@ -341,7 +341,7 @@ class Intake:
             return False
         # GUARD removed once it is accepted
         if conflicts:
-            self._refuse(file, f"{', '.join(conflicts)} has another handler or payload")
+            self._refuse(file, f"{', '.join(each.id for each in conflicts)} has another handler or payload")
         else:
             self._spool.remove(file)
         return True

@@ -6,6 +6,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pollconsumer.core.events import Event
 from pollconsumer.core.messages.message import NewMessage
 from pollconsumer.core.messages.payloads import digest_of
 from pollconsumer.store.queues import outbox
@@ -159,13 +160,13 @@ def names(reservations: Iterable[Reservation]) -> list[str]:
     return [reservation.id.decode() for reservation in reservations]
 
 
-def send_and_die(store: RedisStore, entry: bytes, conflicting: Callable[[str, str], object]) -> int:
+def send_and_die(store: RedisStore, entry: bytes, emit: Callable[[Event], object]) -> int:
     """Send an entry of the outbox of QUEUE, as a sender that dies before it removes it. Returns how many."""
     key = store.keys.queue(QUEUE, "outbox")
     left = store.wire.command("LRANGE", key, 0, -1)
     store.wire.command("DEL", key)
     store.wire.command("RPUSH", key, entry)
-    sent = outbox.send(store, QUEUE, conflicting)
+    sent = outbox.send(store, QUEUE, emit)
     if left:
         store.wire.command("RPUSH", key, *left)
     return sent

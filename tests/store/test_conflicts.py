@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import Conflict
+from pollconsumer.core.events import ConflictDropped, Event
 from pollconsumer.core.messages.payloads import digest_of
 from pollconsumer.runtime.new_messages import new_message
 from pollconsumer.store.queues import maintenance, outbox, producer
@@ -115,13 +116,9 @@ def test_what_conflicts_in_an_outbox_is_dropped_and_told_and_the_rest_is_sent(st
     _, parent = launch.reserve(2)
     children = [message("b"), chosen("a", b'{"n":1}'), message("c"), chosen("a", b'{"n":2}', queue="other")]
     launch.settle(finish(parent, outgoing=pack(children, server_ms(store.wire))))
-    told: list[tuple[str, str]] = []
-
-    def tell(name: str, queue: str) -> None:
-        told.append((name, queue))
-
-    outbox.send(store, QUEUE, tell)
-    assert told == [("a", QUEUE)]
+    told: list[Event] = []
+    outbox.send(store, QUEUE, told.append)
+    assert told == [ConflictDropped("a", QUEUE)]
     look = Looking(store)
     assert (look.listed("ready"), look.listed("outbox")) == (["b", "c"], [])
     assert Looking(store, "other").listed("ready") == ["a"]
@@ -136,11 +133,11 @@ def test_a_conflict_in_an_outbox_is_told_once_though_its_sender_dies_and_the_id_
     _, parent = Launch(store).reserve(2)
     children = [*before, chosen("a", b'{"n":1}'), *after]
     Launch(store).settle(finish(parent, outgoing=pack(children, server_ms(store.wire))))
-    told: list[str] = []
+    told: list[Event] = []
     (entry,) = store.wire.command("LRANGE", store.keys.queue(QUEUE, "outbox"), 0, -1)
-    send_and_die(store, entry, lambda name, _: told.append(name))
+    send_and_die(store, entry, told.append)
     for key in ("records", "rows"):
         store.wire.command("HDEL", store.keys.queue(QUEUE, key), "a")
-    outbox.send(store, QUEUE, lambda name, _: told.append(name))
-    assert told == ["a"]
+    outbox.send(store, QUEUE, told.append)
+    assert told == [ConflictDropped("a", QUEUE)]
     assert store.wire.command("HEXISTS", store.keys.queue(QUEUE, "records"), "a") == 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from pollconsumer.core.errors import Conflict
+from pollconsumer.core.events import ConflictDropped, Event, NewerMessagesFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.continuation import FIRST
 from pollconsumer.core.messages.message import FIRST_OPTIONS, NewMessage, Options, decoded_options, has_later
@@ -109,7 +110,7 @@ def test_what_it_adds_stays_and_neither_ends_nor_holds_up_anything(
     group = Group("consumer", (QUEUE,), 1)
     assert isinstance(leases.acquire(group, "launch", "{}", "{}"), Claim)
     store.enqueue([message("plain"), message("keyed", key="k", concurrency="c"), message("later", delay=HOUR)])
-    launch, conflicts = Launch(store), list[str]()
+    launch, told = Launch(store), list[Event]()
     handled = list[str]()
     while (stepped := launch.step(wanted=2)).reserved or stepped.more_in == 0:
         handled += names(stepped.reserved)
@@ -119,11 +120,11 @@ def test_what_it_adds_stays_and_neither_ends_nor_holds_up_anything(
         store.maintenance.repair(QUEUE)
         store.maintenance.trim(QUEUE)
         store.maintenance.recover(QUEUE, [])
-        outbox.send(store, QUEUE, lambda *conflict: conflicts.append(*conflict))
+        outbox.send(store, QUEUE, told.append)
     assert LaunchRecurrences(store.wire, NAMESPACE).tick(launch.claim, QUEUE, unattended, print) == 0
     person.change(QUEUE, "later", delay=1)
     assert look.ranked("dead_letters") == []
-    assert conflicts == []
+    assert not any(isinstance(each, ConflictDropped) for each in told)
     inspector.overview()
     inspector.launches(9)
     inspector.totals()
@@ -284,8 +285,8 @@ def test_with_a_later_option_all_that_earlier_versions_know_is_written_so_that_t
     packed = pack([WithLaterOption(*message("a"))], 5)
     (given,) = json.loads(packed)
     assert given.keys() == FIRST | {"new"}
-    told = list[str]()
+    told = list[Event]()
     store.wire.command("RPUSH", look.key("outbox"), packed, pack([message("b")], 5))
-    assert outbox.send(store, QUEUE, print, lambda: told.append("left")) == 1
+    assert outbox.send(store, QUEUE, told.append) == 1
     assert look.listed("outbox") == [packed.decode()]
-    assert told == ["left"]
+    assert told == [NewerMessagesFound(QUEUE)]

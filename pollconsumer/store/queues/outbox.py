@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pollconsumer.core.errors import Conflict
+from pollconsumer.core.events import ConflictDropped, Event, NewerMessagesFound, OutboxEntryRefused
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages import continuation as continuations
 from pollconsumer.core.messages.message import NewMessage, check_id, check_queue
@@ -208,21 +209,14 @@ def _message(given: dict[str, Any], number: int) -> NewMessage:
     return message._replace(due=number // 1000 + message.delay, delay=None)
 
 
-def send(
-    store: "RedisStore",
-    queue: str,
-    conflicting: Callable[[str, str], object],
-    leaving: Callable[[], object] = lambda: None,
-    refusing: Callable[[str, str], object] = lambda *_: None,
-    others: Others = lambda *_: [],
-) -> int:
+def send(store: "RedisStore", queue: str, emit: Callable[[Event], object], others: Others = lambda *_: []) -> int:
     """Send the entries in the outbox of ``queue``, page by page. If this ends batches, the outboxes of their queues
     have new entries, which are sent, too. Returns the number of messages sent. Raises the errors of enqueueing.
 
-    A message whose id another one has, with another handler or payload, is dropped, and ``conflicting`` is called with
-    id and queue. Entries of a newer version are left, and ``leaving`` is called. An unreadable entry is quarantined,
-    and ``refusing`` is called with queue and reason. ``others`` is called with a batch's queue and id, and queues and
-    ids of members that were duplicates. It returns the ids that are taken by messages outside the batch.
+    A message whose id another one has, with another handler or payload, is dropped. Entries of a newer version are
+    left. An unreadable entry is quarantined. ``emit`` is called for each of these. ``others`` is called with a batch's
+    queue and id, and queues and ids of members that were duplicates. It returns the ids that are taken by messages
+    outside the batch.
     """
     queues, sent = [queue], 0
     for sender in queues:  # the list grows meanwhile
@@ -237,13 +231,13 @@ def send(
                     continue
                 if entry.problem:
                     unreadable.append(each)
-                    refusing(sender, entry.problem)
+                    emit(OutboxEntryRefused(sender, entry.problem))
                     continue
                 # If a numbered entry is sent after one that stays, the latter would count as a duplicate. So send it by
                 # its ids.
                 page.append(entry._replace(number=0) if left else entry)  # GUARD what is left is not overtaken
                 gone.append(each)
-            sent += _send(store, page, conflicting, others, queues)  # GUARD sent before it is forgotten
+            sent += _send(store, page, emit, others, queues)  # GUARD sent before it is forgotten
             *_, stored = store.wire.all(
                 [
                     *_keeping(store, sender, page, gone),
@@ -253,7 +247,7 @@ def send(
                 ]
             )
         if left:
-            leaving()
+            emit(NewerMessagesFound(queue))
     return sent
 
 
@@ -300,11 +294,7 @@ def report_again(store: "RedisStore", queue: str) -> None:
 
 
 def _send(
-    store: "RedisStore",
-    page: Sequence[Entry],
-    conflicting: Callable[[str, str], object],
-    others: Others,
-    queues: list[str],
+    store: "RedisStore", page: Sequence[Entry], emit: Callable[[Event], object], others: Others, queues: list[str]
 ) -> int:
     """Send the entries of ``page``. Reports go first: they may add members to a batch before these are enqueued. Adds
     to ``queues`` those whose outboxes this gives new entries. Returns the number of messages."""
@@ -319,8 +309,8 @@ def _send(
         for entry in page
         if entry.messages
     ]
-    if known := _send_messages(store, outgoing, conflicting):
-        queues += _end_others(store, known, conflicting, others)
+    if known := _send_messages(store, outgoing, emit):
+        queues += _end_others(store, known, emit, others)
     return sum(len(messages) for _, messages in outgoing)
 
 
@@ -336,7 +326,7 @@ def _answer(store: "RedisStore", entry: Entry) -> None:
 
 
 def _send_messages(
-    store: "RedisStore", outgoing: Iterable[_Outgoing], conflicting: Callable[[str, str], object]
+    store: "RedisStore", outgoing: Iterable[_Outgoing], emit: Callable[[Event], object]
 ) -> list[NewMessage]:
     """Send messages in the order of their entries. Returns those that their queues had already. Entries that cannot
     conflict are sent together. An entry with a chosen id is sent alone, since after a conflict the rest of it is sent
@@ -351,26 +341,26 @@ def _send_messages(
         else:
             known += store.producer.enqueue_sent_on(together)
             together = []
-            known += send_alone(store.producer, origin, messages, conflicting)
+            known += send_alone(
+                store.producer, origin, messages, lambda each: emit(ConflictDropped(each.id, each.queue))
+            )
     return [*known, *store.producer.enqueue_sent_on(together)]
 
 
 def _end_others(
-    store: "RedisStore", known: Iterable[NewMessage], conflicting: Callable[[str, str], object], others: Others
+    store: "RedisStore", known: Iterable[NewMessage], emit: Callable[[Event], object], others: Others
 ) -> list[str]:
     """Count members whose ids other messages have as cancelled: otherwise their batches would wait for them for ever.
     Such members were added by handlers; a producer gets an error at once. Returns the queues whose outboxes this gives
     new entries."""
     ends = list[Ends]()
     for message in known:
-        batch_queue, member = (
-            continuations.decoded(message.continuation.encode())[0].batch,
-            continuations.member_of(message.id),
-        )
+        batch_queue = continuations.decoded(message.continuation.encode())[0].batch
+        member = continuations.member_of(message.id)
         if not (batch_queue and member) or "+" in message.id:
             continue
         if others(batch_queue, member[0], [(message.queue, message.id)]):  # GUARD a member that is another message
-            conflicting(message.id, message.queue)
+            emit(ConflictDropped(message.id, message.queue))
             ends.append(Ends(batch_queue, member[0], "x", [member[1]]))
     return Batches(store.producer).take_in([], ends)
 
@@ -379,9 +369,10 @@ def send_alone(
     producer: Producer,
     origin: Origin | None,
     messages: Sequence[NewMessage],
-    conflicting: Callable[[str, str], object],
+    conflicting: Callable[[NewMessage], object],
 ) -> list[NewMessage]:
-    """Send the messages of one entry, except those that conflict. Returns those that their queues had already."""
+    """Send the messages of one entry, except those that conflict: ``conflicting`` is called with each. Returns those
+    that their queues had already."""
     position, end, note, known = 0, len(messages), -1, list[NewMessage]()
     while position < len(messages):
         try:
@@ -390,7 +381,7 @@ def send_alone(
         except Conflict as error:
             refused = position + error.at
             if refused != note:
-                conflicting(error.id, messages[refused].queue)
+                conflicting(messages[refused])
             note = refused
             if error.at:  # send what is before it; it then counts as received, as the first of a call
                 end = refused

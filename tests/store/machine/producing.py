@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from pollconsumer.core.errors import Conflict, LeaseLost
+from pollconsumer.core.events import ConflictDropped, Event
 from pollconsumer.core.lifecycle import State
 from pollconsumer.store.queues import outbox
 from tests.store.acting import HOUR, QUEUE, age_rates, send_and_die
@@ -73,8 +74,8 @@ class Producing(Recurring):
     @precondition(lambda self: self.outbox)
     @rule()
     def what_is_to_be_sent_is_sent(self) -> None:
-        told: list[tuple[str, str]] = []
-        assert outbox.send(self.store, QUEUE, lambda *which: told.append(which)) == sum(map(len, self.outbox))
+        told: list[Event] = []
+        assert outbox.send(self.store, QUEUE, told.append) == sum(map(len, self.outbox))
         assert told == [each for children in self.outbox for each in self.sent(children)]
         self.outbox.clear()
 
@@ -82,19 +83,19 @@ class Producing(Recurring):
     @rule()
     def a_sender_dies_before_it_says_that_it_has_sent(self) -> None:
         (entry,) = self.wire.command("LRANGE", self.look.key("outbox"), 0, 0)
-        told: list[tuple[str, str]] = []
-        assert send_and_die(self.store, entry, lambda *which: told.append(which)) == len(self.outbox[0])
+        told: list[Event] = []
+        assert send_and_die(self.store, entry, told.append) == len(self.outbox[0])
         assert told == self.sent(self.outbox[0])
         self.sent_before = True
 
-    def sent(self, children: list[NewMessage]) -> list[tuple[str, str]]:
+    def sent(self, children: list[NewMessage]) -> list[ConflictDropped]:
         """Receive ``children`` unless they were sent before, ids forgotten or not. Returns the conflicts."""
         conflicting = []
         for child in [] if self.sent_before else children:
             there = child.queue != QUEUE
             digest = self.sent_there.get(child.id) if there else self.model.digest(child.id)
             if digest and child.digest and digest != child.digest:
-                conflicting.append((child.id, child.queue))
+                conflicting.append(ConflictDropped(child.id, child.queue))
             elif not there:
                 self.model.accept(child, self.soon)
             else:
