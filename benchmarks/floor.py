@@ -52,7 +52,7 @@ class Bare:
         """Loaded, with its keys."""
         script = self.scripts[name]
         self.call(("SCRIPT", "LOAD", script.code))
-        return script, self.keys.names_for(script, QUEUE)
+        return script, self.keys.names_for(script.keys, QUEUE)
 
     def call(self, *commands: tuple[Any, ...]) -> Any:
         """The last reply."""

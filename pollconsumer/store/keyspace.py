@@ -7,7 +7,7 @@ namespace, since a script may touch the keys of one slot only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 
 class Key(NamedTuple):
@@ -184,35 +184,17 @@ CLOSED = "closed:"
 CONTROL_SUFFIXES = {"queues_marker": "kq", "successor_waits": "sw", "answered": "act"}
 
 
-MOST_REMEMBERED = 10_000
-"""Maximum number of pairs of script and queue whose key names are kept in memory: a program may have a queue for each
-of its users. Other names are built at each call."""
-
-
-class KeyedScript(Protocol):
-    """A script, as far as `Keys` uses it: the suffixes of its keys, in their order."""
-
-    @property
-    def suffixes(self) -> Sequence[str]: ...
-
-
 class Keys:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
-        self._names_by_script: dict[tuple[KeyedScript, str], list[str]] = {}
 
     def queue(self, queue: str, name: str) -> str:
         return f"{{{self.namespace}:{queue}}}:{QUEUE_KEYS[name].suffix}"
 
-    def names_for(self, script: KeyedScript, queue: str) -> list[str]:
-        """The names of the script's keys in ``queue``, in a new list."""
-        keys = self._names_by_script.get((script, queue))
-        if keys is None:
-            prefix = f"{{{self.namespace}:{queue}}}:"
-            if len(self._names_by_script) >= MOST_REMEMBERED:
-                self._names_by_script.clear()
-            keys = self._names_by_script[script, queue] = [prefix + each for each in script.suffixes]
-        return keys.copy()
+    def names_for(self, words: Sequence[str], queue: str) -> list[str]:
+        """The names of the keys in ``queue`` with these ``words``, such as those of a script."""
+        prefix = f"{{{self.namespace}:{queue}}}:"
+        return [prefix + QUEUE_KEYS[word].suffix for word in words]
 
     def queue_of(self, key: str) -> str | None:
         """The queue to which ``key`` belongs. None for a key of the namespace itself, or of another namespace."""

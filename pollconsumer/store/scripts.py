@@ -14,7 +14,6 @@ import re
 from pathlib import Path
 
 from pollconsumer.core.notation.digests import sha1
-from pollconsumer.core.users_code import lazy
 from pollconsumer.store.keyspace import QUEUE_KEYS
 
 _DIRECTORY = Path(__file__).parent / "lua"
@@ -40,11 +39,6 @@ class Script:
         self.sha = sha1(self.code).encode()
         self.is_act = self.keys[-1:] == ("answered",)
         """Whether the script stores its answer, so that a repeated call gets the same answer and changes nothing."""
-
-    @lazy
-    def suffixes(self) -> tuple[str, ...]:
-        """The stored suffixes of the script's keys. Only for scripts whose keys all belong to a queue."""
-        return tuple(QUEUE_KEYS[name].suffix for name in self.keys)
 
 
 class Scripts(dict[str, Script]):

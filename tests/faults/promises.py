@@ -249,7 +249,7 @@ def _recur(store: RedisStore, mover: Claim) -> None:
     record = rows.new_record(NewMessage("", QUEUE, "handler", b"{}"))
     arguments = [mover.lease_name, mover.fence, "hourly", HOUR, 2 * HOUR, 0, 0, "", "{}", "hourly@1", HOUR, record]
     script = store.wire.scripts["recur"]
-    store.wire.call(script, store.keys.names_for(script, QUEUE), arguments)
+    store.wire.call(script, store.keys.names_for(script.keys, QUEUE), arguments)
 
 
 def _an_instant_seen_twice_is_enqueued_once(store: RedisStore) -> bool:
@@ -278,7 +278,7 @@ def _what_a_stale_mover_could_not_read_goes_on_where_another_could(store: RedisS
     _recur(store, mover)
     script = store.wire.scripts["quarantine"]
     with suppress(LeaseLost):
-        keys = store.keys.names_for(script, QUEUE)
+        keys = store.keys.names_for(script.keys, QUEUE)
         store.wire.call(script, keys, [stale.lease_name, stale.fence, "hourly", HOUR])
     return look.score("next_instants", "hourly") == 2 * HOUR
 
@@ -288,7 +288,7 @@ def _define(store: RedisStore, owner: str, *names_: str) -> None:
     arguments = [owner]
     for name in names_:
         arguments += (name, "{}", "99999999999999")
-    store.wire.call(script, store.keys.names_for(script, QUEUE), arguments)
+    store.wire.call(script, store.keys.names_for(script.keys, QUEUE), arguments)
 
 
 def _what_another_owner_defines_stays(store: RedisStore) -> bool:
@@ -311,7 +311,7 @@ def _what_was_replaced_over_an_hour_ago_begins_anew(store: RedisStore) -> bool:
     replaced, script = look.key("recurrences_replaced"), store.wire.scripts["define"]
     for definition, hours in (("one", 1), ("two", 5), ("one", 3)):
         arguments = ["owner", "hourly", definition, now + hours * HOUR]
-        store.wire.call(script, store.keys.names_for(script, QUEUE), arguments)
+        store.wire.call(script, store.keys.names_for(script.keys, QUEUE), arguments)
         if store.wire.command("PTTL", replaced) > 0:
             store.wire.command("DEL", replaced)
         for name in look.hash("recurrences_replaced"):

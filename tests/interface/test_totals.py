@@ -18,7 +18,6 @@ from pollconsumer.interface.api import store_calls
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.runtime import spool as spooling
 from pollconsumer.runtime.new_messages import new_message
-from pollconsumer.store import keyspace
 from pollconsumer.store.queues import producer
 from pollconsumer.store.queues.producer import Producer
 from tests.conftest import NAMESPACE
@@ -71,14 +70,6 @@ def queues_of_a_producer(scene: Scene) -> None:
             assert not sends.enqueue_one(message).duplicate, name
         assert len(sends._registered) <= MOST  # noqa: SLF001
     assert sends.enqueue_one(new_message("h", {}, queue="q0", id="m")) == ("m", False)
-
-
-def keys_of_scripts(scene: Scene) -> None:
-    """Keys that were made for a queue are forgotten, and made again."""
-    sends = scene.producer()
-    for n in range(3 * MOST):
-        sends.enqueue([new_message("h", {}, queue=f"q{n}")])
-        assert len(sends.keys._names_by_script) <= MOST  # noqa: SLF001
 
 
 def spooled_files(scene: Scene) -> None:
@@ -170,7 +161,6 @@ def rates_of_messages(_: Scene) -> None:
 TABLE: dict[str, tuple[Callable[[Scene], None], Any, str]] = {
     "idle connections of an application": (idle_connections, store_calls, "MOST_IDLE"),
     "queues that a producer remembers": (queues_of_a_producer, producer, "MOST_QUEUES"),
-    "keys made for scripts": (keys_of_scripts, keyspace, "MOST_REMEMBERED"),
     "files of the spool": (spooled_files, spooling, "MOST_FILES"),
     "bytes of the spool": (spooled_bytes, spooling, "MOST_BYTES"),
     "processes started on demand": (started_processes, on_demand, "MOST_STARTED"),

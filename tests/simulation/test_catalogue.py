@@ -38,7 +38,7 @@ def test_every_promise_holds_in_every_order_of_calls(scenario: Scenario) -> None
 def test_a_call_that_is_repeated_after_a_lost_reply_is_found_if_it_acts_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     def redrive(person: MessageActions, queue: str, ids: list[str]) -> list[str]:
         wire, script = person._wire, person._wire.scripts["redrive"]  # noqa: SLF001  less its guards
-        keys = person._keys.names_for(script, queue)[:-1]  # noqa: SLF001  the same
+        keys = person._keys.names_for(script.keys, queue)[:-1]  # noqa: SLF001  the same
         return [each.decode() for each in wire.call(script, keys, [0, *(part for each in ids for part in (each, 255))])]
 
     monkeypatch.setattr(MessageActions, "redrive", redrive)

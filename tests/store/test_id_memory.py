@@ -219,7 +219,7 @@ def test_an_occurrence_is_enqueued_once_though_nobody_remembers_its_id(store: Re
     ]
 
     def enqueue() -> int:
-        enqueued: int = store.wire.call(script, store.keys.names_for(script, QUEUE), arguments)
+        enqueued: int = store.wire.call(script, store.keys.names_for(script.keys, QUEUE), arguments)
         return enqueued
 
     assert [enqueue(), enqueue()] == [1, -1]
@@ -381,7 +381,7 @@ def test_a_repetition_that_is_stopped_on_its_way_is_refused_by_the_clock_of_the_
     before = snapshot(store.wire)
     until = server_ms(store.wire) + (-ms_late or HOUR)
     arguments = [1, f"@{until}", "a", rows.record_head("handler") + b"{}"]
-    answer = store.wire.call(script, store.keys.names_for(script, QUEUE), arguments)
+    answer = store.wire.call(script, store.keys.names_for(script.keys, QUEUE), arguments)
     assert (answer == 0) == bool(ms_late)
     assert (snapshot(store.wire) == before) == bool(ms_late)
 

@@ -383,7 +383,7 @@ def recur(store: RedisStore, name: str, due: int) -> int:
     record = rows.new_record(NewMessage("", QUEUE, "handler", b"{}"))
     script = store.wire.scripts["recur"]
     arguments = [MOVER.lease_name, MOVER.fence, name, due, due + HOUR, 0, 0, "", f"{name}@1", due, record]
-    enqueued: int = store.wire.call(script, store.keys.names_for(script, QUEUE), arguments)
+    enqueued: int = store.wire.call(script, store.keys.names_for(script.keys, QUEUE), arguments)
     return enqueued
 
 
@@ -404,7 +404,7 @@ def test_what_is_put_right_between_look_and_putting_aside_is_not_put_aside(
     following = look.score("next_instants", "x")
     script = store.wire.scripts["quarantine"]
     arguments = [MOVER.lease_name, MOVER.fence, "x", 1]
-    store.wire.call(script, store.keys.names_for(script, QUEUE), arguments)
+    store.wire.call(script, store.keys.names_for(script.keys, QUEUE), arguments)
     assert (look.score("next_instants", "x"), look.ranked("recurrences_unreadable")) == (following, [])
 
 

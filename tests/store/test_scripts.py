@@ -76,13 +76,9 @@ def test_scripts_and_python_agree_where_the_fields_of_a_row_begin() -> None:
         assert found[name] == getattr(rows, flags.get(name, name)), name
 
 
-def test_the_keys_of_a_script_are_a_list_of_each_callers_own() -> None:
+def test_the_keys_of_a_script_are_those_of_a_queue() -> None:
     keys, script = Keys("tests"), Scripts()["enqueue"]
-    first, other = keys.names_for(script, "mail"), keys.names_for(script, "other")
-    assert first == [keys.queue("mail", word) for word in script.keys]
-    assert other == [keys.queue("other", word) for word in script.keys]
-    del first[3:]
-    assert keys.names_for(script, "mail") == [keys.queue("mail", word) for word in script.keys]
+    assert keys.names_for(script.keys, "mail") == [keys.queue("mail", word) for word in script.keys]
 
 
 def test_no_two_keys_of_a_queue_are_stored_under_one_name() -> None:

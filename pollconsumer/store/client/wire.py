@@ -211,7 +211,7 @@ class Wire:
     def queue_command(self, name: str, keys: Keys, queue: str, args: Sequence[Any]) -> Command:
         """The command that runs the script ``name`` with its keys of ``queue``: see `script`."""
         script = self.scripts[name]
-        return self.script(script, keys.names_for(script, queue), args)
+        return self.script(script, keys.names_for(script.keys, queue), args)
 
     def command(self, *arguments: str | bytes | float) -> Any:
         """Run an idempotent command, and return its answer. It is repeated after a lost answer."""

@@ -136,7 +136,7 @@ class Maintenance:
         if not self._wire.command("EXISTS", self._keys.queue(queue, "rates")):
             return
         script, left = self._wire.scripts["change"], 0
-        keys, schedule = self._keys.names_for(script, queue)[:-1], self._keys.queue(queue, "schedule")
+        keys, schedule = self._keys.names_for(script.keys, queue)[:-1], self._keys.queue(queue, "schedule")
         while True:
             beyond = (f"({reached_ms * 1000}", "+inf", "BYSCORE", "LIMIT", left, RECOVER_PAGE)
             ids = self._wire.command("ZRANGE", schedule, *beyond)
@@ -158,7 +158,7 @@ class Maintenance:
         script = self._wire.scripts["trim"]
         finished = keeping.finished or Kept(KEEP_FINISHED, KEEP_FINISHED_MS)
         limits = ["" if limit is None else limit for limit in (*finished, *keeping.dead)]
-        return script, self._keys.names_for(script, queue), [TRIM_PAGE, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
+        return script, self._keys.names_for(script.keys, queue), [TRIM_PAGE, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
 
     def rename(self, aliases: Mapping[str, str]) -> None:
         """From now on count what is settled under an alias for the handler. ``aliases``: own name by alias."""
@@ -195,7 +195,7 @@ def offer_parked(wire: Wire, keys: Keys, queue: str, names: Collection[str], mos
     """Make the parked messages of the handlers with these ``names`` due now, except those that were rescheduled since.
     It looks at ``most`` parked messages at most."""
     script, rows_key = wire.scripts["change"], keys.queue(queue, "rows")
-    script_keys = keys.names_for(script, queue)[:-1]
+    script_keys = keys.names_for(script.keys, queue)[:-1]
     ids = wire.command("SRANDMEMBER", keys.queue(queue, "parked"), most)
     for first in range(0, len(ids), IDS_PAGE):
         page, commands = ids[first : first + IDS_PAGE], []
@@ -215,7 +215,7 @@ def stop_message(wire: Wire, keys: Keys, queue: str, message_id: bytes) -> Any:
     while True:
         if name == "stop":
             fence = rows.fence(wire.command("HGET", keys.queue(queue, "rows"), message_id) or b"")
-            its_keys = keys.names_for(script, queue)
+            its_keys = keys.names_for(script.keys, queue)
             its_keys[script.keys.index("stop_marker")] += f":{fence}"
             state = wire.call(script, its_keys, [message_id, fence])
         else:

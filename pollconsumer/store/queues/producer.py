@@ -282,7 +282,7 @@ class Producer:
         script, commands = self.wire.scripts["enqueue"], []
         for number, page in enumerate(trip):
             source = f"{origin.queue} {origin.number} {origin.position + done}" if origin else bound
-            names = self.keys.names_for(script, page[0].queue)
+            names = self.keys.names_for(script.keys, page[0].queue)
             arguments, options = _as_arguments(page)
             keeps_answer = options and not origin and any(map(_may_be_of_another, page))
             if keeps_answer:

@@ -199,7 +199,7 @@ class RedisStore:
         if (known := self._beginnings.get(which)) is not None:
             return known
         script = self.wire.scripts[name]
-        keys = self.keys.names_for(script, queue)
+        keys = self.keys.names_for(script.keys, queue)
         if script.keys[-1] == "successor_waits":
             keys[-1] += f":{claim.group}"
         beginning = self._beginnings[which] = self.wire.script(script, keys, [claim.lease_name, claim.fence])

@@ -273,7 +273,7 @@ class Recurring(Base):
         args: list[Any] = [name, due, following, 0, OVERLAPS[recurrence.overlap], times, definition]
         args += [id_of(name, due), due, record_of(recurrence, due)]
         script = self.wire.scripts["recur"]
-        keys = self.store.keys.names_for(script, QUEUE)
+        keys = self.store.keys.names_for(script.keys, QUEUE)
         enqueued = self.wire.call(script, keys, [self.mover.lease_name, self.mover.fence, *args])
         assert enqueued == self.occurs(name, (due,), 0, following)
         if again:
