@@ -190,8 +190,7 @@ def produce(wire: Wire) -> None:
 
 
 def launch(wire: Wire) -> None:
-    group = Group("consumer", (QUEUE,), 1)
-    Leases(wire, NAMESPACE).acquire(group, "launch", "{}", "{}")
+    Leases(wire, NAMESPACE).demand_rights()
 
 
 def operate(wire: Wire) -> None:
@@ -284,11 +283,7 @@ def test_a_producer_that_waits_for_replicas_is_refused_without_the_right_to(user
 @pytest.mark.parametrize(
     ("role", "strict", "do"),
     [
-        (
-            "launch",
-            Strict(None, 0.5),
-            lambda wire: Leases(wire, NAMESPACE).acquire(Group("mover", (), 1), "one", "{}", "{}"),
-        ),
+        ("launch", Strict(None, 0.5), lambda wire: Leases(wire, NAMESPACE).demand_rights()),
         (
             "operator",
             ByPeople(None, 0.5, aof=True),
