@@ -15,8 +15,6 @@ MAX_PAYLOAD_BYTES = 1 << 20
 _SUSPECT_NAME = r'"(?:-?[0-9][-+.0-9e]*|null|true|false)":'
 """A name in encoded JSON that was perhaps a number, null, true or false. Compiled at the first such name."""
 _ZEROS = bytes.maketrans(b"123456789", b"000000000")
-_encoder = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=to_json)
-_encode = _encoder.encode
 _encode_sorted = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode
 
 
@@ -40,7 +38,7 @@ def encode_named(payload: dict[str, Any]) -> bytes:
         text = "".join(quick(payload, 0))
         encoded = text.encode()
     except (TypeError, ValueError, RecursionError):
-        encoded = _encode_checked(payload)
+        _explain(payload)
     else:
         # A name that was no text ends with a digit, or is a word of JSON. These signs are found sooner than a whole
         # name.
@@ -69,41 +67,20 @@ def _has_text_names(whole: object) -> bool:
     return True
 
 
-def _encode_checked(payload: dict[str, Any]) -> bytes:
-    """Encode ``payload``, or raise the error that names the value that cannot be encoded. Unlike the quick encoder, it
-    tells a circular reference from deep nesting."""
-    try:
-        encoded = _encode(payload).encode("utf-8")
-    except (TypeError, ValueError, RecursionError):
-        _explain(payload)
-    return encoded
-
-
 def _explain(payload: dict[str, Any]) -> NoReturn:
+    """Raise the error that names the value that cannot be encoded. It tells a circular reference from deep nesting."""
     try:
         explain(payload, "payload", "annotate the handler's parameter with its type, or send JSON's")
     except RecursionError:
         raise BadData("payload", None, "it is nested too deeply") from None
 
 
-def _quick_of(slow: json.JSONEncoder) -> Callable[[Any, int], Iterable[str]]:
-    """The encoder that ``slow.encode`` creates anew in each call. Created once, and without the check for circular
-    references, it takes a third of the time.
-
-    A circular reference raises RecursionError. ``slow`` writes no white space and no NaN, and does not escape
-    non-ASCII.
-    """
-    make: Any = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:
-        return lambda value, _: (slow.encode(value),)
-    encoder: Callable[[Any, int], Iterable[str]] = make(
-        None, slow.default, json.encoder.encode_basestring, None, ":", ",", False, False, False
-    )
-    return encoder
-
-
-quick = _quick_of(_encoder)
-"""Yields the parts of a value's JSON form, for payloads and results. The second argument is always 0."""
+quick: Callable[[Any, int], Iterable[str]] = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
+    None, to_json, json.encoder.encode_basestring, None, ":", ",", False, False, False
+)
+"""Yields the parts of a value's JSON form, for payloads and results: without white space and NaN, and with non-ASCII
+as it is. The second argument is always 0. An encoder of ``json`` makes this anew in each call. Made once, and
+without the check for circular references, it takes a third of the time. A circular reference raises RecursionError."""
 
 
 def digest_of(handler: str, payload: bytes) -> str:
