@@ -20,7 +20,7 @@ from pollconsumer.core.users_code import called
 from pollconsumer.interface.settings.model import RecurrenceSettings, Settings
 from pollconsumer.interface.settings.reading import check_recurrence
 from pollconsumer.interface.settings.values import parse_timeout, parse_word
-from pollconsumer.runtime.handling.arguments import Arguments, UpgradedArguments
+from pollconsumer.runtime.handling.arguments import Arguments
 from pollconsumer.runtime.handling.bulk import BulkArguments, calling_bulk
 from pollconsumer.runtime.handling.handler import MAX_ATTEMPTS, RESULT_TTL, Bulk, Handler, Hooks, calling, decoding
 from pollconsumer.runtime.handling.interrupts import limited
@@ -325,10 +325,8 @@ class Application:
                     refuse_second(each, self.handlers[each].function, function)
             if checked["bulk"] is not None:
                 arguments: Arguments = BulkArguments(function, _converting, _dumping, upgrade, self.codec)
-            elif upgrade is None:
-                arguments = Arguments(function, _converting, _dumping)
             else:
-                arguments = UpgradedArguments(function, _converting, _dumping, upgrade)
+                arguments = Arguments(function, _converting, _dumping, upgrade)
             own = {"policies": self.retry_policies, "codec": self.codec}
             definition = _handler_of(chosen, function, arguments, checked | own)
             registered = RegisteredHandler(definition, function, arguments, self.hooks)

@@ -216,7 +216,8 @@ class Arguments:
 
     JSON types are compared here. For any other annotation ``converter`` makes a conversion at the first message, since
     its import is slow. It raises NoJsonForm; after any other exception the parameter is not checked. ``dumper`` makes a
-    function that writes such a value as JSON. ConfigurationError for a function that no payload can call.
+    function that writes such a value as JSON. ``upgrade`` gets each payload that does not fit. ConfigurationError for a
+    function that no payload can call.
     """
 
     def __init__(
@@ -224,8 +225,9 @@ class Arguments:
         function: Callable[..., Any],
         converter: Callable[[Any], Convert],
         dumper: Callable[[Any], Convert] | None = None,
+        upgrade: Upgrade | None = None,
     ) -> None:
-        self._converter, self._dumper = converter, dumper
+        self._converter, self._dumper, self._upgrade = converter, dumper, upgrade
         self._dumps: dict[str, Convert] = {}
         self._function = getattr(function, "__qualname__", type(function).__name__)
         self._annotations = annotations = Annotations(function)
@@ -249,7 +251,16 @@ class Arguments:
         self._rest = next((p for p in payable if p.kind is p.VAR_KEYWORD), None)
 
     def bind(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """The arguments by name, apart from ``context``. BadArguments if ``payload`` does not fit."""
+        """The arguments by name, apart from ``context``, of ``payload`` or, if it does not fit, of its upgrade.
+        BadArguments if neither fits. Raises what the upgrade raises."""
+        try:
+            return self._bound(payload)
+        except BadArguments:
+            if self._upgrade is None:
+                raise
+            return self._bound(upgraded(payload, self._upgrade))
+
+    def _bound(self, payload: dict[str, Any]) -> dict[str, Any]:
         kinds_of, others, converts, every = self._ready
         for name, value in payload.items():
             kinds = kinds_of.get(name, others)
@@ -325,8 +336,16 @@ class Arguments:
             return encode_named(self.dumped(payload))
 
     def json_of(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """``payload`` with JSON values only, as ``encode_payload`` takes them. TypeError if it does not fit."""
-        return self.dumped(self.for_call((), payload))
+        """``payload`` with only JSON values, ready for ``encode_payload``. One of an earlier form is returned
+        unchanged. TypeError if neither it nor its upgrade fits."""
+        try:
+            return self.dumped(self.for_call((), payload))
+        except TypeError:
+            if self._upgrade is not None:
+                with suppress(Exception):
+                    self._bound(upgraded(payload, self._upgrade))
+                    return dict(payload)
+            raise
 
     def dumped(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """``payload`` with each value that has no JSON form written according to its parameter's annotation. TypeError
@@ -516,39 +535,6 @@ def _is_json(value: Any) -> bool:
     except ValueError:  # the payload is refused for it, too
         pass
     return True
-
-
-class UpgradedArguments(Arguments):
-    """The parameters of a function with an ``upgrade``, which gets each payload that does not fit."""
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        converter: Callable[[Any], Convert],
-        dumper: Callable[[Any], Convert] | None,
-        upgrade: Upgrade,
-    ) -> None:
-        super().__init__(function, converter, dumper)
-        self._upgrade = upgrade
-
-    def bind(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """The arguments by name, of ``payload`` or, if it does not fit, of its upgrade. BadArguments if neither fits.
-        Raises what the upgrade raises."""
-        try:
-            return super().bind(payload)
-        except BadArguments:
-            return super().bind(upgraded(payload, self._upgrade))
-
-    def json_of(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """``payload`` with only JSON values, ready for ``encode_payload``. One of an earlier form is returned
-        unchanged. TypeError if neither it nor its upgrade fits."""
-        try:
-            return super().json_of(payload)
-        except TypeError:
-            with suppress(Exception):
-                super().bind(upgraded(payload, self._upgrade))
-                return dict(payload)
-            raise
 
 
 def upgraded(payload: Mapping[str, Any], upgrade: Upgrade) -> dict[str, Any]:

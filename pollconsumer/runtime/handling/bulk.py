@@ -88,7 +88,7 @@ class BulkArguments(Arguments):
     """The parameters of a bulk handler's function: a list of messages, and perhaps a context. A message's payload may
     have arguments of any names.
 
-    ``converter``, ``dumper``: as in `Arguments`. ``upgrade``: as in `UpgradedArguments`. ``codec``: the application's.
+    ``converter``, ``dumper`` and ``upgrade``: as in `Arguments`. ``codec``: the application's.
     ConfigurationError for a function that cannot be called with a list of messages.
     """
 
@@ -104,7 +104,7 @@ class BulkArguments(Arguments):
 
         self._bulk_function = any_payload.__qualname__ = getattr(function, "__qualname__", type(function).__name__)
         super().__init__(any_payload, converter, dumper)
-        self._converting, self._annotated, self._upgrade = converter, Annotations(function), upgrade
+        self._converting, self._annotated, self._upgrading = converter, Annotations(function), upgrade
         self._codec = codec
         parameters = dict(inspect.signature(function).parameters)
         context = parameters.get("context")
@@ -170,9 +170,9 @@ class BulkArguments(Arguments):
             try:
                 return convert(payload)
             except Mismatch:
-                if self._upgrade is None:
+                if self._upgrading is None:
                     raise
-                return convert(upgraded(payload, self._upgrade))
+                return convert(upgraded(payload, self._upgrading))
         except Mismatch as mismatch:
             raise bad_arguments([f"payload{problem}" for problem in mismatch.problems]) from None
 
