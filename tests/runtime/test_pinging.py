@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.choices import Dialect
-from pollconsumer.core.events import LaunchEnded
+from pollconsumer.core.events import Event, LaunchEnded
 from pollconsumer.runtime.launch import pings
 from pollconsumer.runtime.launch.pings import NO_ANSWER, Failed, Ping, Pinger, delivered
 
@@ -36,11 +36,18 @@ class Monitor:
         return self._answers.pop(0) if self._answers else None
 
 
+def problem_after(pinger: Pinger, seconds: float) -> str | None:
+    """Why a request was not delivered within ``seconds``; None if all were."""
+    told: list[Event] = []
+    pinger.wait(lambda: seconds, told.append)
+    return told[0].fields()["reason"] if told else None
+
+
 def told_of_a_launch(monitor: Monitor, code: int = 0) -> str | None:
     pinger = Pinger(URL, Dialect.AUTO, monitor)
     pinger.begin()
     pinger.end(END, code)
-    return pinger.wait(LONG)
+    return problem_after(pinger, LONG)
 
 
 def test_a_monitor_is_told_of_start_and_end_in_this_order() -> None:
@@ -73,8 +80,8 @@ def test_a_monitor_that_does_not_answer_holds_up_neither_start_nor_end() -> None
     pinger = Pinger(URL, Dialect.AUTO, deliver)
     pinger.begin()
     pinger.end(END, 0)
-    assert pinger.wait(0.01) == NO_ANSWER
-    assert pinger.wait(-1.0) == NO_ANSWER
+    assert problem_after(pinger, 0.01) == NO_ANSWER
+    assert problem_after(pinger, -1.0) == NO_ANSWER
     answers.set()
 
 
@@ -85,7 +92,7 @@ def test_a_request_that_the_thread_did_not_come_to_in_time_is_told_as_unanswered
     pinger = Pinger(URL, Dialect.AUTO, lambda _: None)
     pinger.begin()
     pinger.end(END, 0)
-    assert pinger.wait(0.01) == NO_ANSWER
+    assert problem_after(pinger, 0.01) == NO_ANSWER
 
 
 def test_each_launch_has_a_uuid_of_its_own() -> None:
@@ -94,7 +101,7 @@ def test_each_launch_has_a_uuid_of_its_own() -> None:
         pinger = Pinger(URL, Dialect.AUTO, lambda ping: asked.append(ping.url))
         pinger.begin()
         pinger.end(END, 0)
-        pinger.wait(LONG)
+        problem_after(pinger, LONG)
         (one,) = {url.partition("rid=")[2] for url in asked}
         return one
 

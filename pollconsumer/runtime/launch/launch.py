@@ -21,7 +21,7 @@ from pollconsumer.core import json_values
 from pollconsumer.core.choices import HandOff, LauncherRule
 from pollconsumer.core.durations import HANDLER_LIMIT
 from pollconsumer.core.errors import LeaseLost, StoreRefused, StoreUnreachable
-from pollconsumer.core.events import Event, LaunchBegan, LaunchEnded, LaunchWaits, NamespaceShared, PingFailed
+from pollconsumer.core.events import Event, LaunchBegan, LaunchEnded, LaunchWaits, NamespaceShared
 from pollconsumer.core.launcher import (
     FLOOR_OF_DROP,
     UNKNOWN,
@@ -424,14 +424,9 @@ class Launch:
     def _report_end(self, role: str, reason: StopReason, ran: float, code: int) -> None:
         """Report the launch's end to its monitor and the log. The exit waits for the monitor's answer."""
         end = LaunchEnded(role, reason, ran, *self.progress.counts()[:4], run_id=self.plan.run_id)
-        if (pinger := self._pinger) is not None:
-
-            def await_answer(left: Callable[[], float]) -> None:
-                if problem := pinger.wait(left()):
-                    self.emit(PingFailed(pinger.host, problem))
-
-            pinger.end(end, code)
-            self._host.before_exit(await_answer)
+        if self._pinger is not None:
+            self._pinger.end(end, code)
+            self._host.before_exit(partial(self._pinger.wait, emit=self.emit))
         self.emit(end)
 
     def unlearned(self, act: Callable[[Callable[[], float]], None]) -> Callable[[Callable[[], float]], None]:

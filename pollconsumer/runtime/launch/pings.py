@@ -186,7 +186,6 @@ class Pinger:
     """Reports one launch to its monitor. A constructed Pinger has no thread yet; `begin` starts it."""
 
     def __init__(self, url: str, dialect: Dialect, deliver: Callable[[Ping], Failed | None] | None = None) -> None:
-        self.host = host_of(url)
         self._url, self._dialect, self._run = url, dialect_of(url, dialect), uuid_of(os.urandom(16).hex())
         self._sender = Sender(deliver or delivered)
 
@@ -201,9 +200,10 @@ class Pinger:
         self._sender.send(last(self._url, self._dialect, self._run, ending_of(ended, code)))
         self._sender.close()
 
-    def wait(self, seconds: float) -> str | None:
-        """Wait for the answers, at most ``seconds``. Returns why a request was not delivered; None if all were."""
-        return self._sender.wait(seconds).get(self.host)
+    def wait(self, left: Callable[[], float], emit: Callable[[Event], None]) -> None:
+        """Wait for answers, at most ``left()`` seconds. Reports undelivered requests."""
+        for host, problem in self._sender.wait(left()).items():
+            emit(PingFailed(host, problem))
 
 
 class Monitors:
