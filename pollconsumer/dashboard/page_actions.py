@@ -93,7 +93,7 @@ class PageActions:
 
     def _rerun(self, form: Form) -> Iterator[Made]:
         queue, message_id = _queue_of(form), given_value(form, "id")
-        again = self._store.reruns.rerun(queue, message_id)
+        again = self._store.rerun(queue, message_id)
         yield Made(f"This message repeats {message_id}", queue, again)
 
     def _pause(self, form: Form, *, paused: bool) -> Iterator[str]:

@@ -341,45 +341,41 @@ NOT_KEPT = (
 )
 
 
-class Reruns:
-    def __init__(self, producer: Producer) -> None:
-        """``producer`` enqueues the new messages."""
-        self._producer, self._wire, self._keys = producer, producer.wire, producer.keys
-        self._inspector = Inspector(self._wire, self._keys.namespace)
+def run_again(producer: Producer, queue: str, message_id: str) -> str:
+    """Enqueue an ended message once more, with ``producer``. Returns the new message's id.
 
-    def rerun(self, queue: str, message_id: str) -> str:
-        """Enqueue an ended message once more. Returns the new message's id.
+    BadData if the message has not ended, if its payload is not kept or cannot be read, or if another message has its
+    unique key. NotFound if there is no such message. Also raises the errors of enqueueing.
+    """
+    wire, keys = producer.wire, producer.keys
+    demand_operator(wire, keys, keys.queue(queue, "rows"))  # GUARD rights to run again
+    message = Inspector(wire, keys.namespace).message(message_id, queue)
+    if message.state in INSTEAD:  # GUARD only what has ended is run again
+        raise _refusal(message_id, INSTEAD[message.state])
+    record = wire.command("HGET", keys.queue(queue, "records"), id_bytes(message_id))
+    enqueued = producer.enqueue_one(_again(message, record))
+    if enqueued.duplicate:
+        raise _refusal(message_id, f"{enqueued.id} has its unique key: wait until that has ended")
+    note(wire, keys, "rerun", queue, [message_id])
+    return enqueued.id
 
-        BadData if the message has not ended, if its payload is not kept or cannot be read, or if another message has
-        its unique key. NotFound if there is no such message. Also raises the errors of enqueueing.
-        """
-        demand_operator(self._wire, self._keys, self._keys.queue(queue, "rows"))  # GUARD rights to run again
-        message = self._inspector.message(message_id, queue)
-        if message.state in INSTEAD:  # GUARD only what has ended is run again
-            raise _refusal(message_id, INSTEAD[message.state])
-        enqueued = self._producer.enqueue_one(self._again(message))
-        if enqueued.duplicate:
-            raise _refusal(message_id, f"{enqueued.id} has its unique key: wait until that has ended")
-        note(self._wire, self._keys, "rerun", queue, [message_id])
-        return enqueued.id
 
-    def _again(self, message: Message) -> NewMessage:
-        """A new message with the handler, the options and the stored payload of ``message``."""
-        record = self._wire.command("HGET", self._keys.queue(message.queue, "records"), id_bytes(message.id))
-        if record is None:
-            raise _refusal(message.id, NOT_KEPT)
-        again = new_id()
-        try:
-            found = None if _is_newer(record) else checked(message_in(record)._replace(id=again, queue=message.queue))
-            decode_payload(b"{}" if found is None else found.payload)
-        except (Malformed, LookupError, ValueError):  # BadData is a ValueError
-            raise _refusal(message.id, "it cannot be read: enqueue a correct one") from None
-        if found is None:  # GUARD what a newer version wrote
-            raise _refusal(message.id, "a newer pollconsumer wrote it: use that one")
-        own = variable_of(CREATED_BY)
-        others = {name: value for name, value in (found.headers or {}).items() if variable_of(name) != own}
-        creator = created_header(printable(f"rerun of {message.id}")[:LONGEST_CREATOR])
-        return followed_again(found._replace(headers=check_new_headers(others | creator)), again)
+def _again(message: Message, record: bytes | None) -> NewMessage:
+    """A new message with the handler, the options and the stored payload of ``message``."""
+    if record is None:
+        raise _refusal(message.id, NOT_KEPT)
+    again = new_id()
+    try:
+        found = None if _is_newer(record) else checked(message_in(record)._replace(id=again, queue=message.queue))
+        decode_payload(b"{}" if found is None else found.payload)
+    except (Malformed, LookupError, ValueError):  # BadData is a ValueError
+        raise _refusal(message.id, "it cannot be read: enqueue a correct one") from None
+    if found is None:  # GUARD what a newer version wrote
+        raise _refusal(message.id, "a newer pollconsumer wrote it: use that one")
+    own = variable_of(CREATED_BY)
+    others = {name: value for name, value in (found.headers or {}).items() if variable_of(name) != own}
+    creator = created_header(printable(f"rerun of {message.id}")[:LONGEST_CREATOR])
+    return followed_again(found._replace(headers=check_new_headers(others | creator)), again)
 
 
 def _is_newer(record: bytes) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pollconsumer.core.users_code import lazy
-from pollconsumer.store.actions import BatchActions, HandlerPauses, MessageActions, Reruns
+from pollconsumer.store.actions import BatchActions, HandlerPauses, MessageActions, run_again
 from pollconsumer.store.audit_log import Intervention, audit_of
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -41,7 +41,10 @@ class Store:
     recurrences = lazy(_made(Recurrences))
     handler_pauses = lazy(_made(HandlerPauses))
     leases = lazy(_made(Leases))
-    reruns: lazy[Reruns] = lazy(lambda store: Reruns(store.producer))
+
+    def rerun(self, queue: str, message_id: str) -> str:
+        """Enqueue an ended message once more, as `run_again` does."""
+        return run_again(self.producer, queue, message_id)
 
     def audit(self, limit: int) -> list[Intervention]:
         """The last ``limit`` interventions, see `audit_of`."""

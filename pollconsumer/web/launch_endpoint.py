@@ -186,7 +186,7 @@ class LaunchEndpoint:
 
         def rerun(store: Store) -> dict[str, Any]:
             having = store.inspector.message(message_id, queue).queue
-            again = store.reruns.rerun(having, message_id)
+            again = store.rerun(having, message_id)
             return {"id": again, "queue": having, "rerun_of": message_id}
 
         return self._done(rerun)

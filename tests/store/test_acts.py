@@ -12,7 +12,7 @@ from pollconsumer.core.errors import BadData, NotFound, StoreUnreachable
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store import actions as module
 from pollconsumer.store import recurrence_actions
-from pollconsumer.store.actions import BatchActions, HandlerPauses, MessageActions, Reruns
+from pollconsumer.store.actions import BatchActions, HandlerPauses, MessageActions, run_again
 from pollconsumer.store.audit_log import acting_as, audit_of
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.replies import Unanswered
@@ -93,7 +93,7 @@ AGAIN: dict[str, Callable[[Wire], Any]] = {
     "reschedule": lambda wire: person(wire).change(QUEUE, "w0", delay=2 * HOUR),
     "change": lambda wire: person(wire).change(QUEUE, "w0", priority=3, payload=b'{"n":1}'),
     "queue pause for": lambda wire: person(wire).pause(QUEUE, paused=True, lasts_ms=HOUR),
-    "rerun": lambda wire: bool(Reruns(Producer(wire, NAMESPACE)).rerun(QUEUE, "d0")),
+    "rerun": lambda wire: bool(run_again(Producer(wire, NAMESPACE), QUEUE, "d0")),
     "trigger": lambda wire: recurrences(wire).trigger(recurrences(wire).find("tick")),
     "put": put,
     "signal": lambda wire: MessageActions(wire, NAMESPACE).signal(QUEUE, "w0", "approved", value=True),

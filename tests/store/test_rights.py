@@ -15,7 +15,7 @@ from pollconsumer.core.messages.message_steps import Step, StepEntry, as_recorde
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.moving.store_closer import StoreCloser
 from pollconsumer.store import rights
-from pollconsumer.store.actions import HandlerPauses, MessageActions, Reruns
+from pollconsumer.store.actions import HandlerPauses, MessageActions, run_again
 from pollconsumer.store.audit_log import acting_as, audit_of
 from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.wire import WAITING, ByPeople, Strict, Wire
@@ -525,7 +525,7 @@ def test_who_may_not_note_what_it_does_is_refused_before_it_does_anything(
         "resume handler": lambda: HandlerPauses(wire, NAMESPACE).resume("handler"),
         "trigger": lambda: AllRecurrences(wire, NAMESPACE).trigger(AllRecurrences(wire, NAMESPACE).find("hourly")),
         "break": lambda: Leases(wire, NAMESPACE).break_("consumer:mail:0", "7"),
-        "rerun": lambda: Reruns(Producer(wire, NAMESPACE)).rerun(QUEUE, "ended"),
+        "rerun": lambda: run_again(Producer(wire, NAMESPACE), QUEUE, "ended"),
         "put": lambda: AllRecurrences(wire, NAMESPACE).put([(replace(hourly, name="new", at_run_time=True), "next")]),
     }
     before = users.seen()

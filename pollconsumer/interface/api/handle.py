@@ -101,7 +101,7 @@ def redriving(queue: str, message_id: str, *, from_start: bool) -> Act:
 def rerunning(queue: str, message_id: str) -> Callable[[Store], tuple[str, str]]:
     """A call that enqueues a message again. It returns queue and id of the new message."""
 
-    return lambda store: (queue, store.reruns.rerun(queue, message_id))
+    return lambda store: (queue, store.rerun(queue, message_id))
 
 
 class MessageCalls(Protocol):

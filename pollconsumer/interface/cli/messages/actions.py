@@ -209,7 +209,7 @@ def rerun(ids: tuple[str, ...], queue: str | None) -> None:
 
     def act(message_id: str) -> None:
         having = store.inspector.message(message_id, queue).queue
-        new = store.reruns.rerun(having, message_id)
+        new = store.rerun(having, message_id)
         made.append({"id": new, "queue": having, "rerun_of": message_id})
         if not wants_json():
             print_line(new)
