@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
-from typing import Protocol
+from typing import NamedTuple
 
 from pollconsumer.core.choices import LauncherRule, Loop
 from pollconsumer.core.window import Window
@@ -209,23 +209,14 @@ def margin(average: float | None, estimated_duration: float, tolerance_factor: f
     return expected * tolerance_factor * _harmonic(concurrency)
 
 
-class MarginRule(Protocol):
+class MarginRule(NamedTuple):
     """The settings that determine a margin."""
 
-    @property
-    def estimated_duration(self) -> float: ...
-
-    @property
-    def tolerance_factor(self) -> float: ...
-
-    @property
-    def min_margin(self) -> float: ...
-
-    @property
-    def overrun_target(self) -> float: ...
-
-    @property
-    def loop(self) -> Loop: ...
+    estimated_duration: float
+    tolerance_factor: float
+    min_margin: float
+    overrun_target: float
+    loop: Loop = Loop.WOKEN
 
 
 def margin_in(window: Window, durations: Durations, rule: MarginRule, concurrency: int) -> float:

@@ -144,7 +144,7 @@ class Consumer:
     def has_time_to_idle(self) -> bool:
         """Whether the loop may wait for messages. `Loop.WOKEN` always may, because `idle` ends the wait when the margin
         begins. The loop of Seemann's article may only if the whole idle time fits into the window."""
-        return self.options.loop is Loop.WOKEN or self.window.has_time(self.clock(), self.options.idle_time)
+        return self.options.margin.loop is Loop.WOKEN or self.window.has_time(self.clock(), self.options.idle_time)
 
     def asked_to_stop(self) -> StopReason | None:
         """The reason to stop, other than lack of time, or None. Before that it checks the lease, and interrupts
@@ -263,7 +263,7 @@ class Consumer:
     def _longest_idle(self, now: float) -> float:
         """Seconds from ``now`` for which `idle` may wait at most."""
         longest = self.options.idle_time
-        if self.options.loop is Loop.WOKEN:
+        if self.options.margin.loop is Loop.WOKEN:
             longest = min(longest, self._begins_until(now) - now - self.margin())
         if self._empty_since is not None:
             longest = min(longest, self._empty_since + self.options.linger - now)
@@ -305,7 +305,7 @@ def consume(
             store.maintenance.rename(aliases)
         store.part(options.queues)
         learned = launch.leases.learned(launch.claim.group, handlers, aliases)
-        durations = Durations(learned, launch.window.length, options.loop)
+        durations = Durations(learned, launch.window.length, options.margin.loop)
         offered = {name for name, each in handlers.items() if each.name not in launch.leases.paused_handlers}
         options = options._replace(queues=_announce(launch, options.queues, lost, offered))
         left_out = wanted.difference(options.queues) | lost

@@ -19,12 +19,12 @@ from pollconsumer.core.durations import (
     Average,
     Durations,
     Histogram,
+    MarginRule,
     ahead,
     margin,
     margin_in,
 )
 from pollconsumer.core.window import Window
-from tests.forecast.consumer_rules import Margin
 from tests.runtime.virtual import histogram
 
 SECONDS = st.floats(0, 1e6)
@@ -112,7 +112,7 @@ def test_messages_that_take_no_time_come_in_the_largest_page() -> None:
 
 
 WINDOW = Window(0.0, 60.0)
-RULE = Margin(2.0, 5.0, 2.0, overrun_target=0.01)
+RULE = MarginRule(2.0, 5.0, 2.0, overrun_target=0.01)
 
 
 def test_what_is_remembered_or_estimated_leaves_half_of_the_window_until_a_duration_as_long_was_measured() -> None:

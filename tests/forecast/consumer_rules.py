@@ -27,13 +27,3 @@ class Rules(NamedTuple):
     call: float = 0.0005
     scheduled: bool = True
     handler_limit: float = HANDLER_LIMIT
-
-
-class Margin(NamedTuple):
-    """The settings that a margin follows from, as `durations.MarginRule` names them."""
-
-    estimated_duration: float
-    tolerance_factor: float
-    min_margin: float
-    overrun_target: float
-    loop: Loop = Loop.WOKEN

@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.durations import Durations, Histogram, margin_in
+from pollconsumer.core.durations import Durations, Histogram, MarginRule, margin_in
 from pollconsumer.core.retry import MOST_CRASHES
 from pollconsumer.core.window import Window
-from tests.forecast.consumer_rules import Margin, Rules
+from tests.forecast.consumer_rules import Rules
 from tests.forecast.distributions import Arrival, Demand
 from tests.forecast.figures import Record
 
@@ -82,7 +82,7 @@ class ForecastLaunch:
         self.acquired = self.now = now
         rules = self._rules
         self.durations = Durations({HANDLER: learned}, self.window.length, rules.loop)
-        self._rule = Margin(
+        self._rule = MarginRule(
             rules.estimated_duration, rules.tolerance_factor, self.min_margin, rules.overrun_target, rules.loop
         )
 

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.durations import Durations
+from pollconsumer.core.durations import Durations, MarginRule
 from pollconsumer.core.window import Window
 from pollconsumer.runtime.session.bulk_calls import BulkPace
-from tests.runtime.virtual import Settings, histogram
+from tests.runtime.virtual import histogram
 
 WINDOW = Window(0.0, 100.0)
-RULE = Settings(100.0, 1.0, 1.0, 2.0)
+RULE = MarginRule(1.0, 2.0, min_margin=0.0, overrun_target=1.0)
 
 
 def pace(*calls: tuple[int, float], every: Durations | None = None, slots: int = 1) -> BulkPace:

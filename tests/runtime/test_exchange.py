@@ -11,6 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
+from pollconsumer.core.durations import MarginRule
 from pollconsumer.core.events import QueueLeftOut, ReservationsLost
 from pollconsumer.core.messages.message_steps import Progress
 from pollconsumer.interface.memory_store import MemoryOpener, VirtualClock
@@ -55,7 +56,7 @@ class Exchanging:
         self.predecessors = Predecessors(launch, reserved)
         context_of = Deliveries(launch, {}, nullcontext(), self.reporting, self.predecessors).context_of
         self.settling = Settlements(launch, context_of, {}, self.predecessors)
-        options = ConsumerOptions(QUEUES, 1.0, 1.0, 2.0, 0.25, 0.01, limits=limits or {}, keeping=keeping)
+        options = ConsumerOptions(QUEUES, 1.0, MarginRule(1.0, 2.0, 0.25, 0.01), limits=limits or {}, keeping=keeping)
         pace: Any = SimpleNamespace(page_size=lambda *_: 9, measure=lambda _: None, margin=lambda: 0.0)
         pace.durations = SimpleNamespace(mean=None, longer_than_window=0)
         self.exchange = Exchange(launch, options, self.settling, pace, self.reporting, reserved, set())

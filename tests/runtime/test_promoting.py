@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.choices import Missed
+from pollconsumer.core.durations import MarginRule
 from pollconsumer.core.events import Event
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.retry import RetryIn
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 MIDNIGHT = datetime(2030, 1, 1, tzinfo=UTC)
 OPTIONS = ConsumerOptions(
-    (QUEUE,), idle_time=5.0, estimated_duration=0.1, tolerance_factor=1.0, min_margin=2.0, overrun_target=1.0
+    (QUEUE,), idle_time=5.0, margin=MarginRule(0.1, tolerance_factor=1.0, min_margin=2.0, overrun_target=1.0)
 )
 
 
@@ -157,7 +158,7 @@ def test_what_was_due_before_the_launch_is_handled_at_once_even_until_empty(alon
 def test_no_instant_behind_a_long_handler_is_a_missed_one(alone: Alone, missed: Missed) -> None:
     alone.store.enqueue([message("long", payload=payload("long", seconds=50))])
     each = Recurrence("x", "handler", every=10.0, queue=QUEUE, missed=missed, payload={"name": "tick"})
-    alone.launch([each], tolerance_factor=0.0)
+    alone.launch([each], margin=OPTIONS.margin._replace(tolerance_factor=0.0))
     assert [name for name, _ in alone.handled] == ["long", *["tick"] * 5]
 
 

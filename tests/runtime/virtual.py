@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from pollconsumer.core.choices import Loop
-from pollconsumer.core.durations import Durations, Histogram
+from pollconsumer.core.durations import Durations, Histogram, MarginRule
 from pollconsumer.core.window import StopReason, Window
 from pollconsumer.runtime.consumer import Consumer
 from pollconsumer.runtime.handling.executors import Attempt, Executor, Handled
@@ -311,13 +311,15 @@ class VirtualLaunch:
             ConsumerOptions(
                 queues=(QUEUE,),
                 idle_time=settings.idle_time,
-                estimated_duration=settings.estimated_duration,
-                tolerance_factor=settings.tolerance_factor,
-                min_margin=settings.min_margin,
-                overrun_target=settings.overrun_target,
+                margin=MarginRule(
+                    settings.estimated_duration,
+                    settings.tolerance_factor,
+                    settings.min_margin,
+                    settings.overrun_target,
+                    settings.loop,
+                ),
                 max_messages=settings.max_messages,
                 until_empty=settings.until_empty,
-                loop=settings.loop,
             ),
             cast("Launch", self),
             {HANDLER: handler},

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pollconsumer import store
 from pollconsumer.core.choices import HandOff, LauncherRule
+from pollconsumer.core.durations import MarginRule
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.launcher import UNKNOWN, given_launcher
 from pollconsumer.core.retry import Backoff, Fatal, Skip, Yield
@@ -202,10 +203,7 @@ class Installation:
         options = ConsumerOptions(
             self.served_by(process),
             rules.idle_time,
-            rules.estimated_duration,
-            rules.tolerance_factor,
-            launch.min_margin,
-            rules.overrun_target,
+            MarginRule(rules.estimated_duration, rules.tolerance_factor, launch.min_margin, rules.overrun_target),
             instances=self.instances,
         )
         executor = OneSlot(process) if rules.slots == 1 else Slots(process, rules.slots)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.core.choices import HandOff, Missed
+from pollconsumer.core.durations import MarginRule
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.core.retry import Backoff
 from pollconsumer.runtime.consumer import consume
@@ -65,10 +66,7 @@ class Quarters(Installation):
         options = ConsumerOptions(
             QUEUES,
             rules.idle_time,
-            rules.estimated_duration,
-            rules.tolerance_factor,
-            launch.min_margin,
-            rules.overrun_target,
+            MarginRule(rules.estimated_duration, rules.tolerance_factor, launch.min_margin, rules.overrun_target),
         )
         reason = consume(launch, options, self.handlers(process), [RECURRENCE], OneSlot(process))
         self.held.append((began, self.world.now))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.durations import OVERRUN_TARGET_OF_BUDGETS, OVERRUN_TARGETS
+from pollconsumer.core.durations import OVERRUN_TARGET_OF_BUDGETS, OVERRUN_TARGETS, MarginRule
 from pollconsumer.core.launcher import FLOOR, UNLEARNED_EXIT, Found, Punctuality, find_launcher, given_launcher, run_id
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.spans import parse_quota, parse_rate
@@ -123,7 +123,8 @@ class ConsumerRole:
             before_exit(begin_launch(hooks))
         options = self._options_of(queues, launch.plan.launcher.rule)
         monitors = partial(_monitors, self._settings, launch)
-        return options._replace(new_monitors=monitors, min_margin=launch.min_margin, kept_lines=kept_lines())
+        margin = options.margin._replace(min_margin=launch.min_margin)
+        return options._replace(new_monitors=monitors, margin=margin, kept_lines=kept_lines.of_process)
 
 
 def launch_consumer(
@@ -321,15 +322,18 @@ def consumer_options(
     limits = {name: _limits(table) for name, table in tables.items()}
     weighted = any(table.weight for table in tables.values())
     target = OVERRUN_TARGET_OF_BUDGETS if window_is_budget else OVERRUN_TARGETS[rule]
+    margin = MarginRule(
+        chosen.estimated_duration,
+        chosen.tolerance_factor,
+        Punctuality().exit + FLOOR if chosen.min_margin is None else chosen.min_margin,
+        target if chosen.overrun_target is None else chosen.overrun_target,
+        chosen.loop,
+    )
     return ConsumerOptions(
         queues=queues,
         keeping=keeping_of(settings),
         idle_time=chosen.idle_time,
-        estimated_duration=chosen.estimated_duration,
-        tolerance_factor=chosen.tolerance_factor,
-        min_margin=Punctuality().exit + FLOOR if chosen.min_margin is None else chosen.min_margin,
-        overrun_target=target if chosen.overrun_target is None else chosen.overrun_target,
-        loop=chosen.loop,
+        margin=margin,
         instances=chosen.instances,
         until_empty=until_empty,
         linger=linger,

@@ -99,7 +99,7 @@ class BulkCaller:
         self._attempts, self._context_of_call = attempts, context_of_call
         self._bulks = {name: each.bulk for name, each in handlers.items() if each.bulk is not None}
         most = {name: bulk.most for name, bulk in self._bulks.items()}
-        self._sized = BulkPace(launch.window, options, exchange.pace.slots, exchange.pace.durations, most)
+        self._sized = BulkPace(launch.window, options.margin, exchange.pace.slots, exchange.pace.durations, most)
         attempts.calls.measure = self._sized.add
         self._due: dict[Kind, float] = {}
         """For each kind with gathered messages, when its next call begins, on the launch's clock."""
@@ -210,7 +210,7 @@ class BulkCaller:
         if options.until_empty or held_back:
             return False
         margin = max(self._pace.margin(), self._sized.margin(handler, count))
-        if options.loop is Loop.ARTICLE:
+        if options.margin.loop is Loop.ARTICLE:
             margin = max(margin, options.idle_time)
         return wait > 0 and self._launch.window.has_time(now + wait, margin)
 

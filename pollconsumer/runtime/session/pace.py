@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.core import durations
-from pollconsumer.core.choices import Loop
 from pollconsumer.runtime.handling.executors import Executor
 from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.store.records.reservations import Reservation
@@ -38,10 +37,7 @@ class ConsumerOptions(NamedTuple):
 
     queues: tuple[str, ...]
     idle_time: float
-    estimated_duration: float
-    tolerance_factor: float
-    min_margin: float
-    overrun_target: float
+    margin: durations.MarginRule
     until_empty: bool = False
     linger: float = 0.0
     """With ``until_empty``: for how many seconds there must be nothing to do before the launch ends."""
@@ -51,7 +47,6 @@ class ConsumerOptions(NamedTuple):
     weights: Mapping[str, int] = MappingProxyType({})
     """Weights by queue. Without weights, a queue is served only if those before it are empty."""
     keeping: Mapping[str, Retention] = MappingProxyType({})
-    loop: Loop = Loop.WOKEN
     instances: int = 1
     """The number of launches that serve the queues at the same time."""
     longest_wait: float = LONGEST_WAIT
@@ -82,7 +77,7 @@ class Pace:
         measured = self.durations.overall.count
         if measured != self._measured:
             self._measured = measured
-            self._margin = durations.margin_in(self._window, self.durations, self._options, self.slots)
+            self._margin = durations.margin_in(self._window, self.durations, self._options.margin, self.slots)
         return self._margin
 
     def ahead(self) -> int:
