@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from math import inf
 from typing import Any
 
 from pollconsumer.core.notation.instants import ceil_epoch_ms, ceil_ms, datetime_of
@@ -29,7 +30,7 @@ class VirtualClock:
 
     def __init__(self, start: datetime) -> None:
         self.start_ms = self.now_ms = ceil_epoch_ms(start)
-        self.tick: Callable[[], float | None] = lambda: None
+        self.tick: Callable[[], float] = lambda: inf
         self.patience: Callable[[int, int | None], int | None] | None = None
         """Given the end of a wait and the next due time, returns another end of the wait; None ends the wait now."""
 
@@ -43,7 +44,7 @@ class VirtualClock:
     def next_due(self) -> int | None:
         """Do what is due now. Returns the next due time, or None."""
         left = self.tick()
-        return None if left is None else self.now_ms + max(1, ceil_ms(left))
+        return None if left == inf else self.now_ms + max(1, ceil_ms(left))
 
     def pass_until(self, instant: int) -> None:
         """Advance to an instant in epoch milliseconds, unless it is in the past."""

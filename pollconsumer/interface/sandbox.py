@@ -169,15 +169,15 @@ class SandboxMover:
         moving = SandboxLaunch(opener, MOVER, LaunchPlan(FOREVER, 0.0), clock, emit)
         self._mover, self._store, self._clock = Mover(moving, options), moving.store, clock
 
-    def tick(self) -> float | None:
-        """Do all that is due now. Returns the seconds until the mover or a launch has more to do; None if never."""
+    def tick(self) -> float:
+        """Do all that is due now. Returns the seconds until the mover or a launch has more to do."""
         while True:
             self._mover.look_afresh()
             more_in = [*self._more_in()]
             moved, next_due = self._mover.promote()
             self._mover.maintain()
             if not moved and 0 not in more_in:
-                return min([*more_in, *([] if next_due is None else [next_due])], default=None)
+                return min([*more_in, next_due])
 
     def _more_in(self) -> Iterator[float]:
         """Yield the seconds until something other than a message or recurrence is due: 0 for entries of an outbox, and

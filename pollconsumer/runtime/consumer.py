@@ -245,8 +245,8 @@ class Consumer:
         until = self.window.wait_until(now, longest)
         last = not self.window.has_time(until, SERVER_LATE)
         while not self._exchange.reserved and self.asked_to_stop() is None and (left := until - self.clock()) > 0:
-            wait, more_in = min(self.options.longest_wait, left), self._exchange.more_in
-            soon = min(self._exchange.due_in(), inf if more_in is None else more_in)
+            wait = min(self.options.longest_wait, left)
+            soon = min(self._exchange.due_in(), self._exchange.more_in)
             # This process times the wait if the server, which ends waits late, would miss the window's end or a due
             # time.
             if last or soon < wait or self._wake.pending:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from math import inf
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -39,7 +40,7 @@ class Mover:
         self._left_out: dict[str, PollConsumerError] = {}
         self._lost: set[str] = set()
         """Queues that are skipped because their cluster node is lost. It is checked again after a while."""
-        self._maintained = self._looked = self._asked = float("-inf")
+        self._maintained = self._looked = self._asked = -inf
         self._queues: list[str] = []
         self._moved = 0
         self._to_repair: list[str] = []
@@ -62,17 +63,16 @@ class Mover:
             raise unreachable(self._lost)
         return StopReason.NO_TIME_TO_IDLE
 
-    def promote(self) -> tuple[int, float | None]:
+    def promote(self) -> tuple[int, float]:
         """Promote one page of messages in every queue. Returns the number promoted, and the seconds until the next one
-        is due; None if none is scheduled."""
-        moved, soonest = 0, None
+        is due."""
+        moved, soonest = 0, inf
         self._to_repair = []
         for queue in self.queues():
             with self._leaving_out(queue):
                 promoted = self._store.promote(self._claim, queue, self.options.page_size)
                 moved += promoted.moved
-                if promoted.next_due is not None and (soonest is None or promoted.next_due < soonest):
-                    soonest = promoted.next_due
+                soonest = min(soonest, promoted.next_due)
                 if promoted.to_repair:
                     self._to_repair.append(queue)
                 if promoted.recurring:
@@ -96,14 +96,14 @@ class Mover:
 
     def look_afresh(self) -> None:
         """Let the next calls of `queues` and `maintain` do their work, even within a second of the last ones."""
-        self._looked = self._maintained = float("-inf")
+        self._looked = self._maintained = -inf
 
-    def idle(self, next_due: float | None) -> None:
-        """Wait ``next_due`` seconds (None: no message is scheduled), but idle_time at most, and within the window. The
-        wait ends early if a message with an earlier due time is scheduled."""
+    def idle(self, next_due: float) -> None:
+        """Wait ``next_due`` seconds, but idle_time at most, and within the window. The wait ends early if a message
+        with an earlier due time is scheduled."""
         longest = max(0.0, min(self.options.idle_time, self.window.left(self.clock()) - self._launch.min_margin))
-        if self._wake.wait(longest if next_due is None else min(longest, next_due)):
-            self._looked = float("-inf")
+        if self._wake.wait(min(longest, next_due)):
+            self._looked = -inf
 
     def _markers(self) -> list[str]:
         keys = self._store.keys
@@ -143,13 +143,13 @@ class Mover:
         except NodeLost:
             self._lost |= {queue, *self._store.lost(self._store.queues())}
             self._announced -= self._lost
-            self._looked, self._asked = float("-inf"), self.clock()
+            self._looked, self._asked = -inf, self.clock()
         except OF_ANY_QUEUE:
             raise
         except PollConsumerError as error:
             # The key may belong to another queue, to which this one sends.
             queue = self._store.keys.queue_of(error.key) or queue  # GUARD who is left out
-            self._looked = float("-inf")
+            self._looked = -inf
             if queue not in self._left_out:
                 self._left_out[queue] = error
                 self._emit(QueueLeftOut(queue, str(error)))

@@ -9,6 +9,7 @@ import heapq
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from threading import Lock
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -135,7 +136,7 @@ class VirtualStore:
         del lasts_ms, keep
         assert reports is None
         stepped = Stepped()
-        stepped.promoted = [Promoted(0, None, recurring=False, to_repair=False) for _ in promoting]
+        stepped.promoted = [Promoted(0, inf, recurring=False, to_repair=False) for _ in promoting]
         for queue_step in queue_steps:
             for _, new_row, ids, _ in queue_step.groups:
                 for name in ids:
@@ -158,7 +159,7 @@ class VirtualStore:
         record = b"A" + bytes(10) + f"{handler}\n{payload}".encode()
         return Reservation.alone(QUEUE, b"%d" % n, row(1), record, int(now * 1000), now)
 
-    def wait(self, seconds: float, until: float = float("inf")) -> bool:
+    def wait(self, seconds: float, until: float = inf) -> bool:
         """Pass so many seconds, fewer if an arrival wakes, or ``until`` comes. Whether an arrival did."""
         end = min(self.clock.now + seconds, until)
         next_at = self.arrivals.next_at()
@@ -218,7 +219,7 @@ class VirtualSlots:
         return Lock()
 
     def next_end(self) -> float:
-        return self._running[0][0] if self._running else float("inf")
+        return self._running[0][0] if self._running else inf
 
     def wait(self, seconds: float, descriptor: int | None = None) -> None:
         del descriptor
@@ -246,7 +247,7 @@ class VirtualWake:
         del executor
         self.store.before_wait(seconds)
         self.pending = True
-        woken = self.store.wait(seconds, self.slots.next_end() if self.slots else float("inf"))
+        woken = self.store.wait(seconds, self.slots.next_end() if self.slots else inf)
         self.pending = not woken
         return woken
 

@@ -206,8 +206,7 @@ class BulkCaller:
         """Whether a call with ``count`` messages may wait ``wait`` seconds for more: if there is time, and more may
         come."""
         exchange, options = self._exchange, self._options
-        held_back = exchange.held_back and (exchange.more_in is None or exchange.more_in >= wait)
-        if options.until_empty or held_back:
+        if options.until_empty or (exchange.held_back and exchange.more_in >= wait):
             return False
         margin = max(self._pace.margin(), self._sized.margin(handler, count))
         if options.margin.loop is Loop.ARTICLE:

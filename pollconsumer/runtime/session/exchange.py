@@ -109,8 +109,8 @@ class Exchange:
         self.called = inf
         """When the next launch first called for the lease, on the launch's clock. Infinity if it has not, or if the
         hand-off is no baton."""
-        self.more_in: float | None = None
-        """Seconds from the last reservation until a queue's limit allows more messages. None if unknown."""
+        self.more_in = inf
+        """Seconds from the last reservation until a queue's limit allows more messages. Infinity if unknown."""
         self.held_back = False
         """Whether the last reservation got nothing from a queue that has ready messages, because of a limit."""
         self.added = 0
@@ -156,7 +156,7 @@ class Exchange:
             self._look()
         if self.to_repair and self._promoted - self._repaired >= EVERY:
             self.repair()
-        steps, self.more_in, self.held_back = self.settling.take(), None, False
+        steps, self.more_in, self.held_back = self.settling.take(), inf, False
         promotes = self._launch.clock() >= min(self._due_at, self._promoted + PROMOTE_EVERY)
         for queue in self._turns.order() if only is None else [only]:
             if queue in self.lost:
@@ -180,7 +180,7 @@ class Exchange:
         if self.lost:
             self._look()
         self.settle()  # outcomes must not wait
-        self.more_in, self.held_back = None, False
+        self.more_in, self.held_back = inf, False
         steps = [QueueStep(queue) for queue in self.queues()]
         now = self._launch.clock()
         for step in steps:
@@ -316,8 +316,7 @@ class Exchange:
         if stepped.successor:
             self.hear_call()
         self.held_back = self.held_back or stepped.held_back
-        if stepped.more_in is not None and (self.more_in is None or stepped.more_in < self.more_in):
-            self.more_in = stepped.more_in
+        self.more_in = min(self.more_in, stepped.more_in)
         for queue in stepped.newer:
             self._emit(NewerMessagesFound(queue))
         for dead_letter in stepped.dead_letters:
@@ -343,9 +342,8 @@ class Exchange:
         """Use the answers ``promoted``, one for each of ``queues``. ``sent``: when the launch asked, on its clock."""
         self._promoted, self._due_at, self.to_repair = self._launch.clock(), inf, []
         for queue, each in zip(queues, promoted, strict=True):
-            if each.next_due is not None:
-                # Counted from the sending of the promotion, since the next one will take as long to reach the server.
-                self._due_at = min(self._due_at, sent + each.next_due)
+            # Counted from the sending of the promotion, since the next one will take as long to reach the server.
+            self._due_at = min(self._due_at, sent + each.next_due)
             if each.to_repair:
                 self.to_repair.append(queue)
             if each.recurring:

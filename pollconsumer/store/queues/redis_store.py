@@ -178,8 +178,8 @@ class RedisStore:
             self.wire.last_acknowledged = queue, last, True, self._clocks.monotonic()
         stepped.successor = stepped.successor or bool(waiting)
         stepped.held_back = stepped.held_back or bool(left)
-        if wait_ms >= 0 and (stepped.more_in is None or wait_ms < stepped.more_in * 1000):
-            stepped.more_in = wait_ms / 1000
+        if wait_ms >= 0:
+            stepped.more_in = min(stepped.more_in, wait_ms / 1000)
         if newer_found:
             stepped.newer.append(queue)
         if dead:

@@ -3,6 +3,7 @@ store during an attempt: progress, logged lines, checkpoints and steps."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
+from math import inf
 from typing import Any, NamedTuple, Self
 
 from pollconsumer.core import json_values
@@ -279,12 +280,12 @@ class QueueStep:
 
 
 class Promoted(NamedTuple):
-    """The result of a promotion. ``next_due``: seconds until the next due time, or None. ``recurring``: a recurrence is
-    due. ``to_repair``: messages are in flight, wait for a key, or are in the outbox, and may be those of a dead
-    launch."""
+    """The result of a promotion. ``next_due``: seconds until the next due time, infinity for none. ``recurring``: a
+    recurrence is due. ``to_repair``: messages are in flight, wait for a key, or are in the outbox, and may be those of
+    a dead launch."""
 
     moved: int
-    next_due: float | None
+    next_due: float
     recurring: bool
     to_repair: bool
 
@@ -292,7 +293,7 @@ class Promoted(NamedTuple):
     def of(cls, answer: Sequence[int]) -> Self:
         """The promotion, read from the answer of `promote.lua`."""
         moved, next_due, recurring, to_repair = answer
-        return cls(moved, None if next_due < 0 else next_due / 1_000_000, bool(recurring), bool(to_repair))
+        return cls(moved, inf if next_due < 0 else next_due / 1_000_000, bool(recurring), bool(to_repair))
 
 
 class Stepped:
@@ -304,9 +305,9 @@ class Stepped:
         """Ids of settled messages that were not reserved for this launch any more."""
         self.successor = False
         """Whether the next launch waits for the lease."""
-        self.more_in: float | None = None
-        """Seconds until a limit allows more messages; 0: ask again at once. None if no limit held any back, or if it
-        depends on messages in flight."""
+        self.more_in = inf
+        """Seconds until a limit allows more messages; 0: ask again at once. Infinity if no limit held any back, or if
+        it depends on messages in flight."""
         self.held_back = False
         """Whether a queue has ready messages, and none of them was reserved."""
         self.newer: list[str] = []

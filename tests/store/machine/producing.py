@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -121,7 +122,7 @@ class Producing(Recurring):
         assert moved == min(most, len(due))
         for _, name in due[:most]:
             self.model.make_ready(self.model.messages[name])
-        assert (next_due is None) == (not self.model.having(State.SCHEDULED) and not self.coming())
+        assert (next_due == inf) == (not self.model.having(State.SCHEDULED) and not self.coming())
         with pytest.raises(LeaseLost):
             self.store.promote(self.mover._replace(fence="999999"), QUEUE, most)
 
