@@ -12,7 +12,7 @@ from unittest import mock
 
 from pollconsumer.interface.assembly import launch_roles
 from pollconsumer.interface.cli import launch_commands
-from pollconsumer.runtime.handling.slot_waits import serve_here
+from pollconsumer.runtime.handling import slot_waits
 from pollconsumer.runtime.launch import launch
 from pollconsumer.runtime.launch.heartbeat import Heartbeat
 from pollconsumer.runtime.launch.launch import Host
@@ -95,7 +95,7 @@ def run_launch(
     finally:
         for act in host.at_ends:
             act()
-        serve_here(None)
+        slot_waits.of_process = None
 
 
 @contextmanager

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pollconsumer.interface.logs import logs
+from pollconsumer.runtime.handling import kept_lines
 from pollconsumer.runtime.handling.handler import Handler
-from pollconsumer.runtime.handling.kept_lines import CUT, KeptLines, Tail, kept_lines
+from pollconsumer.runtime.handling.kept_lines import CUT, KeptLines, Tail
 from pollconsumer.runtime.handling.slot_waits import IN_SLOT
 from pollconsumer.runtime.launch.board import LaunchProgress
 from pollconsumer.runtime.session import contexts
@@ -92,7 +93,7 @@ def lines() -> Iterator[KeptLines]:
     root = logging.getLogger()
     level = root.level
     logs.keep_lines(1024)
-    found = kept_lines()
+    found = kept_lines.of_process
     assert found is not None
     yield found
     logs.keep_lines(0)
@@ -213,7 +214,7 @@ def test_nothing_is_kept_where_nothing_is_to_be(stream: HandlersStream) -> None:
     logs.keep_lines(0)
     IN_SLOT.set(reserved("a"))
     print("x", file=stream)
-    assert kept_lines() is None
+    assert kept_lines.of_process is None
     assert HandlersStream.printed is None
 
 

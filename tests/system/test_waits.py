@@ -39,16 +39,16 @@ def isolated(queue: str | None = None) -> int:
 
 @app.handler(isolation="process", **RETRY)
 def dies() -> None:
-    from pollconsumer.runtime.handling.slot_waits import slot_waits
-    slot_waits().begin()
+    from pollconsumer.runtime.handling import slot_waits
+    slot_waits.of_process.begin()
     os._exit(9)
 
 @app.handler(**RETRY)
 def after(message: str) -> bool:
-    from pollconsumer.runtime.handling.slot_waits import slot_waits
+    from pollconsumer.runtime.handling import slot_waits
     while app.message(message).state != "scheduled":
         time.sleep(0.01)
-    waits = slot_waits()
+    waits = slot_waits.of_process
     return waits.may_be_stuck(waits.begin(), "default", "a third one")
 """
 KINDS = pytest.mark.parametrize("handler", ["plain", "awaiting", "isolated"])

@@ -20,6 +20,7 @@ from pollconsumer.core.spans import Span
 from pollconsumer.interface.api.handle import Handle, Looks
 from pollconsumer.interface.api.store_calls import AppCalls
 from pollconsumer.interface.settings.values import parse_word
+from pollconsumer.runtime.handling import slot_waits
 from pollconsumer.runtime.handling.handler_batches import (
     MOST_MEMBERS,
     Batch,
@@ -31,7 +32,6 @@ from pollconsumer.runtime.handling.handler_batches import (
     new_batch,
     sum_cancelled,
 )
-from pollconsumer.runtime.handling.slot_waits import slot_waits
 from pollconsumer.runtime.new_messages import Sendable, callback_of, message_of, refuse_own_identity
 from pollconsumer.store.actions import CancelledMembers, MessageActions
 from pollconsumer.store.client.wire import Wire
@@ -94,7 +94,7 @@ class AppBatch(Batch):
         return status
 
     def _looks(self, timeout: Span | None) -> Looks:
-        if slot_waits() is not None:
+        if slot_waits.of_process is not None:
             raise in_a_handler()
         return Looks(timeout, LONGEST_PAUSE)
 

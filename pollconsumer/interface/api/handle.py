@@ -26,7 +26,7 @@ from pollconsumer.core.messages.payloads import encode_payload
 from pollconsumer.core.spans import Span, seconds_in
 from pollconsumer.interface.api import slips
 from pollconsumer.interface.api.registry import registry
-from pollconsumer.runtime.handling.slot_waits import slot_waits
+from pollconsumer.runtime.handling import slot_waits
 from pollconsumer.runtime.new_messages import due_ms, milliseconds
 
 if TYPE_CHECKING:
@@ -343,7 +343,7 @@ class _MessageLooks:
 
     def __init__(self, timeout: Span | None, app: MessageCalls) -> None:
         self._looks = Looks(timeout, LONGEST_PAUSE)
-        self._slots = None if registry.stand_in is not None else slot_waits()
+        self._slots = None if registry.stand_in is not None else slot_waits.of_process
         self._elsewhere = any(app.location)
         """Whether the message may be in another store than that of the launch which runs the handler."""
         self._seen = False

@@ -23,11 +23,12 @@ from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.logs import LaunchStreaks, identify, log
 from pollconsumer.interface.settings.model import settings_of
 from pollconsumer.runtime.children.protocol import FrameConnection, decode_refusal, encode_messages, encode_outcome
+from pollconsumer.runtime.handling import kept_lines, slot_waits
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.handling.handler import Handler, hooks_before_enqueue
-from pollconsumer.runtime.handling.kept_lines import ROOT, kept_lines
-from pollconsumer.runtime.handling.slot_waits import IN_SLOT, ServedQueues, SlotWaits, serve_here
+from pollconsumer.runtime.handling.kept_lines import ROOT
+from pollconsumer.runtime.handling.slot_waits import IN_SLOT, ServedQueues, SlotWaits
 from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.system import standard_error
 from pollconsumer.runtime.system.own_threads import start_thread
@@ -81,7 +82,7 @@ class Reports:
         self._connection, self._sending, self._lock = connection, sending, threading.Lock()
         self._begun, self._taken = False, threading.Event()
         self._unsent: dict[str, Any] = {}
-        self._handed, self._lines, self._pid = handed, kept_lines(), os.getpid()
+        self._handed, self._lines, self._pid = handed, kept_lines.of_process, os.getpid()
         if self._lines is not None:
             self._lines.begun = self._begin
 
@@ -182,11 +183,12 @@ class _ChildServer:
 
     def _handle(self, given: dict[str, Any]) -> dict[str, Any]:
         handed = Handed(*given["message"])
-        if (lines := kept_lines()) is not None and lines.keeper is not None and lines.keeper not in ROOT.handlers:
+        lines = kept_lines.of_process
+        if lines is not None and lines.keeper is not None and lines.keeper not in ROOT.handlers:
             ROOT.addHandler(lines.keeper)
         IN_SLOT.set(handed)
-        serve_here(
-            _ReportedWaits(self._launch, given["deadline"], handed, lambda *what: self._ask({"waits": what})["stuck"])
+        slot_waits.of_process = _ReportedWaits(
+            self._launch, given["deadline"], handed, lambda *what: self._ask({"waits": what})["stuck"]
         )
         handler = self._handlers[given["handler"]]
         if given["timeout"] != handler.timeout:

@@ -34,9 +34,9 @@ from pollconsumer.interface.settings.names import OUTCOME_VARIABLE
 from pollconsumer.interface.settings.owners import warn_of_another_store
 from pollconsumer.interface.settings.values import parse_keep
 from pollconsumer.interface.user_imports import shadowed
+from pollconsumer.runtime.handling import kept_lines, slot_waits
 from pollconsumer.runtime.handling.handler import Handler, begin_launch
-from pollconsumer.runtime.handling.kept_lines import kept_lines
-from pollconsumer.runtime.handling.slot_waits import ServedQueues, SlotWaits, serve_here
+from pollconsumer.runtime.handling.slot_waits import ServedQueues, SlotWaits
 from pollconsumer.runtime.launch.launch import Launch, LaunchPlan, Work, run_launch
 from pollconsumer.runtime.launch.next_launches import launched_ago, next_launches
 from pollconsumer.runtime.system.process import ancestors
@@ -117,7 +117,8 @@ class ConsumerRole:
         chosen, flight = self._settings.consumer, launch.progress.flight
         identify(launch.id, launch.plan.run_id, flight.the_one)
         until, shared = launch.end.latest, chosen.instances > 1
-        serve_here(SlotWaits(ServedQueues(launch.id, queues, chosen.concurrency, until, shared, flight.in_flight)))
+        served = ServedQueues(launch.id, queues, chosen.concurrency, until, shared, flight.in_flight)
+        slot_waits.of_process = SlotWaits(served)
         hooks = [app.hooks for app in registry.apps if app.hooks.on_launch or app.hooks.on_launch_end]
         if hooks:
             before_exit(begin_launch(hooks))

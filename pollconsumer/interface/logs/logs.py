@@ -30,7 +30,8 @@ from pollconsumer.core.repeats import Streaks
 from pollconsumer.core.users_code import MOST_CHARACTERS, called, described, text_of
 from pollconsumer.core.window import StopReason
 from pollconsumer.interface.command_line import values_of
-from pollconsumer.runtime.handling.kept_lines import ROOT, KeptLines, keep_lines_here
+from pollconsumer.runtime.handling import kept_lines
+from pollconsumer.runtime.handling.kept_lines import ROOT, KeptLines
 from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InFlight
 from pollconsumer.runtime.system import own_threads, standard_error
 from pollconsumer.runtime.system.own_files import OwnFiles, spare_directory
@@ -284,7 +285,7 @@ def keep_lines(most: int) -> None:
     INFO up, unless users' code sets another level. Printed text counts if it is written to the streams that
     `standard_error.outlast_readers` has installed."""
     lines = KeptLines(most) if most else None
-    keep_lines_here(lines)
+    kept_lines.of_process = lines
     standard_error.HandlersStream.printed = None if lines is None else lines.add_printed
     if lines is not None:
         lines.keeper = _Keeper(lines)

@@ -27,10 +27,10 @@ from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.core.messages.message_steps import StepEntry
 from pollconsumer.core.retry import STOP_GRACE, HandlerTimeout, NotBegun, ProcessDied, Stopped, Yield
 from pollconsumer.runtime.children.protocol import FrameConnection, decode_messages, decode_outcome, encode_refusal
+from pollconsumer.runtime.handling import kept_lines, slot_waits
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.handler import Handler, Outcome, signal_name
-from pollconsumer.runtime.handling.kept_lines import kept_lines
-from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InFlight, slot_waits
+from pollconsumer.runtime.handling.slot_waits import IN_SLOT, InFlight
 from pollconsumer.runtime.system.system_limits import limits, start_refused
 from pollconsumer.store.queues.batches import NewBatch
 
@@ -291,7 +291,7 @@ class _HandlerProcess(ChildProcess):
             assert handler.timeout is not None
             raise HandlerTimeout(handler.timeout) from None
         finally:
-            if (waits := slot_waits()) is not None:
+            if (waits := slot_waits.of_process) is not None:
                 waits.forget(message)
         self.used = True
         return decode_outcome(ended)
@@ -386,7 +386,7 @@ def answer_to(frame: dict[str, Any], message: InFlight, context: LaunchContext) 
     if "waits" in frame:
         # The handler begins or ends a wait, asks whether it is stuck, or ends it for that: it counts as a wait in the
         # launch.
-        (what, *awaited), waits, stuck = frame["waits"], slot_waits(), False
+        (what, *awaited), waits, stuck = frame["waits"], slot_waits.of_process, False
         if waits is not None and what == "begin":
             waits.begin()
         elif waits is not None and what == "end":
@@ -396,7 +396,7 @@ def answer_to(frame: dict[str, Any], message: InFlight, context: LaunchContext) 
         return {"stuck": stuck}
     if "batch" in frame:
         return _answered(context.ask_batch, *frame["batch"])
-    if "log" in frame and (lines := kept_lines()) is not None:
+    if "log" in frame and (lines := kept_lines.of_process) is not None:
         lines.replace(message, frame["log"])
     if "progress" in frame:
         context.progress(*frame["progress"])

@@ -17,7 +17,8 @@ ROOT = logging.getLogger()
 LOGGING = "logging"
 MOST_FRAMES = 16
 """How many callers of a stream's ``write`` may be between it and the module logging, as with the handlers of Rich."""
-_of_process: KeptLines | None = None
+of_process: KeptLines | None = None
+"""Where this process keeps lines; None if it keeps none."""
 
 
 class Tail:
@@ -105,14 +106,3 @@ def _is_written_by_logging() -> bool:
             break
         frame = frame.f_back
     return False
-
-
-def keep_lines_here(lines: KeptLines | None) -> None:
-    """Let this process keep lines in ``lines``; with None, keep none."""
-    global _of_process  # one for the process
-    _of_process = lines
-
-
-def kept_lines() -> KeptLines | None:
-    """Where this process keeps lines; None if it keeps none."""
-    return _of_process

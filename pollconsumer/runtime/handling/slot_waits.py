@@ -12,7 +12,8 @@ from typing import NamedTuple, Protocol
 IN_SLOT: ContextVar[InFlight | None] = ContextVar("in_slot", default=None)
 """The message that this thread or task handles; None outside of a handler."""
 ENDS_BEFORE = 0.2
-_launch_waits: SlotWaits | None = None
+of_process: SlotWaits | None = None
+"""The waits of this process's launch; None if it handles no messages."""
 
 
 class InFlight(Protocol):
@@ -90,14 +91,3 @@ class SlotWaits:
             if stuck and waiting is not None:
                 del self._waiting[waiting]
             return stuck
-
-
-def serve_here(waits: SlotWaits | None) -> None:
-    """Let this process use ``waits``, those of its launch; with None, none."""
-    global _launch_waits  # one for the process
-    _launch_waits = waits
-
-
-def slot_waits() -> SlotWaits | None:
-    """The waits of this process's launch; None if this process handles no messages."""
-    return _launch_waits
