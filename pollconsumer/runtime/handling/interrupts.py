@@ -217,17 +217,33 @@ class Strike(Limit):
 
     def begin(self, thread: int) -> None:
         self.thread, self.pid, self.due = thread, os.getpid(), time.monotonic() + self.seconds
-        in_force[thread] = self
-        Striker.started().watch(self)
+        in_force[thread], striker = self, Striker.started()
+        with striker.lock:
+            striker.limits.add(self)
+            if self.due < striker.wakes:
+                striker.changed.notify()
 
     def end(self) -> None:
-        Striker.started().forget(self)
+        """Stop watching, and revoke an exception that was not raised yet. Called in the thread of the limit."""
+        if os.getpid() != self.pid:
+            return  # a fork has no striker, and its copy of the lock may be locked
+        striker = Striker.started()
+        with striker.lock:
+            striker.limits.discard(self)
+            striker.raise_in(self.thread, striker.nothing)
+            in_force.pop(self.thread, None)
 
     def defer(self) -> None:
-        Striker.started().defer(self)
+        striker = Striker.started()
+        with striker.lock:
+            striker.raise_in(self.thread, striker.nothing)
+            self.deferred = True
 
     def hasten(self, seconds: float) -> None:
-        Striker.started().hasten(self, seconds)
+        striker = Striker.started()
+        with striker.lock:
+            self.hastened, self.due = True, min(self.due, time.monotonic() + seconds)
+            striker.changed.notify()
 
 
 class Striker:
@@ -241,14 +257,13 @@ class Striker:
         # A PyDLL holds the GIL during the call.
         raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
         raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
-        self._raise_in, self._nothing = raise_in, ctypes.py_object()
+        self.raise_in, self.nothing = raise_in, ctypes.py_object()
         # Handlers' threads use the lock rather than the condition: an exception in the condition's Python code would
         # leave it locked.
-        # locked.
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        self._limits: set[Strike] = set()
-        self._wakes = 0.0
+        self.lock = threading.Lock()
+        self.changed = threading.Condition(self.lock)
+        self.limits: set[Strike] = set()
+        self.wakes = 0.0
         start_thread("timeouts", self._watch)
 
     @classmethod
@@ -258,48 +273,23 @@ class Striker:
                 cls._one = cls._one or cls()
         return cls._one
 
-    def watch(self, limit: Strike) -> None:
-        with self._lock:
-            self._limits.add(limit)
-            if limit.due < self._wakes:
-                self._changed.notify()
-
-    def hasten(self, limit: Strike, seconds: float) -> None:
-        with self._lock:
-            limit.hastened, limit.due = True, min(limit.due, time.monotonic() + seconds)
-            self._changed.notify()
-
-    def forget(self, limit: Strike) -> None:
-        """Stop watching, and revoke an exception that was not raised yet. Called in the thread of ``limit``."""
-        if os.getpid() != limit.pid:
-            return  # a fork has no striker, and its copy of the lock may be locked
-        with self._lock:
-            self._limits.discard(limit)
-            self._raise_in(limit.thread, self._nothing)
-            in_force.pop(limit.thread, None)
-
-    def defer(self, limit: Strike) -> None:
-        with self._lock:
-            self._raise_in(limit.thread, self._nothing)
-            limit.deferred = True
-
     def _watch(self) -> None:
-        with self._changed:
+        with self.changed:
             while True:
                 now = time.monotonic()
                 frames = sys._current_frames()  # noqa: SLF001  documented, and there is no other way
-                for limit in self._limits:
+                for limit in self.limits:
                     if limit.due > now or limit.has_ended():
                         continue
                     if limit.deferred or not limit.reaches(frames.get(limit.thread)):
                         limit.due = now + SHIELDED_RETRY
                         continue
                     limit.fire()
-                    self._raise_in(limit.thread, TimeIsUp)
+                    self.raise_in(limit.thread, TimeIsUp)
                     limit.due = now + REPEAT
                 del frames
-                self._wakes = min((limit.due for limit in self._limits if not limit.has_ended()), default=now + 3600)
-                self._changed.wait(max(0.0, self._wakes - time.monotonic()))
+                self.wakes = min((limit.due for limit in self.limits if not limit.has_ended()), default=now + 3600)
+                self.changed.wait(max(0.0, self.wakes - time.monotonic()))
 
 
 def interrupt(seconds: float, in_flight: Callable[[], bool]) -> bool:
