@@ -22,6 +22,15 @@ def parse(text: str | bytes) -> Any:
         raise ValueError("nested too deeply") from None
 
 
+def object_in(text: bytes) -> dict[str, Any] | None:
+    """The object in ``text``; None if it is anything else."""
+    try:
+        found = parse(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not a number of JSON")
 

@@ -199,13 +199,8 @@ def past_launches(entries: Iterable[bytes], group: str, own: str = "") -> list[P
     """The launches of ``group`` in ``entries`` of the ledger, newest first, except the launch ``own``."""
     found = []
     for text in entries:
-        try:
-            entry = json_values.parse(text)
-        except ValueError:
-            continue
-        if not isinstance(entry, dict) or (own and entry.get("launch_id") == own):
-            continue
-        if str(entry.get("lineage")).rpartition(":")[0] == group:
+        entry = json_values.object_in(text) or {}
+        if str(entry.get("lineage")).rpartition(":")[0] == group and not (own and entry.get("launch_id") == own):
             found.append(past_launch(entry))
     return found
 

@@ -107,12 +107,7 @@ class Streaks:
     @classmethod
     def decode(cls, stored: bytes | None) -> Self:
         """Inverse of ``encode``; skips invalid entries."""
-        try:
-            found = json_values.parse(stored or b"{}")
-        except ValueError:
-            return cls()
-        if not isinstance(found, dict):
-            return cls()
+        found = json_values.object_in(stored or b"") or {}
         return cls({name: streak for name, fields in found.items() if (streak := _read(fields))})
 
 

@@ -521,8 +521,4 @@ def _projects_beside(facts: Mapping[str, Any], holders: Iterable[bytes]) -> list
 
 def _read(holder: bytes) -> dict[str, Any]:
     """A holder's description, see `LaunchProgress.description`. Empty if it is corrupt, or of another version."""
-    try:
-        found = json_values.parse(holder)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+    return json_values.object_in(holder) or {}

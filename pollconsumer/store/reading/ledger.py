@@ -126,13 +126,9 @@ def leases_of(wire: Wire, keys: Keys) -> list[dict[str, Any]]:
 
 def _read_entry(stored: bytes) -> dict[str, Any] | None:
     """An entry of the ledger, parsed; None if it is corrupt."""
-    try:
-        entry = json_values.parse(stored)
-    except ValueError:
+    entry = _BLANK | (json_values.object_in(stored) or {})
+    if not entry.keys() >= {"launch_id", "stop_reason"}:
         return None
-    if not isinstance(entry, dict) or not entry.keys() >= {"launch_id", "stop_reason"}:
-        return None
-    entry = _BLANK | entry
     return entry if all(is_sound(entry[name]) for name, is_sound in _SOUND.items() if name in entry) else None
 
 
