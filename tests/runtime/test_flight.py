@@ -47,7 +47,7 @@ def test_what_a_launch_and_its_heartbeat_write_does_not_overwrite_the_rest(order
     ]
     for place in order:
         writes[place]()
-    assert progress.trusted_until() == 7.5
+    assert progress.trusted[0] == 7.5
     assert progress.counts() == counts
     assert progress.ended() == (StopReason.MEMORY, 75)
     assert progress.flight.left_behind() == [MessageInFlight("mail", b"a", "send", ended=False, last=True)]

@@ -71,13 +71,13 @@ def test_it_says_so_once_and_the_launch_goes_on(valkey: Server) -> None:
     progress, said = beat(valkey.wire(), refuse=False)
     (line,) = said
     assert line.startswith("warning: store rolled back: it had reached ")
-    assert progress.trusted_until() > SYSTEM_CLOCKS.boot_time()
+    assert progress.trusted[0] > SYSTEM_CLOCKS.boot_time()
 
 
 def test_where_that_is_to_be_refused_its_launch_is_told(valkey: Server) -> None:
     progress, said = beat(valkey.wire(), refuse=True)
     assert len(said) == 1
-    assert progress.trusted_until() == ROLLED_BACK
+    assert progress.trusted[0] == ROLLED_BACK
 
 
 def test_what_a_launch_refused_later_ones_refuse_and_its_end_does_not_accept_it(valkey: Server, tmp_path: Path) -> None:

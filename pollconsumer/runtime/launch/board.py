@@ -249,8 +249,8 @@ class Counts(NamedTuple):
     failed: int = 0
     released: int = 0
     yielded: int = 0
-    average: float = 0.0
-    margin: float = 0.0
+    average_seconds: float = 0.0
+    margin_seconds: float = 0.0
     longer_than_window: int = 0
 
 
@@ -258,7 +258,7 @@ class LaunchProgress:
     def __init__(self) -> None:
         self._memory = mmap.mmap(-1, Flight.SIZE + Stops.SIZE)
         self.trusted = memoryview(self._memory)[:_COUNTS_AT].cast("d")
-        """The shared double that `trusted_until` reads."""
+        """When trust in the lease ends, on the boot clock; LOST, EMPTIED or ROLLED_BACK if the lease is lost."""
         self.flight = Flight(self._memory)
         self.stops = Stops(self._memory, Flight.SIZE)
         self.end(None, 0)
@@ -274,10 +274,6 @@ class LaunchProgress:
 
     def trust_until(self, boot_time: float) -> None:
         self.trusted[0] = boot_time
-
-    def trusted_until(self) -> float:
-        """When trust in the lease ends, on the boot clock; LOST, EMPTIED or ROLLED_BACK if the lease is lost."""
-        return self.trusted[0]
 
     def count(self, counts: Counts) -> None:
         _COUNTS.pack_into(self._memory, _COUNTS_AT, *counts)
@@ -310,19 +306,13 @@ class LaunchProgress:
         """The launch's entry in the ledger, as JSON, at ``now`` on the boot clock. ``claim``: None while the launch
         waits for the lease. ``leaving``: seconds from the end of the launch's work to the exit of its process.
         ``in_flight``: messages that take long. ``beyond``: the launch's window is over."""
-        counts, (reason, exit_code) = self.counts(), self.ended()
+        reason, exit_code = self.ended()
         entry: dict[str, Any] = {name: value for name, value in self.facts.items() if name not in _OF_PROCESSES}
         entry |= {
             "running_seconds": 0.0 if claim is None else round(self.ran(now), 3),
             "stop_reason": reason,
             "exit_code": None if reason is None else exit_code,
-            "handled": counts.handled,
-            "failed": counts.failed,
-            "released": counts.released,
-            "yielded": counts.yielded,
-            "average_seconds": counts.average,
-            "margin_seconds": counts.margin,
-            "longer_than_window": counts.longer_than_window,
+            **self.counts()._asdict(),
             "exit_seconds": None if leaving is None else round(leaving, 3),
         }
         if claim is None:

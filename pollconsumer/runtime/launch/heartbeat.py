@@ -441,7 +441,7 @@ def _beat(
             if on_launch_death is not None:
                 on_launch_death(parent)
         finally:
-            if progress.trusted_until() != EMPTIED:
+            if progress.trusted[0] != EMPTIED:
                 requeue_all(progress, leases, store, claim, end, SYSTEM_CLOCKS, report_line, standard_error.leave)
 
 

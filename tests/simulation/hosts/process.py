@@ -282,7 +282,7 @@ class SimulatedHeartbeat(Heartbeat, Parent):
         keep(self, self._progress, leases, *self._order, self.process, self._tell)
         if self._on_launch_death is not None:
             self._on_launch_death(0)
-        if self._progress.trusted_until() != EMPTIED:
+        if self._progress.trusted[0] != EMPTIED:
             requeue_all(self._progress, leases, store, *self._order, self.process, self._tell)
 
     def _tell(self, line: str) -> None:
