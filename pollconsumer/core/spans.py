@@ -51,12 +51,10 @@ def format_duration(seconds: float) -> str:
     if seconds < 59.95:
         return f"{seconds:.1f}".removesuffix(".0") + "s"
     whole = round(seconds)
-    for unit, size, lower in (("d", 86400, "h"), ("h", 3600, "m"), ("m", 60, "s")):
-        if whole >= size:
-            count, rest = divmod(whole, size)
-            rest //= int(UNITS[lower])
-            return f"{count}{unit} {rest}{lower}" if rest else f"{count}{unit}"
-    raise AssertionError("unreachable: 60 s or more is a minute at least")
+    unit, lower = ("d", "h") if whole >= DAY else ("h", "m") if whole >= UNITS["h"] else ("m", "s")
+    count, rest = divmod(whole, int(UNITS[unit]))
+    rest //= int(UNITS[lower])
+    return f"{count}{unit} {rest}{lower}" if rest else f"{count}{unit}"
 
 
 def seconds_in(name: str, span: Span) -> float:

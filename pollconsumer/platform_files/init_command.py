@@ -207,7 +207,7 @@ def _problems(platform: str, settings: Settings) -> Iterator[str]:
         yield f"store: embedded; {WITHOUT_EMBEDDED[platform]}: name a redis:// or rediss:// URL"
     elif settings.client is None and (
         settings.store.startswith("unix:")
-        or all(urlsplit(f"//{host}").hostname in LOOPBACK for host in several_hosts(settings.store).hosts)
+        or all(urlsplit(f"//{host}").hostname in LOOPBACK for host in several_hosts(settings.store)[1])
     ):
         yield f"store: {redacted(settings.store)}; only this machine reaches it: name the server as {platform} does"
 

@@ -234,7 +234,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "queues/producer: what replaces is alone in its page": ("1 if rule.startswith(REPLACES) else ", ""),
     "queues/producer: rights of a producer in a queue": (", *(rights or self.rights).split(), *self.wire.rights", ""),
     "queues/redis_store: what the next lost reply reserved is released": (", on_repeat=release", ""),
-    "records/reservations: a redriven message does not expire": (" and self.generation == 0", ""),
+    "records/reservations: a redriven message does not expire": (" and not rows.generation(self.row)", ""),
     "recurrences: none beside an unfinished one": (" or recurrence.after is After.END", ""),
     "suitability: what was merely read": ("min(seen, watermark) if self._confirmed else ", ""),
     "queues/producer: rights of one that waits for replicas": (" {strict.right}", ""),

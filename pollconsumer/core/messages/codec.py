@@ -94,12 +94,10 @@ def coded(message: NewMessage, codec: Codec) -> NewMessage:
         message = message._replace(digest=_digest(message, codec))
     if message.continuation:
         continuation, _ = continuations.decoded(message.continuation.encode())
-        callbacks = {name: each for name in ("then", "failed") if (each := getattr(continuation, name)) is not None}
-        coded_callbacks: dict[str, Any] = {name: coded_packed(each, codec) for name, each in callbacks.items()}
+        callbacks = {"then": continuation.then, "failed": continuation.failed}
+        coded_ones: dict[str, Any] = {name: each and coded_packed(each, codec) for name, each in callbacks.items()}
         links = [coded_packed(each, codec) for each in continuation.links]
-        message = message._replace(
-            continuation=continuations.encoded(continuation._replace(links=links, **coded_callbacks))
-        )
+        message = message._replace(continuation=continuations.encoded(continuation._replace(links=links, **coded_ones)))
     return message._replace(payload=encoded_json(message.payload, codec), encoded=True)
 
 

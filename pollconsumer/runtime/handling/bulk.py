@@ -308,16 +308,9 @@ def around_bulk(
     skipped = [hooks.call("before", each) for each in contexts]
     if timeout is not None:
         context.limit(timeout)
-    return _without(skipped, payload), partial(_after, hooks, contexts, skipped)
-
-
-def _without(skipped: Sequence[bool], payload: dict[str, Any]) -> dict[str, Any]:
-    """A call's payload without the messages whose ``skipped`` is True, since a hook skips them."""
-    if not any(skipped):
-        return payload
     # GUARD what is skipped is not in the call
     kept = [each for each, skips in zip(payload[MESSAGES], skipped, strict=True) if not skips]
-    return {**payload, MESSAGES: kept}
+    return {**payload, MESSAGES: kept}, partial(_after, hooks, contexts, skipped)
 
 
 def _after(

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from pollconsumer.core.errors import UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.core.messages.message_steps import Progress, Recorded, StepEntry
@@ -54,10 +53,6 @@ class Previous(NamedTuple):
     state: State = State.COMPLETED
 
 
-def _no_batches(*_: object) -> Any:
-    raise UsageError("batches cannot be asked about here", None, "ask in a handler of a launch")
-
-
 class Situation(NamedTuple):
     """What a launch does for its handlers. ``ends_by``: returns when a handler must have ended, given when it began and
     its ``limit`` in seconds; instants are on the monotonic clock.
@@ -79,6 +74,6 @@ class Situation(NamedTuple):
     before_enqueue: "Sequence[BeforeEnqueue]" = ()
     stop_asked: Callable[[Any], bool] = bool
     record: Callable[[Any, StepEntry], None] | None = None
-    ask_batch: Callable[..., Any] = _no_batches
+    ask_batch: Callable[..., Any] = lambda *_: None
     codec: Codec | None = None
     extend: Callable[[Any, float], None] = lambda *_: None

@@ -152,23 +152,14 @@ def rule_of_certificate(options: Mapping[str, str]) -> str:
     return "" if known else f"{CERTIFICATE} must be none, optional or required"
 
 
-class SeveralHosts(NamedTuple):
-    """The parts of a URL with several hosts. ``login``, with its ``@``, and ``hosts``, with their ports, are
-    unchanged."""
-
-    login: str
-    hosts: list[str]
-    path: str
-    options: dict[str, str]
-
-
-def several_hosts(url: str) -> SeveralHosts:
-    """The parts of ``url``; `urlsplit` fails if the second host is in brackets. ValueError for unreadable options."""
+def several_hosts(url: str) -> tuple[str, list[str], str, dict[str, str]]:
+    """The login, with its ``@``, the hosts, with their ports, both unchanged, the path and the options of a URL with
+    several hosts. `urlsplit` fails if the second host is in brackets. ValueError for unreadable options."""
     _, _, rest = url.partition("://")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     path, _, query = rest.removeprefix(authority).partition("?")
     login, at, hosts = authority.rpartition("@")
-    return SeveralHosts(login + at, hosts.split(","), path, dict(parse_qsl(query, strict_parsing=bool(query))))
+    return login + at, hosts.split(","), path, dict(parse_qsl(query, strict_parsing=bool(query)))
 
 
 def take_boolean(options: dict[str, str], name: str, *, otherwise: bool) -> bool:

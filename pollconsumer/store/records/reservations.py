@@ -112,15 +112,6 @@ class Reservation:
         return self.crashes == rows.SPENT
 
     @property
-    def generation(self) -> int:
-        """The number of redrives."""
-        return rows.generation(self.row)
-
-    @property
-    def fence(self) -> int:
-        return rows.fence(self.row)
-
-    @property
     def begun(self) -> bool:
         """Whether the message is recorded as begun, which happens only for delivery at most once."""
         return bool(self.row[rows.FLAGS] & rows.BEGUN)
@@ -136,7 +127,7 @@ class Reservation:
     def has_expired(self, monotonic: float) -> bool:
         """Whether the message's expiry has passed at ``monotonic``. Never for a redriven one: a person asked for it."""
         # GUARD a redriven message does not expire
-        return 0 < self.common.expires <= self.server_ms(monotonic) and self.generation == 0
+        return 0 < self.common.expires <= self.server_ms(monotonic) and not rows.generation(self.row)
 
     def server_ms(self, monotonic: float) -> int:
         common = self.common
