@@ -48,28 +48,6 @@ LONGEST_NAME = 1000
 SHORT, LONGEST = 160, 64 << 10
 """Maximum length of a payload or an error that a page shows: in a table, and on the message's own page."""
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-_EXPLAINED = {
-    "started": "when the launch or the handler started",
-    "stopped": "why the launch ended; window over: it ended in time for the next launch",
-    "ran": "how long the launch ran",
-    "average": "mean duration of a handler",
-    "margin": "how long before the end of its window the launch stopped taking messages",
-    "gap": "time without a launch before this one",
-    "offset": "how long after its tick, as the full minute, the launch started",
-    "exit": "how long the process of the launch took to exit",
-    "in flight": "messages that a launch has taken and not finished",
-    "outstanding": "members that have not ended",
-    "reserved": "when a launch took the message from its queue",
-    "per minute": "messages completed in the last minute",
-    "oldest ready": "how long the oldest ready message has waited; those in line for a key do not count",
-    "late": "time from when a message was due until it was ready; of a queue: the longest of recent messages",
-    "waited": "a launch: until the launch before it ended; a message: while it was ready, of a queue the mean",
-    "duration": "how long the handler took; of a queue: the mean",
-    "skipped": "occurrences that were not enqueued: missed, or the previous one was unfinished",
-    "p90": "90 % of the messages took at most this long",
-    "other": "messages that were cancelled or expired",
-}
-"""Head of a column → its meaning, if the head is not an everyday word."""
 ADDRESSES: dict[str, tuple[str, ...]] = {
     "audit": (),
     "batch": ("queue", "id", "first"),
@@ -149,7 +127,6 @@ class Pages:
         )
         environment.filters |= _FILTERS
         environment.globals |= {"namespace": namespace, "links": links, "token": token, "State": State}
-        environment.globals["explained"] = _EXPLAINED
         self._environment = environment
 
     def page(

@@ -20,12 +20,6 @@ INTERVALS = {
     "0 * * * *": "every hour at :00",
     "0 0 * * *": "every day at 00:00 UTC",
 }
-ADD_ON = f"""# The add-on's URL, which changes with its password; its certificate is its own.
-export {STORE}="${{{STORE}:-${{REDIS_URL:?heroku addons:create heroku-redis:mini}}?ssl_cert_reqs=none}}"
-"""
-REDIS = """// In the place of the embedded store, which would end with each run. It saves once a minute: what came after
-// that is lost if it crashes.
-const store = redis($name);"""
 
 
 def azure_files(installation: Installation) -> list[File]:
@@ -95,7 +89,7 @@ def heroku_files(installation: Installation) -> list[File]:
         interval=INTERVALS[schedule],
         script=shlex.join(["sh", str(Path(installation.in_repository) / "heroku.sh")]),
         set="".join(f" {each}=…" for each in sorted(variables)) or " (none is needed)",
-        store=ADD_ON if embedded else "",
+        store=render("heroku.store", store=STORE) if embedded else "",
         run=shlex.join(command),
     )
     return [File("heroku.sh", text, EXECUTABLE)]
@@ -138,7 +132,7 @@ def railway_files(installation: Installation) -> list[File]:
         "railway.ts",
         set="\n".join(f"//   railway variable set {each}=… --service {name}" for each in kept),
         redis=" redis," if brings_store else "",
-        store=REDIS.replace("$name", quoted(f"{name}-store")) if brings_store else "",
+        store=render("railway.redis", name=quoted(f"{name}-store")) if brings_store else "",
         start=quoted(shlex.join(command)),
         schedule=quoted(schedule),
         environment="\n".join(f"{variable}: {value}," for variable, value in values.items()),

@@ -88,7 +88,7 @@ def keda_files(installation: Installation) -> list[File]:
         "scaledjob.yaml",
         instances=installation.settings.consumer.instances,
         authentication=_authentication(installation.name, credentials) if credentials else "",
-        triggers="\n".join(_triggers(installation, authenticated=bool(credentials))),
+        triggers="".join(_triggers(installation, authenticated=bool(credentials))),
         job=pod(installation, command),
     )
     return [secret(installation, installation.remote_environment | credentials), File("scaledjob.yaml", text)]
@@ -135,25 +135,19 @@ def _address(host: str, port: int) -> str:
 
 
 def _authentication(name: str, credentials: dict[str, str]) -> str:
-    lines = ["apiVersion: keda.sh/v1alpha1", "kind: TriggerAuthentication", "metadata:", f"  name: {name}"]
-    lines += ["spec:", "  secretTargetRef:"]
-    for key in credentials:
-        lines += [f"    - parameter: {key.removeprefix('redis-')}", f"      name: {name}", f"      key: {key}"]
-    return "\n".join([*lines, "---"])
+    targets = (f"- parameter: {each.removeprefix('redis-')}\n  name: {name}\n  key: {each}" for each in credentials)
+    return render("scaledjob.authentication", name=name, targets="\n".join(targets))
 
 
 def _triggers(installation: Installation, *, authenticated: bool) -> Iterator[str]:
     settings = installation.settings
     (kind, target), keys = _store_trigger(settings.store), Keys(settings.namespace)
+    authentication = f"authenticationRef:\n  name: {installation.name}" if authenticated else ""
     for queue in installation.queues:
         for key in READY:
-            yield f"- type: {kind}"
-            yield "  metadata:"
-            for name, value in (target | {"listName": keys.queue(queue, key), "listLength": "1"}).items():
-                yield f"    {name}: {quoted(value)}"
-            if authenticated:
-                yield "  authenticationRef:"
-                yield f"    name: {installation.name}"
+            metadata = target | {"listName": keys.queue(queue, key), "listLength": "1"}
+            lines = "\n".join(f"{name}: {quoted(value)}" for name, value in metadata.items())
+            yield render("scaledjob.trigger", kind=kind, metadata=lines, authentication=authentication)
 
 
 def docker_files(installation: Installation) -> list[File]:

@@ -65,12 +65,6 @@ WITHOUT_EMBEDDED = {
 }
 LONGEST_SLUG = 40
 """Maximum length, in characters, of the part of a project's namespace that its directory's name gives."""
-NEXT = """
-pollconsumer check                                  # validates the configuration
-pollconsumer enqueue mail.send '{"to": "ada@example.org"}'
-pollconsumer -v run --until-empty                   # one launch, which ends when the queue is empty
-pytest                                              # needs pytest and pollconsumer[testing]
-pollconsumer init cron --install                    # a launch each minute, from your crontab"""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -283,4 +277,4 @@ def begin(directory: Path) -> None:
         refuse_writable_modules(target)
     write_files(begun, directory, force=False)
     there = [] if target == Path.cwd() else [f"cd {shlex.quote(str(directory))}"]
-    print_lines(["", "next:", *there, *NEXT.strip().splitlines()])
+    print_lines(["", "next:", *there, *render("project.next").splitlines()])

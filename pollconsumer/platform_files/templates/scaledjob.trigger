@@ -1,0 +1,4 @@
+- type: $kind
+  metadata:
+    $metadata
+  $authentication
