@@ -4,7 +4,7 @@ by error. This module writes nothing, and reads no payload of a dead letter."""
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from pollconsumer.core.durations import Histogram
@@ -47,9 +47,35 @@ class Completions(NamedTuple):
         return n0 + (n1 - n0) * (at - t0) / max(1, t1 - t0)
 
 
+class Wanted(NamedTuple):
+    """A selection of dead letters that match each field given. ``error``: a digest, see `error_key_of`."""
+
+    queue: str | None = None
+    handler: str | None = None
+    error: str | None = None
+
+
+class Letter(NamedTuple):
+    """A dead letter, without its payload. ``at``: when it died, in epoch ms."""
+
+    queue: str
+    id: str
+    handler: str
+    error: str
+    at: int
+
+
+class LetterGroup(NamedTuple):
+    """Dead letters of one handler with the same error: their number, and the last one."""
+
+    error_key: str
+    number: int
+    last: Letter
+
+
 class Excerpts:
     def __init__(self, store: Store) -> None:
-        self._wire, self._keys, self._inspector = store.wire, store.keys, store.inspector
+        self._wire, self._keys, self.inspector = store.wire, store.keys, store.inspector
 
     def messages(self, state: State, count: int, *, queue: str | None = None, skip: int = 0) -> list[Message]:
         """At most ``count`` messages in ``state``, of ``queue`` or of all queues, after the first ``skip``. Ended ones
@@ -93,6 +119,43 @@ class Excerpts:
         found = {id_text(name): read_histogram(text) for name, text in zip(stored[::2], stored[1::2], strict=True)}
         return {name: histogram for name, histogram in sorted(found.items()) if name and histogram}
 
+    def queues(self, wanted: Wanted) -> list[str]:
+        return [wanted.queue] if wanted.queue else readable_queues(self._wire, self._keys)
+
+    def count_dead(self, queues: Sequence[str]) -> int:
+        keys = [self._keys.queue(queue, "dead_letters") for queue in queues]
+        return sum(self._wire.all([("ZCARD", key) for key in keys])) if keys else 0
+
+    def last_dead(self, wanted: Wanted, count: int) -> list[Letter]:
+        """Those dead letters among the last ``count`` that match ``wanted``, newest first."""
+        queues = self.queues(wanted)
+        entries = [(at, queue, each) for queue in queues for at, each in self.entries(queue, -count, -1)]
+        ids: dict[str, dict[bytes, int]] = {}
+        for at, queue, each in sorted(entries, reverse=True)[:count]:
+            ids.setdefault(queue, {})[each] = at
+        found = [letter for queue, its_ids in ids.items() for letter in self.those(queue, its_ids, wanted)]
+        return sorted(found, key=lambda letter: letter.at, reverse=True)
+
+    def entries(self, queue: str, first: int, last: int) -> list[tuple[int, bytes]]:
+        """The ids of dead letters from position ``first`` to ``last``, oldest first, each after its time of death."""
+        found = self._wire.command("ZRANGE", self._keys.queue(queue, "dead_letters"), first, last, "WITHSCORES")
+        return [(instant_of(at), each) for each, at in zip(found[::2], found[1::2], strict=True)]
+
+    def those(self, queue: str, ids: dict[bytes, int], wanted: Wanted) -> list[Letter]:
+        """Those of ``ids`` (id → instant of death) that are dead letters and match ``wanted``."""
+        if not ids:
+            return []
+        held, errors = self._wire.all([("HMGET", self._keys.queue(queue, key), *ids) for key in ("rows", "errors")])
+        bare = [each for each, row in zip(ids, held, strict=True) if not row]
+        handlers = {id_bytes(each.id): each.handler for each in self.inspector.those(queue, bare, State.DEAD)}
+        found = []
+        for (each, at), row, error in zip(ids.items(), held, errors, strict=True):
+            handler = rows.read_row(row).handler if row else handlers.get(each, "")
+            error_text = (error or b"").decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS)[0]
+            if wanted.handler in (None, handler) and wanted.error in (None, error_key_of(error_text)):
+                found.append(Letter(queue, id_text(each), handler, error_text, at))
+        return found
+
     def _entries(self, queue: str, state: State, count: int, skip: int) -> list[tuple[float, bytes]]:
         """The ids of ``queue`` in ``state``, each with a number by which ids of several queues are sorted."""
         keys = INDEXES[state]
@@ -125,7 +188,7 @@ class Excerpts:
         found: dict[tuple[str, str], Message] = {}
         for queue in {queue for _, queue, _ in entries}:
             ids = [each for _, of, each in entries if of == queue]
-            found |= {(queue, message.id): message for message in self._inspector.those(queue, ids)}
+            found |= {(queue, message.id): message for message in self.inspector.those(queue, ids)}
         ordered = dict.fromkeys((queue, id_text(each)) for _, queue, each in entries)
         return [found[name] for name in ordered if name in found and found[name].state is state]
 
@@ -147,100 +210,26 @@ def _spread(first: int, end: int) -> list[int]:
     return [end - 1 - (end - first) * number // count for number in range(count)]
 
 
-class Wanted(NamedTuple):
-    """A selection of dead letters that match each field given. ``error``: a digest, see `error_key_of`."""
-
-    queue: str | None = None
-    handler: str | None = None
-    error: str | None = None
-
-
-class Letter(NamedTuple):
-    """A dead letter, without its payload. ``at``: when it died, in epoch ms."""
-
-    queue: str
-    id: str
-    handler: str
-    error: str
-    at: int
-
-
-class LetterGroup(NamedTuple):
-    """Dead letters of one handler with the same error: their number, and the last one."""
-
-    error_key: str
-    number: int
-    last: Letter
-
-
-class Letters:
-    def __init__(self, store: Store) -> None:
-        self._wire, self._keys, self.inspector = store.wire, store.keys, store.inspector
-
-    def queues(self, wanted: Wanted) -> list[str]:
-        return [wanted.queue] if wanted.queue else readable_queues(self._wire, self._keys)
-
-    def count(self, queues: Sequence[str]) -> int:
-        keys = [self._keys.queue(queue, "dead_letters") for queue in queues]
-        return sum(self._wire.all([("ZCARD", key) for key in keys])) if keys else 0
-
-    def last(self, wanted: Wanted, count: int) -> list[Letter]:
-        """Those dead letters among the last ``count`` that match ``wanted``, newest first."""
-        queues = self.queues(wanted)
-        entries = [(at, queue, each) for queue in queues for at, each in self.entries(queue, -count, -1)]
-        ids: dict[str, dict[bytes, int]] = {}
-        for at, queue, each in sorted(entries, reverse=True)[:count]:
-            ids.setdefault(queue, {})[each] = at
-        found = [letter for queue, its_ids in ids.items() for letter in self.those(queue, its_ids, wanted)]
-        return sorted(found, key=lambda letter: letter.at, reverse=True)
-
-    def entries(self, queue: str, first: int, last: int) -> list[tuple[int, bytes]]:
-        """The ids of dead letters from position ``first`` to ``last``, oldest first, each after its time of death."""
-        found = self._wire.command("ZRANGE", self._keys.queue(queue, "dead_letters"), first, last, "WITHSCORES")
-        return [(instant_of(at), each) for each, at in zip(found[::2], found[1::2], strict=True)]
-
-    def those(self, queue: str, ids: dict[bytes, int], wanted: Wanted) -> list[Letter]:
-        """Those of ``ids`` (id → instant of death) that are dead letters and match ``wanted``."""
-        if not ids:
-            return []
-        held, errors = self._wire.all([("HMGET", self._keys.queue(queue, key), *ids) for key in ("rows", "errors")])
-        bare = [each for each, row in zip(ids, held, strict=True) if not row]
-        handlers = {id_bytes(each.id): each.handler for each in self.inspector.those(queue, bare, State.DEAD)}
-        found = []
-        for (each, at), row, error in zip(ids.items(), held, errors, strict=True):
-            handler = rows.read_row(row).handler if row else handlers.get(each, "")
-            error_text = (error or b"").decode("utf-8", "replace").partition(rows.TRACE_FOLLOWS)[0]
-            if wanted.handler in (None, handler) and wanted.error in (None, error_key_of(error_text)):
-                found.append(Letter(queue, id_text(each), handler, error_text, at))
-        return found
-
-
-class Sweep:
-    """Calls ``act`` for all dead letters that match ``wanted``, a step at a time, oldest first, except those that die
-    after the sweep has begun. ``act`` takes a queue and ids, and returns the ids that it has acted on."""
-
-    def __init__(self, letters: Letters, wanted: Wanted, act: Callable[[str, list[str]], list[str]]) -> None:
-        self._letters, self._wanted, self._act = letters, wanted, act
-        self._queues, self._until = letters.queues(wanted), letters.inspector.now()
-        self._first = 0
-        self.done = self.left = 0
-
-    def step(self) -> bool:
-        """Call ``act`` for the next dead letters. Returns whether there may be more."""
-        if not self._queues:
-            return False
-        queue = self._queues[0]
-        entries = self._letters.entries(queue, self._first, self._first + AT_ONCE - 1)
-        ids = {each: at for at, each in entries if at <= self._until}
-        asked = [letter.id for letter in self._letters.those(queue, ids, self._wanted)]
-        done = len(self._act(queue, asked))
-        self.done += done
-        self.left += len(asked) - done
-        self._first += len(ids) - done  # letters that were acted on are gone from the list
-        if len(ids) < AT_ONCE:
-            del self._queues[0]
-            self._first = 0
-        return bool(self._queues)
+def sweep(
+    excerpts: Excerpts, wanted: Wanted, act: Callable[[str, list[str]], list[str]]
+) -> Iterator[tuple[int, int, bool]]:
+    """Call ``act`` for all dead letters that match ``wanted``, a step at a time, oldest first, except those that die
+    after the sweep has begun. ``act`` takes a queue and ids, and returns the ids that it has acted on. Yields after
+    each step on how many it has acted so far, on how many it has not, and whether there may be more."""
+    queues, until, done, left = excerpts.queues(wanted), excerpts.inspector.now(), 0, 0
+    for queue in queues:
+        first, more = 0, True
+        while more:
+            entries = excerpts.entries(queue, first, first + AT_ONCE - 1)
+            ids = {each: at for at, each in entries if at <= until}
+            asked = [letter.id for letter in excerpts.those(queue, ids, wanted)]
+            acted = len(act(queue, asked))
+            done, left = done + acted, left + len(asked) - acted
+            first += len(ids) - acted  # letters that were acted on are gone from the list
+            more = len(ids) >= AT_ONCE
+            yield done, left, more or queue != queues[-1]
+    if not queues:
+        yield 0, 0, False
 
 
 def groups_of(letters: Sequence[Letter]) -> list[LetterGroup]:

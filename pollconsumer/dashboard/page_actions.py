@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 from pollconsumer.core.errors import BadData, NotFound
 from pollconsumer.core.messages.message import check_handler, check_queue
 from pollconsumer.dashboard.console import Console, given_value
-from pollconsumer.dashboard.excerpts import Letters, Sweep, Wanted
+from pollconsumer.dashboard.excerpts import Excerpts, Wanted, sweep
 from pollconsumer.store.reading.batch_reader import BatchStatus
 from pollconsumer.store.store import Store
 
@@ -129,14 +129,14 @@ class PageActions:
         if queue is not None:
             self._store.inspector.counts(queue)
         ends = self._clock() + SWEEP_WITHIN
-        sweep = Sweep(Letters(self._store), Wanted(queue, form.get("handler"), form.get("error")), act)
-        more = True
-        while more and self._clock() < ends:
-            more = sweep.step()
-            report = f"{sweep.done:,} dead letter{'' if sweep.done == 1 else 's'} {what}"
-            if sweep.left:
-                report += f", {sweep.left:,} left: record lost, or another message has the unique key"
+        wanted = Wanted(queue, form.get("handler"), form.get("error"))
+        for done, left, more in sweep(Excerpts(self._store), wanted, act):
+            report = f"{done:,} dead letter{'' if done == 1 else 's'} {what}"
+            if left:
+                report += f", {left:,} left: record lost, or another message has the unique key"
             yield f"{report}; {_UNFINISHED}" if more else report
+            if self._clock() >= ends:
+                return
 
 
 def _members(count: int) -> str:

@@ -14,7 +14,7 @@ from pollconsumer.core.errors import NotFound, UsageError
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import read_header
 from pollconsumer.core.notation.instants import epoch_ms
-from pollconsumer.dashboard.excerpts import Excerpts, Letter, Letters, Wanted, groups_of
+from pollconsumer.dashboard.excerpts import Excerpts, Letter, Wanted, groups_of
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.store.leases import LAUNCHES_KEPT, MOST_LAUNCHES_KEPT
 from pollconsumer.store.reading.batch_reader import WAITING
@@ -66,7 +66,7 @@ class PageReader:
         """``expected``, ``data``: as in `Examiner`."""
         self.store = store
         self._expected, self._data = expected, data
-        self._inspector, self._excerpts, self._letters = store.inspector, Excerpts(store), Letters(store)
+        self._inspector, self._excerpts = store.inspector, Excerpts(store)
 
     def front(self) -> Page:
         """The first page. Values: ``launches``: those of the last hour, newest first; ``completions``: what each queue
@@ -188,8 +188,8 @@ class PageReader:
         return page
 
     def _letters_wanted(self, wanted: Wanted, now: int) -> tuple[Page, list[Letter]]:
-        count = self._letters.count(self._letters.queues(wanted))
-        letters = self._letters.last(wanted, LETTERS)
+        count = self._excerpts.count_dead(self._excerpts.queues(wanted))
+        letters = self._excerpts.last_dead(wanted, LETTERS)
         looked_at, groups = min(count, LETTERS), groups_of(letters)
         return Page(now=now, wanted=wanted, all=count, looked_at=looked_at, groups=groups), letters
 
