@@ -51,24 +51,6 @@ COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven")
 _MEMORY = r"(?i)(\d+(?:\.\d+)?)\s*(?:([KMG])(i?)B?|B?)"
 
 
-def read_duration(value: object) -> float:
-    """The seconds that ``value`` stands for. ValueError also for a wrong type."""
-    return _read_scalar(parse_duration, value)
-
-
-def read_memory(value: object) -> int:
-    """The bytes that ``value`` stands for. ValueError also for a wrong type."""
-    return _read_scalar(parse_memory, value)
-
-
-def read_kept_size(value: object) -> int:
-    """The bytes that ``value`` stands for, as in `read_memory`: 0, or 1 KiB to 64 KiB."""
-    size = _read_scalar(parse_size, value)
-    if size and not KIBIBYTE <= size <= 64 * KIBIBYTE:
-        raise ValueError("0, or 1KiB to 64KiB; was a unit meant, as in 8KiB?")
-    return size
-
-
 def read_period(value: object) -> object:
     """Seconds or a timedelta as the text of a period. Any other ``value`` is returned as it is."""
     if isinstance(value, timedelta):
@@ -76,13 +58,6 @@ def read_period(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value
     return str(value) if abs(value) < YEAR * 1000 else "inf"
-
-
-def _read_scalar(parse: Callable[[Any], R], value: object) -> R:
-    try:
-        return parse(value)
-    except (TypeError, OverflowError):
-        raise ValueError("expected a number, or text with a unit") from None
 
 
 def parse_memory(value: str | int) -> int:
@@ -102,6 +77,30 @@ def parse_size(value: str | int) -> int:
         raise ValueError("write bytes or a unit, as in 256MB or 1GiB")
     power = " KMG".index((found[2] or " ").upper())
     return int(float(found[1]) * (1024 if found[3] else 1000) ** power)
+
+
+def _reading(parse: Callable[[Any], R]) -> Callable[[object], R]:
+    """``parse``, with a ValueError also for a wrong type."""
+
+    def read(value: object) -> R:
+        try:
+            return parse(value)
+        except (TypeError, OverflowError):
+            raise ValueError("expected a number, or text with a unit") from None
+
+    return read
+
+
+read_duration, read_memory, _read_size = _reading(parse_duration), _reading(parse_memory), _reading(parse_size)
+"""The seconds, and the bytes, that a value stands for."""
+
+
+def read_kept_size(value: object) -> int:
+    """The bytes that ``value`` stands for, as in `read_memory`: 0, or 1 KiB to 64 KiB."""
+    size = _read_size(value)
+    if size and not KIBIBYTE <= size <= 64 * KIBIBYTE:
+        raise ValueError("0, or 1KiB to 64KiB; was a unit meant, as in 8KiB?")
+    return size
 
 
 def parse_timeout(value: Span) -> float:
@@ -162,28 +161,23 @@ def check_shared_directory(data: str) -> None:
         raise ValueError("name a directory that its users share, none of a home")
 
 
-def check_directory(directory: str) -> None:
-    """Raise ValueError for a path that cannot be a directory, as of an unknown user's home."""
-    try:
-        if directory and "\0" not in directory and Path(directory).expanduser():
-            return
-    except RuntimeError:  # there is no home that ~ could stand for
-        pass
-    raise ValueError("name a directory")
+def _naming(rule: str) -> Callable[[str], None]:
+    """A check that raises ValueError with ``rule`` for what cannot be a path, as of an unknown user's home."""
+
+    def check(path: str) -> None:
+        try:
+            if path and "\0" not in path and Path(path).expanduser():
+                return
+        except RuntimeError:  # there is no home that ~ could stand for
+            pass
+        raise ValueError(rule)
+
+    return check
 
 
-def check_program(program: str) -> None:
-    try:
-        check_directory(program)
-    except ValueError:
-        raise ValueError("name a valkey-server or a redis-server by its path") from None
-
-
-def check_state(state: str) -> None:
-    try:
-        check_directory(state)
-    except ValueError as error:
-        raise ValueError(f"{error}, or none to keep nothing") from None
+check_directory = _naming("name a directory")
+check_program = _naming("name a valkey-server or a redis-server by its path")
+check_state = _naming("name a directory, or none to keep nothing")
 
 
 def check_on_demand(launch_by: str) -> None:
