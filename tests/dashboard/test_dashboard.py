@@ -562,7 +562,7 @@ def test_an_action_on_many_ends_in_time_and_says_that_there_are_more(wire: Wire)
     acts = acting(wire, clock=lambda: next(clock))
     for _ in range(2):
         *_, said = acts.act({"what": "purge_all"})
-        assert said == "300 dead letters purged; that took 20 s: press the button again for the rest"
+        assert said == "400 dead letters purged; that took 20 s: press the button again for the rest"
 
 
 @pytest.mark.parametrize(
