@@ -85,6 +85,10 @@ class NewMessage(NamedTuple):
     """Whether a codec has encoded the payload: see `codec.py`."""
     order_key: str = ""
 
+    def __message__(self) -> "NewMessage":
+        """The message itself, which can be a member of a batch, or a callback."""
+        return self
+
 
 class Codec(Protocol):
     """Encodes the JSON of values, and decodes it again. Either may raise any exception.
