@@ -12,10 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pollconsumer.core.errors import BadData, ConfigurationError, retelling
-from pollconsumer.core.messages.message import Codec, NewMessage
 from pollconsumer.core.notation.digests import sha256
 from pollconsumer.core.spans import format_duration
-from pollconsumer.core.users_code import refusing
 from pollconsumer.interface.api.registry import RegisteredHandler, location_of, registry
 from pollconsumer.interface.api.slips import BY_QUEUE, check_arguments, refuse_handler
 from pollconsumer.interface.logs.logs import log
@@ -26,7 +24,7 @@ from pollconsumer.interface.settings.reading import backoff_of, check_recurrence
 from pollconsumer.interface.settings.values import BESIDE_WINDOW
 from pollconsumer.interface.user_imports import find_modules, importing
 from pollconsumer.runtime.handling.handler import Handler, begin_reading, with_hooks
-from pollconsumer.runtime.new_messages import Defaults, drafted
+from pollconsumer.runtime.new_messages import Defaults
 from pollconsumer.runtime.system.process import why_not_run
 
 if TYPE_CHECKING:
@@ -118,7 +116,7 @@ def load_recurrences(settings: Settings, handlers: Mapping[str, Handler]) -> lis
 
 
 class OwnDefaults:
-    """Default options, checks and hooks of handlers, for messages that the command line enqueues. The configured
+    """Default options and checks of handlers, for messages that the command line enqueues. The configured
     modules are imported once, when the first handler needs them."""
 
     def __init__(self, settings: Settings) -> None:
@@ -153,19 +151,17 @@ class OwnDefaults:
             self._imported = registry.handlers()
         return self._imported.get(handler)
 
-    def codec_of(self, handler: str) -> Codec | None:
-        """The codec of ``handler``'s application. Raises the errors of `of`."""
-        known = self.registered(handler)
-        return None if known is None else known.definition.codec
-
-    def checked(self, handler: str, payload: Mapping[str, Any], retry: str | None = None, fix: str = BY_QUEUE) -> None:
-        """Raise BadData if launches of this configuration would park a message of ``handler``, or refuse its arguments
-        or its ``retry``. ``fix``: what the error advises for an unknown handler. Raises the errors of `of`, too."""
+    def checked(
+        self, handler: str, payload: Mapping[str, Any], retry: str | None = None, fix: str = BY_QUEUE
+    ) -> RegisteredHandler | None:
+        """``handler`` as `function` returns it, with its errors. BadData if launches of this configuration would refuse
+        the arguments of its message, or its ``retry``."""
         known = self.function(handler, fix)
         if known is not None:
             check_arguments(known, payload, retry)
         elif retry is not None and handler in self._settings.commands:
             raise BadData("retry", repr(retry), NO_POLICIES)
+        return known
 
     def function(self, handler: str, fix: str = BY_QUEUE) -> RegisteredHandler | None:
         """``handler`` as it is registered. None for a program, or if the configuration has neither handlers nor
@@ -174,17 +170,6 @@ class OwnDefaults:
         if known is None and handler not in programs and (self._imported is not None or programs):
             refuse_handler(handler, {*(self._imported or ()), *programs}, fix)
         return known
-
-    def drafted(self, message: NewMessage) -> NewMessage:
-        """``message``, as the hooks ``before_enqueue`` of its handler's application have changed it.
-
-        Raises a hook's BadData, ConfigurationError for any other exception of a hook, and the errors of `of`.
-        """
-        known = self.registered(message.handler)
-        if known is None or not known.hooks:
-            return message
-        with refusing("before_enqueue", message.handler, "a hook"):
-            return drafted(message, known.hooks.before_enqueue)
 
 
 class LongHandler(NamedTuple):

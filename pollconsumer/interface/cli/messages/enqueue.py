@@ -10,7 +10,7 @@ import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import click
 
@@ -59,7 +59,14 @@ from pollconsumer.interface.cli.types import (
 )
 from pollconsumer.interface.configured_store import NOT_SPOOLED, spool_instead
 from pollconsumer.runtime.handling.handler_batches import new_batch
-from pollconsumer.runtime.new_messages import LONGEST_DELAY, SendOptions, milliseconds, new_message, refuse_own_identity
+from pollconsumer.runtime.new_messages import (
+    LONGEST_DELAY,
+    SendOptions,
+    drafted,
+    milliseconds,
+    new_message,
+    refuse_own_identity,
+)
 from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.store.queues.producer import Enqueued, Producer
 
@@ -213,10 +220,9 @@ def payload_of(text: str | None) -> dict[str, Any]:
 def checked_payload(handler: str, text: str) -> bytes:
     """The payload in ``text``, as the store keeps it. BadData if the configured handler would refuse it."""
     payload = payload_of(text)
-    own_defaults = OwnDefaults(current_settings())
-    own_defaults.checked(handler, payload, fix=BY_CONFIGURATION)
+    known = OwnDefaults(current_settings()).checked(handler, payload, fix=BY_CONFIGURATION)
     with refusing("codec", handler, "encode"):
-        return encoded_json(encode_payload(payload), own_defaults.codec_of(handler))
+        return encoded_json(encode_payload(payload), known and known.definition.codec)
 
 
 def _enqueue_lines(source: str, skip: int, report: Report) -> None:
@@ -356,9 +362,13 @@ def own_message(
     message = new_message(handler, payload, **options | {"queue": defaults.queue})
     if is_encoded(payload):
         return message._replace(encoded=True)
-    own_defaults.checked(handler, payload, message.retry)
-    message = own_defaults.drafted(defaults.rated(message))
-    if (codec := own_defaults.codec_of(handler)) is None:
+    known, message = own_defaults.checked(handler, payload, message.retry), defaults.rated(message)
+    if known is None:
+        return message
+    if known.hooks.before_enqueue:
+        with refusing("before_enqueue", handler, "a hook"):
+            message = drafted(message, known.hooks.before_enqueue)
+    if (codec := known.definition.codec) is None:
         return message
     with refusing("codec", handler, "encode"):
         return coded(message, codec)
@@ -447,24 +457,12 @@ def refuse_closed_input() -> None:
         raise BadData("standard input", None, "is closed: redirect it from a file, or a pipe")
 
 
-class _Prepared(NamedTuple):
-    """A finished message, in the form that batches take for a member or a callback."""
-
-    message: NewMessage
-
-    def __message__(self) -> NewMessage:
-        return self.message
-
-
 def enqueue_batch(source: str, batch_id: str, callbacks: Mapping[str, str | None]) -> Enqueued:
     """Enqueue the lines of ``source`` as the members of a batch, and close it. ``callbacks``: ``HANDLER`` or
     ``HANDLER=PAYLOAD``, by ``then``, ``failed`` and ``ended``. The result is a duplicate if the batch was closed
     before. After an error the batch stays open. The error says which line is refused, and how to continue."""
     own_defaults = OwnDefaults(current_settings())
-    given = {
-        name: None if text is None else _Prepared(_callback(name, text, own_defaults))
-        for name, text in callbacks.items()
-    }
+    given = {name: None if text is None else _callback(name, text, own_defaults) for name, text in callbacks.items()}
     asked = click.get_current_context().find_root().params
     calls = AppCalls(asked["config"], asked["store"], asked["namespace"], COMMAND_BUDGET)
     calls.beside = lambda: None  # use the configuration of the current directory; hooks are called for each line
@@ -474,7 +472,7 @@ def enqueue_batch(source: str, batch_id: str, callbacks: Mapping[str, str | None
         try:
             with batch:
                 for message in () if batch.duplicate else _members(file, batch_id, own_defaults):
-                    batch.add(_Prepared(message))
+                    batch.add(message)
         except (StoreUnreachable, QueueFull) as error:
             kind = QueueFull if isinstance(error, QueueFull) else StoreUnreachable
             raise kind(f"{error}; batch {batch_id} is not closed: {GO_ON}") from None
