@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.platform_files.calendar import for_aws, with_sunday_0
@@ -16,7 +15,7 @@ from pollconsumer.platform_files.installation import (
     environment_text,
     refuse_local_store,
 )
-from pollconsumer.store.client.address import server_urls, service_of
+from pollconsumer.store.client.address import SentinelService, address_of, server_urls, service_of
 from pollconsumer.store.keyspace import Keys
 
 PROGRAM, DIRECTORY = "/opt/pollconsumer/bin/pollconsumer", "/app"
@@ -94,44 +93,35 @@ def keda_files(installation: Installation) -> list[File]:
     return [secret(installation, installation.remote_environment | credentials), File("scaledjob.yaml", text)]
 
 
-def _credentials(store: str) -> dict[str, str]:
+def _addresses(store: str) -> SentinelService:
+    """The addresses to which KEDA connects, and the one that has the keys. The name is empty without a Sentinel."""
     if store.startswith(SENTINEL):
-        _, (sentinel, *_), primary = service_of(store)
-        found = {"username": primary.user, "password": primary.password}
-        found |= {"sentinelUsername": sentinel.user, "sentinelPassword": sentinel.password}
-        return {name: value for name, value in found.items() if value}
-    first = server_urls(store)[0] if store.startswith(CLUSTER) else store
-    parts, options = urlsplit(first), dict(parse_qsl(urlsplit(first).query))
-    in_place = {"username": unquote(parts.username or ""), "password": unquote(parts.password or "")}
-    return {name: value for name, found in in_place.items() if (value := options.get(name) or found)}
+        return service_of(store)
+    nodes = tuple(map(address_of, server_urls(store) if store.startswith(CLUSTER) else [store]))
+    return SentinelService("", nodes, nodes[0])
+
+
+def _credentials(store: str) -> dict[str, str]:
+    name, (first, *_), primary = _addresses(store)
+    found = {"username": primary.user, "password": primary.password}
+    if name:
+        found |= {"sentinelUsername": first.user, "sentinelPassword": first.password}
+    return {name: value for name, value in found.items() if value}
 
 
 def _store_trigger(store: str) -> tuple[str, dict[str, str]]:
     """The KEDA trigger for ``store``: its type, and its metadata."""
-    if store.startswith(SENTINEL):
-        name, sentinels, primary = service_of(store)
-        return "redis-sentinel", {
-            "addresses": ",".join(_address(each.host, each.port) for each in sentinels),
-            "sentinelMaster": name,
-            "databaseIndex": str(primary.database),
-            "enableTLS": "true" if primary.tls is not None else "false",
-        }
+    name, nodes, primary = _addresses(store)
+    addresses = ",".join(
+        f"[{each.host}]:{each.port}" if ":" in each.host else f"{each.host}:{each.port}" for each in nodes
+    )
+    database = {"databaseIndex": str(primary.database)}
+    tls = {"enableTLS": "true" if primary.tls is not None else "false"}
+    if name:
+        return "redis-sentinel", {"addresses": addresses, "sentinelMaster": name} | database | tls
     if store.startswith(CLUSTER):
-        nodes = [urlsplit(each) for each in server_urls(store)]
-        return "redis-cluster", {
-            "addresses": ",".join(_address(each.hostname or "localhost", each.port or 6379) for each in nodes),
-            "enableTLS": "true" if nodes[0].scheme == "rediss" else "false",
-        }
-    parts, options = urlsplit(store), dict(parse_qsl(urlsplit(store).query))
-    return "redis", {
-        "address": _address(parts.hostname or "localhost", parts.port or 6379),
-        "databaseIndex": options.get("db") or parts.path.removeprefix("/") or "0",
-        "enableTLS": "true" if parts.scheme == "rediss" else "false",
-    }
-
-
-def _address(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return "redis-cluster", {"addresses": addresses} | tls
+    return "redis", {"address": addresses} | database | tls
 
 
 def _authentication(name: str, credentials: dict[str, str]) -> str:
