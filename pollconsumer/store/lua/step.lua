@@ -4,9 +4,8 @@
 -- KEYS checkpoints recurrence_counters expired stops cancelled rates totals successor_waits
 -- NEEDS fences stops place_counts schedule outbox message_steps
 -- ARGV lease name, fence, fence in 6 bytes, ms that a reservation lasts, number of messages to reserve, the queue's
---   limits ('', or five optional numbers: most in flight; most handed out in a period, its ms; most with a rate key
---   handed out in a period, its ms); messages completed, how many arguments these have, how many of these say what they
---   store;
+--   limits ('', or five optional numbers, as below); messages completed, how many arguments these have, how many of
+--   these say what they store;
 --   their ids; for each run of alike messages: how many, their row as reserved, their new row, and if the row's flags
 --     say that they have keys, unique keys and concurrency keys, each of the latter with a zero and the order key
 --     behind it;
@@ -43,12 +42,13 @@ if #ARGV > 9 then
 -- PART settle
 end
 
-local claim, limits = tonumber(ARGV[5]), ARGV[6]
+local claim, limited = tonumber(ARGV[5]), ARGV[6] ~= ''
+-- The queue's limits, each '' for none: most in flight; most handed out in a period, its ms; most with a rate key
+-- handed out in a period, its ms. `rates.lua` reads the last two.
+local most_in_flight, quota, period, most_of_key, period_of_key = string.match(ARGV[6], '^(%d*) (%d*) (%d*) (%d*) (%d*)$')
 local wanted, room, sixtieth, left, left_in = claim, math.huge, nil, math.huge, nil
-if limits ~= '' then
-  -- Optional numbers: most in flight; most handed out in a period, its ms. A rate follows, see `rates.lua`.
-  local most, quota, period = string.match(limits, '^(%d*) (%d*) (%d*) ')
-  if most ~= '' then room = tonumber(most) - redis.call('ZCARD', in_flight) end  -- GUARD most in flight
+if limited then
+  if most_in_flight ~= '' then room = tonumber(most_in_flight) - redis.call('ZCARD', in_flight) end  -- GUARD most in flight
   if quota ~= '' then
     -- A period is counted in sixtieths. Each counts until all of it is past, so no span of that length exceeds the
     -- quota.
@@ -98,6 +98,6 @@ end
 
 write_totals()
 -- One marker wakes one consumer, which wakes the next one if there is more to do within the limits.
-if (pushed > 0 or awake or settled and limits ~= '') and room > count and available > 0 then wake(ready_marker) end
+if (pushed > 0 or awake or settled and limited) and room > count and available > 0 then wake(ready_marker) end
 return {now, stale, redis.call('DEL', successor_waits), reserved_ids, reserved_records, reserved_rows, more_in, held_back,
   newer_ones, malformed}

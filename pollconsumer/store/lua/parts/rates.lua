@@ -20,9 +20,8 @@ local function ledger_of(record)
   local high, low = byte(field, 1, 2)
   local most, period = high * 256 + low, number6(field, 3)
   if most == 0 then
-    most, period = string.match(limits, '^%d* %d* %d* (%d+) (%d+)$')
-    if not most then return nil end
-    most, period = tonumber(most), tonumber(period)
+    if not limited or most_of_key == '' then return nil end
+    most, period = tonumber(most_of_key), tonumber(period_of_key)
   end
   local held, handed, booked = redis.call('HGET', rates, field), '', ''
   high, low = byte(held or '', 7, 8)
