@@ -18,6 +18,7 @@ from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.reading.batch_reader import BatchReader
+from pollconsumer.store.records import rows
 from tests.faults import about_batches, store_view
 from tests.faults.history import Batch, Followed, History
 from tests.simulation.scene import NAMESPACE, QUEUE, Scene
@@ -101,7 +102,7 @@ class BatchScene(Scene):
 
     def _settle(self, launch: Launch, reserved: Reservation) -> None:
         even, number = reserved.id[-1] % 2 == 0, int(reserved.id.rpartition(b".")[2].partition(b"+")[0])
-        if self._dying and even and not reserved.generation:
+        if self._dying and even and not rows.generation(reserved.row):
             launch.settle(die(reserved))
         elif self._chains:
             launch.settle((reserved, 0.0, 0.0, effects_beyond_result(reserved, None, b"1", 0, HOUR)))

@@ -14,6 +14,7 @@ from pollconsumer.store.leases import Group, HeldLeases, Leases
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.outbox import pack
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Claim, Reservation
 from pollconsumer.store.records.steps import CompletionEffects, QueueStep, Settlement
 from pollconsumer.store.recurrences import LaunchRecurrences
@@ -292,8 +293,8 @@ class Scene:
                 reservation.handler,
                 QUEUE,
                 reservation.attempt,
-                reservation.generation,
-                reservation.fence,
+                rows.generation(reservation.row),
+                rows.fence(reservation.row),
                 id(actor),
                 PAYLOAD,
                 began,
@@ -319,7 +320,7 @@ class Scene:
                 Settlement.retrying(reservation, at, at, delay_ms=delay, error="ValueError: no"),
             )
         elif reservation.handler == "parent":
-            child = message(f"{name}-{reservation.fence}-{reservation.attempt}", handler="plain")
+            child = message(f"{name}-{rows.fence(reservation.row)}-{reservation.attempt}", handler="plain")
             follow_ups = ({"id": child.id, "queue": QUEUE, "handler": "plain", "digest": PAYLOAD},)
             extra = 0, b"", pack([child], at), b""
         elif self.flow is not None and reservation.handler == "flow":

@@ -134,7 +134,7 @@ class Base(RuleBasedStateMachine):
             held = self.model.messages[reservation.id.decode()]
             held.reservation = reservation
             assert reservation.attempt == held.attempts
-            assert reservation.generation == held.generation
+            assert rows.generation(reservation.row) == held.generation
             assert decoded_options(reservation.common.options)[0].headers == (held.headers or {})
             assert reservation.common.expires == held.expires
             assert reservation.has_checkpoint == held.has_kept
