@@ -52,7 +52,7 @@ class Intervention(NamedTuple):
 def acting_as(who: str) -> Iterator[None]:
     """In the ``with`` block, record ``who`` in the audit log as the author of each change: messages cancelled, stopped,
     changed, redriven, rerun or purged; queues and handlers paused or resumed; recurrences put, removed, paused, resumed
-    or triggered; leases broken. PermissionDenied, before any change, if the store's user may not write to the log."""
+    or triggered; leases broken. A change is refused before it is made if the store's user may not write to the log."""
     before = _WHO.set(who[:LONGEST_WHO])
     try:
         yield

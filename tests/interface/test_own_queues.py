@@ -271,7 +271,7 @@ def test_the_share_of_launches_that_may_outlast_their_window_follows_from_the_la
         options = consumer_options(
             settings, ("default",), rule, until_empty=False, max_messages=None, window_is_budget=budget
         )
-        return options.overrun_target
+        return options.margin.overrun_target
 
     unset, chosen = Settings(), Settings(consumer=ConsumerSettings(overrun_target=0.3))
     assert target(unset, LauncherRule.DROP) < target(unset, LauncherRule.QUEUE) == target(unset, LauncherRule.PARALLEL)

@@ -136,7 +136,7 @@ WAYS: dict[str, Callable[[Subject], None]] = {
     "completed": Subject.completed,
     "dead after its last attempt": Subject.dead,
     "dead, malformed": Subject.malformed,
-    "dead with its process, delivered at most once": Subject.dead_with_its_process,
+    "dead with its launch, delivered at most once": Subject.dead_with_its_process,
     "expired": Subject.expired,
     "expired, in a queue that nobody serves": Subject.expired_where_nobody_serves,
     "cancelled before it was reserved": Subject.cancelled,
