@@ -47,6 +47,30 @@ GONE = 0.5
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05  # a cold start takes about 0.05 s, loading a large file many seconds
 
 
+def ask(address: Path, commands: list[str], deadline: float) -> list[Reply]:
+    """Send ``commands`` to the server at ``address``. Returns the replies, one for each; errors begin with ``-``, as in
+    ``-LOADING …``. An empty list if no server listens, or if it hung up before its last reply.
+
+    TimeoutError if not all are answered by ``deadline`` (``time.monotonic``). OSError for other failures.
+    """
+    while True:
+        connection = SocketConnection(Address("", 0, str(address), "", "", 0, None))
+        left = max(deadline - time.monotonic(), SHORTEST_WAIT)
+        try:
+            connection.connect(left)
+            connection.send([tuple(command.split()) for command in commands])
+            return [_text(connection.read(left)) for _ in commands]
+        except (FileNotFoundError, ConnectionError):
+            return []
+        except BlockingIOError:
+            # A stalled server with a full backlog is alive, so this counts as a timeout.
+            if time.monotonic() >= deadline:
+                raise TimeoutError from None
+        finally:
+            connection.close()
+        time.sleep(SHORTEST_WAIT)
+
+
 def _text(reply: Any) -> Any:
     if isinstance(reply, list):
         return [_text(each) for each in reply]
@@ -263,30 +287,16 @@ class EmbeddedServer:
         return fields
 
     def _ask(self, address: Path, commands: list[str], deadline: float) -> list[Reply]:
-        """The replies, one for each command. Errors begin with ``-``, as in ``-LOADING …``. An empty list if no server
-        listens, or if it hung up before the last reply. StoreUnreachable if it has not answered by ``deadline``
-        (``time.monotonic``), and for other failures."""
-        while True:
-            connection = SocketConnection(Address("", 0, str(address), "", "", 0, None))
-            left = max(deadline - time.monotonic(), SHORTEST_WAIT)
-            try:
-                connection.connect(left)
-                connection.send([tuple(command.split()) for command in commands])
-                return [_text(connection.read(left)) for _ in commands]
-            except (FileNotFoundError, ConnectionError):
-                return []
-            except (BlockingIOError, TimeoutError) as error:
-                # A stalled server with a full backlog is alive, so the first counts as a timeout in the end.
-                if isinstance(error, TimeoutError) or time.monotonic() >= deadline:
-                    raise self._unanswered(f"silence from {address}") from None
-            except PermissionError:
-                problem = "embedded server's socket is another user's"
-                raise PermissionDenied(problem, address, "see who started it") from None
-            except OSError as error:
-                raise self._unanswered(f"{error.strerror} at {address}") from None
-            finally:
-                connection.close()
-            time.sleep(SHORTEST_WAIT)
+        try:
+            return ask(address, commands, deadline)
+        except TimeoutError:
+            raise self._unanswered(f"silence from {address}") from None
+        except PermissionError:
+            raise PermissionDenied(
+                "embedded server's socket is another user's", address, "see who started it"
+            ) from None
+        except OSError as error:
+            raise self._unanswered(f"{error.strerror} at {address}") from None
 
     def _data_size(self) -> str:
         files = (self.directory / AOF_DIRECTORY).glob("*.aof")
