@@ -102,6 +102,7 @@ class Leases:
     def __init__(self, wire: Wire, namespace: str, *, refuse_rollback: bool = False) -> None:
         self._wire = wire
         self._keys = Keys(namespace)
+        self._allowed = False
         self.refuse_rollback = refuse_rollback
         self.paused_handlers: frozenset[str] = frozenset()
         """Own names of the launch's handlers that were paused at the last call of `learned`."""
@@ -112,7 +113,9 @@ class Leases:
 
     def demand_rights(self) -> None:
         """Raise PermissionDenied if the store's user lacks a launch's rights."""
-        demand(self._wire, LAUNCH, self._keys.control("fences"))  # GUARD rights of a launch
+        if not self._allowed:
+            demand(self._wire, LAUNCH, self._keys.control("fences"))  # GUARD rights of a launch
+            self._allowed = True
 
     def acquire(
         self, group: Group, launch: str, description: str, entry: str, *, dead: Iterable[str] = (), waits: bool = True
@@ -122,7 +125,9 @@ class Leases:
 
         ``description`` and ``entry``: JSON for `lease show` and for `launches`. ``dead``: signs of holders that have
         not renewed for long by the caller's clock; a lease of theirs is taken even if the server has not expired it.
+        PermissionDenied if a launch's rights are missing.
         """
+        self.demand_rights()
         control = self._keys.control
         lease_names = [f"{group.name}:{slot}" for slot in range(group.slots)]
         keys = [

@@ -190,7 +190,8 @@ def produce(wire: Wire) -> None:
 
 
 def launch(wire: Wire) -> None:
-    Leases(wire, NAMESPACE).demand_rights()
+    group = Group("consumer", (QUEUE,), 1)
+    Leases(wire, NAMESPACE).acquire(group, "launch", "{}", "{}")
 
 
 def operate(wire: Wire) -> None:
@@ -283,7 +284,11 @@ def test_a_producer_that_waits_for_replicas_is_refused_without_the_right_to(user
 @pytest.mark.parametrize(
     ("role", "strict", "do"),
     [
-        ("launch", Strict(None, 0.5), lambda wire: Leases(wire, NAMESPACE).demand_rights()),
+        (
+            "launch",
+            Strict(None, 0.5),
+            lambda wire: Leases(wire, NAMESPACE).acquire(Group("mover", (), 1), "one", "{}", "{}"),
+        ),
         (
             "operator",
             ByPeople(None, 0.5, aof=True),
