@@ -11,10 +11,12 @@ import tomllib
 import zipfile
 from email import message_from_bytes
 from email.message import Message
+from importlib.metadata import requires
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from pollconsumer.interface.cli.group import DOCUMENTATION, OF_PROGRAM
 from pollconsumer.interface.settings.names import VERSION
@@ -112,6 +114,27 @@ def test_each_address_of_the_project_is_that_of_its_metadata() -> None:
     ours = {address for address in addresses if "pypi.org" not in address}
     assert ours
     assert {address for address in ours if not address.startswith(source)} == set()
+
+
+def brought_by(requirement: str, found: set[str]) -> set[str]:
+    """``found``, and the names of what this brings to an installation without extras."""
+    given = Requirement(requirement)
+    if given.marker is None or given.marker.evaluate({"extra": ""}):
+        name = re.sub("[-_.]+", "-", given.name.lower())
+        if name not in found:
+            found.add(name)
+            for below in requires(name) or ():
+                brought_by(below, found)
+    return found
+
+
+def test_an_installation_brings_fourteen_packages_each_of_which_has_its_reason() -> None:
+    found: set[str] = set()
+    for requirement in PROJECT["dependencies"]:
+        brought_by(requirement, found)
+    assert len(found) <= 14
+    [reasons] = re.findall(r"^dependencies = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text("utf-8"), re.S | re.M)
+    assert [name for name in sorted(found) if not re.search(rf"\b{re.escape(name)}\b", reasons)] == []
 
 
 def test_the_bill_of_materials_names_what_the_wheel_needs(wheel: Path) -> None:
