@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +37,8 @@ def pages_of_the_navigation() -> list[str]:
 def built(root: Path, site: Path) -> tuple[int, str]:
     """Exit code of the build of ``root``'s docs, in a theme that comes with mkdocs, and what it said; without --quiet,
     which would count no warning."""
-    place = ["--config-file", str(root / ".ci" / "mkdocs.yml"), "--site-dir", str(site)]
+    configuration = str(runpy.run_path(str(ROOT / ".ci" / "docs_site.py"))["prepared"](root, site.parent / "read"))
+    place = ["--config-file", configuration, "--site-dir", str(site)]
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--theme", "mkdocs", *place]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={"NO_MKDOCS_2_WARNING": "1"})
     return done.returncode, done.stdout + done.stderr
@@ -48,12 +50,14 @@ def mkdocs() -> None:
 
 
 def test_the_site_is_built_without_warnings_and_its_tables_are_tables(tmp_path: Path) -> None:
-    code, said = built(ROOT, tmp_path)
+    site = tmp_path / "site"
+    code, said = built(ROOT, site)
     assert (code, "WARNING" in said) == (0, False), said
-    pages = {page.relative_to(tmp_path).as_posix(): page.read_text("utf-8") for page in tmp_path.rglob("*.html")}
+    pages = {page.relative_to(site).as_posix(): page.read_text("utf-8") for page in site.rglob("*.html")}
     assert len(pages) == len([*(ROOT / "docs").rglob("*.md")]) + 1
     assert [name for name, page in pages.items() if re.search(r"<p>\|", page)] == []
-    assert [page for page in pages_for_models(tmp_path / "llms.txt") if not (tmp_path / page).is_file()] == []
+    read = tmp_path / "read" / "docs"  # copied beside the site's pages
+    assert [page for page in pages_for_models(read / "llms.txt") if not (read / page).is_file()] == []
 
 
 def test_llms_txt_lists_the_pages_of_the_site_in_their_order() -> None:
