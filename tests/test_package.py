@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+from ast import literal_eval
 from email import message_from_bytes
 from email.message import Message
 from importlib.metadata import requires
@@ -78,6 +80,63 @@ def test_the_wheel_has_the_version_that_commands_print(wheel: Path) -> None:
 def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         assert files(archive.namelist()) == files(here("pollconsumer"))
+
+
+def test_the_wheel_leaves_out_docstrings_and_comments_alone_and_no_line_moves(wheel: Path) -> None:
+    def lines(source: str) -> list[str]:
+        tree = ast.parse(source)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                node.body = [each for each in node.body if not is_text(each)]
+        dumped = ast.dump(tree, include_attributes=True)  # a class may have ended with the docstring of an attribute
+        return re.sub(r", end_lineno=\d+, end_col_offset=\d+", "", dumped).split("), ")
+
+    left_out = 0
+    with zipfile.ZipFile(wheel) as archive:
+        for name in files(archive.namelist()):
+            ours, theirs = (ROOT / name).read_bytes().decode(), archive.read(name).decode()
+            left_out += len(ours) - len(theirs)
+            if name.endswith(".py"):
+                assert lines(theirs) == lines(ours), name
+            elif name.endswith(".lua"):
+                assert [*map(bare, theirs.split("\n"))] == [*map(bare, ours.split("\n"))], name
+            else:
+                assert theirs == ours, name
+    assert left_out > 100_000
+
+
+def is_text(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+def bare(line: str) -> str:
+    """Without a comment that has the line to itself and is read by nobody."""
+    return "" if re.match(r"\s*--(?! (KEYS|NEEDS|PART|EXPECT|GUARD) )", line) else line
+
+
+def test_what_the_wheel_shows_is_what_this_tree_shows(wheel: Path, tmp_path: Path) -> None:
+    """Docstrings of public names, help of commands, what is said of settings; scripts can be linked."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    for name in ("tests", "docs", "config.toml"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    program = (
+        "import pollconsumer; from pathlib import Path; from tests.interface import references\n"
+        "from pollconsumer.store.scripts import _DIRECTORY, Scripts\n"
+        "assert all(b'return' in Scripts()[each.stem].code for each in _DIRECTORY.glob('*.lua')), _DIRECTORY\n"
+        "assert Path(pollconsumer.__file__).parents[1] == Path.cwd()\n"
+        "print({path.name: text for path, text in references.references().items()})"
+    )
+    command = [sys.executable, "-c", program]
+    theirs, ours = (
+        subprocess.run(command, cwd=place, stdout=subprocess.PIPE, text=True, check=True).stdout
+        for place in (tmp_path, ROOT)
+    )
+    assert literal_eval(theirs) == literal_eval(ours)
 
 
 def test_the_sdist_holds_pages_examples_tests_and_the_changelog(tmp_path: Path) -> None:
