@@ -178,7 +178,7 @@ class Consumer:
 
     def nothing_left(self) -> StopReason | None:
         """Why the launch may end before its window, or None. EMPTY after ``linger`` seconds without a message that is
-        ready, due, in flight or in an outbox; HELD_BACK if a limit holds back all ready ones. None if a cluster node is
+        ready, due, in flight or in an outbox; HELD_BACK if all ready ones are held back. None if a cluster node is
         lost."""
         if self.executor.busy or not self._exhausted or self._exchange.lost or self._exchange.gathered:
             return None

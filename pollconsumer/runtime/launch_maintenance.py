@@ -19,7 +19,7 @@ EXPIRING_FOR = 0.2
 """Most seconds, at a launch's end, for queues that no launch serves. The next launch may wait meanwhile."""
 EXPIRING_PAGES = 10
 LAUNCHED_EVERY = 600.0
-"""Least time, in seconds, that is assumed to lie between two launches of a consumer."""
+"""Assumed maximum time between two launches of a consumer, in seconds, unless its settings make it longer."""
 
 
 def served_for(plan: LaunchPlan) -> float:

@@ -260,7 +260,7 @@ def _reserved(ledger: int, count: int) -> tuple[str, range]:
 
 
 def _aged(message: NewMessage, spooled: int) -> NewMessage:
-    """``message`` with its expiry shortened by the time in the spool. ``spooled``: when it was written, in epoch ms."""
+    """``message``, whose expiry counts from ``spooled``, when it was written (epoch ms), or from its later due time."""
     if not message.lifetime:
         return message
     age = time.time_ns() // 1_000_000 - max(spooled, int(message.due or 0))

@@ -76,10 +76,10 @@ class StoreOpener:
         refuse_rollback: bool = False,
         credentials: Callable[[], CredentialProvider] | None = None,
     ) -> None:
-        """``store``: a URL; or the embedded server; or a function that returns the user's own client, called once in
-        each process that connects. ``files`` keep the store's id between processes. ``strict``: the replicas and files
-        for which a write waits. ``log`` is called instead of ``warn`` if the store was rolled back; with
-        ``refuse_rollback`` an error is raised then. ``credentials`` returns a provider of logins."""
+        """``store``: a URL; or the embedded server, started if it does not run; or a function that returns the user's
+        own client, called once in each process that connects. ``files`` keep the store's id between processes.
+        ``strict``: the replicas and files for which a write waits. ``log`` is called instead of ``warn`` if the store
+        was rolled back; with ``refuse_rollback`` an error is raised then. ``credentials`` returns a login provider."""
         self._url, self._credentials = "", credentials
         self._client: Callable[[], SuppliedClient] | None = None
         self._revive: Callable[[float], None] | None = None

@@ -153,7 +153,7 @@ QUEUE_KEYS = {
         "list",
         "written by earlier versions: start, end and row of completed messages that no total counts yet",
     ),
-    "totals": Key("totals", "hash", "kind of end → how often: see store/reading/ledger.py"),
+    "totals": Key("totals", "hash", "what was settled → how often: see store/reading/ledger.py"),
     "batches": Key(
         "batches",
         "hash",

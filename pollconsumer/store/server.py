@@ -85,7 +85,7 @@ def literal(text: str) -> str:
 
 
 def fields_like(wire: Wire, key: str, pattern: str) -> Iterator[list[bytes]]:
-    """The fields and values of a hash whose fields match ``pattern``, a page at a time."""
+    """The fields of a hash that match ``pattern``, without their values, a page at a time."""
     cursor = b""
     while cursor != b"0":
         cursor, found = wire.command("HSCAN", key, cursor or b"0", "MATCH", pattern, "COUNT", SCANNED)

@@ -1,7 +1,7 @@
 """Runs a program as a handler: its payload on standard input, its output captured, its timeout enforced.
 
-Standard input is a file, since a program may not read it, and a pipe would block then. Most of the output is discarded,
-so that it cannot fill our memory.
+Standard input is a file, since a program need not read it, and a pipe would block then. Most of the output is
+discarded, so that it cannot fill our memory.
 
 Each running program has a file that names its message, its note. Another launch reads the notes to find and kill the
 programs that a dead launch has left behind. A note is locked by an ``flock`` on a descriptor that the program and its
@@ -9,8 +9,8 @@ children inherit. So it is locked exactly as long as any of them lives, even if 
 launch is killed before its message is handled again: its outcome is lost, and a message must not run twice
 concurrently.
 
-A process is killed only if it is identified as the program or its child: by pid and start time; or as a process of the
-program's session that has the note open, or has inherited its lock. A pid alone may have been reused.
+A process is killed only if it is identified as the program or its child: by pid and start time, by the open note in the
+program's session, or by the inherited lock of the note. A pid alone may have been reused.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each slot that handles an isolated message has one process, which is started when it is first needed, and reused. It is
 a new interpreter, because a fork would copy locks that threads of this process hold. It leads a session, so that its
 children can be killed with it. It holds one end of a pipe, its lifeline, and this process holds the other: if this
-process dies, in any way, the handler's process notices, and is killed.
+process dies, in any way, the system kills the handler's process.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ class ChildProcess:
 
 class Processes:
     """The handler processes of a launch. ``program``: the Python file that they run. ``introduction``: the first frame
-    for each, which may contain secrets, so it is not on the command line. ``check_lease`` raises if the lease is
-    lost."""
+    for each, which may contain secrets, so it is not on the command line. ``check_lease`` waits until the
+    lease can be trusted, and raises if it is lost."""
 
     def __init__(self, program: Path, introduction: dict[str, Any], check_lease: Callable[[], bool]) -> None:
         self._program, self._introduction, self._directory = program, introduction, os.getcwd()  # noqa: PTH109  as text

@@ -87,8 +87,8 @@ def check_directory(directory: Path, access: DirectoryModes = PRIVATE) -> bool:
 
 
 def create_directory(directory: Path, access: DirectoryModes = PRIVATE) -> None:
-    """Create the directory with the modes of ``access``, then check it. A private one may have missing parents, a
-    shared one may not. CannotCreate if this fails."""
+    """Create the directory with the modes of ``access``, then check it. Missing parents of a private one get mode 0700.
+    A shared one needs its parent, and gets the group of files there. CannotCreate if this fails."""
     if check_directory(directory, access):
         return
     try:

@@ -53,8 +53,8 @@ class NoJsonForm(Exception):
 
 
 def refuse_thrown(error: Exception, call: Callable[..., object], *args: Any) -> None:
-    """Raise ``error``, which ``call(*args)`` raised, unless a second call does not raise its like. Then a signal
-    handler, or another thread, had raised it within the first call."""
+    """Call ``call(*args)`` again, which raised ``error``. Raise ``error`` unless it raises the like again: then a
+    signal handler, or another thread, had raised it within the first call."""
     try:
         call(*args)
     except Exception as again:

@@ -252,7 +252,7 @@ class Context:
         """Store ``state``, a JSON object of at most 1 MiB, as `Context.state` of this attempt and later ones.
 
         It survives the death of the process. ``raise Yield`` then releases the message, and no attempt is charged: the
-        next launch continues. LeaseLost if another launch has taken the message over. UsageError in ``on_failure`` and
+        next launch continues. LeaseLost if the message is no longer this launch's. UsageError in ``on_failure`` and
         ``on_dead``.
         """
         if self._settled:
@@ -272,8 +272,8 @@ class Context:
 
         The result must be JSON, at most 64 KiB; a tuple becomes a list. A second step with the same name is recorded as
         ``name#2``. The function is called at least once, and its result is recorded at most once. BadData for a result
-        without JSON form, or beyond 1000 steps or 1 MiB in a message. LeaseLost if another launch has taken the message
-        over. UsageError if the message is delivered at most once, for a coroutine function, and after the attempt.
+        without JSON form, or beyond 1000 steps or 1 MiB in a message. LeaseLost if the message is no longer this
+        launch's. UsageError if the message is delivered at most once, for a coroutine function, and after the attempt.
         """
         return cast("T", self._journal("context.step").step(name, function, *args, **kwargs))
 

@@ -42,7 +42,7 @@ from pollconsumer.store.records.rows import id_text
 from pollconsumer.store.suitability import went_back
 
 FIRST_AFTER = 0.5
-"""Seconds from the launch's start to the heartbeat's first look. A shorter launch is not worth a connection."""
+"""Seconds from the launch's start until the heartbeat listens. A shorter launch is not worth a connection."""
 BLOCK = 60.0
 """Seconds that one blocking read lasts. The next one needs a new connection if this one was lost without notice."""
 ANSWER_WITHIN = 0.5
@@ -58,7 +58,7 @@ RETRY_EVERY = 1.0
 WITHOUT_WATCHDOG_AFTER = 1.0
 """Seconds after the launch's hard end. If its watchdog has not ended it by then, the heartbeat kills it."""
 RELEASE_BUDGET = 2.0
-"""Seconds after the hard end, or after a later death, within which a dead launch's lease must be released."""
+"""Least seconds after a launch's death for tries to release its lease. They go on until the hard end at least."""
 LOOK_EVERY = 0.4
 """Seconds between looks at the messages in flight. One that is seen twice is reported, within a second of its
 beginning."""

@@ -109,8 +109,8 @@ class Host(Clocks):
         watch(end.hard_end, last_act)
 
     def extend(self, end: LaunchEnd) -> None:
-        """If the GIL is held, faulthandler ends this process: let that be at `LaunchEnd.farthest`, later than
-        before."""
+        """If the GIL is held, faulthandler ends this process: let that be at `LaunchEnd.farthest` and the grace, later
+        than before."""
         WATCHDOG.bound(end.farthest() + end.grace - self.monotonic())
 
 

@@ -176,7 +176,7 @@ class WindowPatience(Patience):
             self._emit(StoreAwaited(address, reason, now - self._missed_since, self.left()))
 
     def for_one_answer(self, blocking: float = 0.0) -> float:
-        """Timeout of one command, in seconds, in addition to ``blocking``. Near the launch's end it is shorter, so that
+        """Timeout of one command, in seconds, ``blocking`` included. Near the launch's end it is shorter, so that
         a server that does not answer cannot keep the launch beyond its grace."""
         is_open = self._until is None and not self._interrupted()
         if is_open and blocking == 0 and self._clocks.monotonic() + COMMAND_TIMEOUT < self._end.stop_before:

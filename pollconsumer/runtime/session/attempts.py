@@ -181,7 +181,7 @@ class Attempts:
             self.settle()
 
     def begin(self, call: Attempt, attempts: Sequence[Attempt]) -> None:
-        """Start ``call``, which handles the messages of ``attempts``: one, or several of a bulk handler."""
+        """Start ``call``, which handles the messages of ``attempts``. The flight must have free entries for them."""
         self._pace.begun += len(attempts)
         suspect = False
         for each in attempts:
@@ -286,13 +286,13 @@ class MessageStopper:
         self._executor, self._exchange, self._queues, self._calls = executor, exchange, queues, calls
         self._interrupted: set[tuple[str, bytes]] = set()
         self._clock, self.timed_out = launch.clock, set[Reservation]()
-        """``timed_out``: messages in flight whose handlers were interrupted at their limits."""
+        """``timed_out``: messages in flight whose limits have passed."""
         self._look_at = 0.0
         """When to look at the limits again, on the launch's clock."""
 
     def interrupt(self) -> None:
-        """Interrupt each handler in flight that has passed its limit, or was asked to stop, after a grace. If handlers
-        run in the main thread, a signal handler calls this as well."""
+        """Interrupt each handler in flight that has passed its limit; one that was asked to stop, after a grace. If
+        handlers run in the main thread, a signal handler calls this as well."""
         for reservation in self._flight.overdue(self._clock()):
             if reservation not in self.timed_out:
                 self.timed_out.add(reservation)

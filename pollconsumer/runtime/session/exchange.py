@@ -112,7 +112,7 @@ class Exchange:
         self.more_in = inf
         """Seconds from the last reservation until a queue's limit allows more messages. Infinity if unknown."""
         self.held_back = False
-        """Whether the last reservation got nothing from a queue that has ready messages, because of a limit."""
+        """Whether the last reservation got nothing from a queue with ready messages: limit, pause or key held them."""
         self.added = 0
         """How many messages repairs, outboxes and recurrences have made ready."""
         self._due_at = inf

@@ -24,7 +24,7 @@ HORIZON = 0.01
 """Seconds for which messages are reserved ahead, and for which an outcome may wait to be settled."""
 MAX_PAGE_MESSAGES = 192
 """Maximum number of messages in a page. A larger one would cost less for each message, but block the server longer than
-3 ms."""
+1 to 3 ms."""
 MAX_PAGE_BYTES = 1024 * 1024
 """Maximum bytes of payloads in a page, estimated from the page before."""
 SAMPLED = 16
@@ -45,7 +45,7 @@ class ConsumerOptions(NamedTuple):
     memory_limit: int | None = None
     limits: Mapping[str, Limits] = MappingProxyType({})
     weights: Mapping[str, int] = MappingProxyType({})
-    """Weights by queue. Without weights, a queue is served only if those before it are empty."""
+    """Weights by queue. Without weights, a queue is served only if those before it hand out nothing."""
     keeping: Mapping[str, Retention] = MappingProxyType({})
     instances: int = 1
     """The number of launches that serve the queues at the same time."""

@@ -270,7 +270,7 @@ class Settlements:
         self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
 
     def dead_letter(self, reservation: Reservation, handler: Handler, error: Exception, now: int) -> None:
-        """Make a message that cannot be handled a dead letter. ``now``: in epoch ms of the server."""
+        """Make a message that cannot be handled a dead letter. Crashed counts no attempt. ``now``: epoch ms."""
         attempt, counted = Attempt(reservation, handler, {}), not isinstance(error, Crashed)
         self._dead(attempt, str(error), reservation.reserved_at, now, error, called=False, counted=counted)
 
@@ -385,7 +385,7 @@ class Settlements:
                 call_hook()
 
     def precedes(self, reservation: Reservation) -> bool:
-        """Whether an earlier occurrence of the same recurrence is completed, and not settled yet."""
+        """Whether another occurrence of the same recurrence is completed, and not settled yet."""
         if (occurrence := reservation.occurrence) is None:
             return False
         step = self._with_completions().get(reservation.queue)

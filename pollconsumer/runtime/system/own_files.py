@@ -50,7 +50,7 @@ def state_directories() -> list[Path]:
 
 
 def spare_directory() -> Path | None:
-    """This user's directory in ``/tmp``, for files that may be lost. Not created. None if others can write there."""
+    """A directory in ``/tmp`` for files that may be lost. Not created. None if another owns it, or may write there."""
     directory = TEMPORARY / f"{NAME}-{os.geteuid()}"
     try:
         found = directory.lstat()

@@ -50,7 +50,7 @@ def namespace() -> str:
 
 def all_gone(seen_in: str, births: Mapping[str, str]) -> bool:
     """Whether all processes in ``births`` have ended: pids in the pid namespace ``seen_in``, each with its birth (see
-    `birth`). False if this process cannot know, since it is in another namespace or another boot."""
+    `birth`). False if this process cannot know: they ran in another namespace or boot, or are hidden."""
     boot = _boot()
     if not births or not boot or not seen_in or seen_in != namespace():
         return False

@@ -94,8 +94,8 @@ def pass_on(within: float) -> None:
 
 
 def leave() -> None:
-    """Redirect every descriptor of this process that leads to standard output or error to /dev/null, and also 0, 1 and
-    2. So a reader that waits for the end of the output does not wait for this process."""
+    """Redirect to /dev/null every descriptor of this process that leads where standard output or error leads. So a
+    reader that waits for the end of the output does not wait for this process."""
     with suppress(OSError):
         null = os.open(os.devnull, os.O_RDWR)
         outputs = {_file_of(number) for number in (1, 2, descriptor())}

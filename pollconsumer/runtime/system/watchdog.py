@@ -46,7 +46,7 @@ FOR_THE_REST = 0.5
 """Seconds within `EXIT_WITHIN` that are kept for functions registered with ``atexit``."""
 AT_LEAST = 0.2
 NOTED_WITHIN = 0.2
-"""Seconds for the functions of `at_the_end` if the exit exceeds its time limit."""
+"""Seconds each for a line in the log and the functions of `at_the_end`, if the exit exceeds its time limit."""
 HELD_EXIT_ENDS_AFTER = 2.0
 """Seconds after the exit's time limit. If a function holds the GIL, so that the watchdog could not end the process by
 then, faulthandler's thread ends it, with exit code 1. A busy machine delays the watchdog by less."""
@@ -174,7 +174,7 @@ def _end_if_interrupted(unraisable: sys.UnraisableHookArgs) -> None:
 
 
 def leave_by(instant: float) -> None:
-    """Let `leave` and `finish` end the process before ``instant``, on the monotonic clock."""
+    """Let a later exit end before ``instant``, on the monotonic clock."""
     _gone_by[:] = [instant]
 
 

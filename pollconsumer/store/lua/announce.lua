@@ -6,7 +6,7 @@
 -- Returns how many due times were converted to microseconds: an earlier version wrote milliseconds
 -- Refusals: FENCED if a newer holder was announced before; FOREIGN with a corrupt key
 
--- In the schedule a number is milliseconds (years 2001 to 5138), or else microseconds (until 1973).
+-- Between these, a number in the schedule is milliseconds (2001 to 5138): as microseconds, it would be before 1973.
 local IN_MS, IN_US = 1000000000000, 100000000000000
 
 for _, fence in ipairs(redis.call('HVALS', announced)) do

@@ -1,4 +1,4 @@
--- Expire messages in a queue that no launch serves: they expire only when they would be reserved.
+-- Expire messages in a queue that no launch serves. In other queues, a message expires when it would be reserved.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters expired parked places_taken
 -- KEYS waiting_for_place order_heads checkpoints ready_marker outbox served totals
 -- NEEDS places ended message_steps totals

@@ -6,9 +6,9 @@
 -- ARGV records to examine, approximately
 -- Returns messages repaired; 1 while there are more records than entries in lists, so that others are missing; 1 if all
 --   records have been examined
--- Goes on where the last call ended. A long list is not searched, which would take long: a later call does it, when the
--- list is shorter. It also examines a few ids that wait for a concurrency key, or are parked, and removes stale ones,
--- which would be counted for ever.
+-- Goes on where the last call ended. A long list is not searched: a later call does it, when the list is shorter, or
+-- all messages before have been handled. It also examines a few ids that wait for a concurrency key, or are parked, and
+-- removes stale ones, which would be counted for ever.
 
 local EXACTLY_UP_TO, AT_ALL_UP_TO = 1000, 10000
 local now = now_ms()
@@ -48,7 +48,7 @@ for _, entry in ipairs(redis.call('ZRANGE', waiting_for_place, first, first + AR
   if ends == 0 or not (newer(record) or stands) then redis.call('ZREM', waiting_for_place, entry) end
   keys[key] = true
 end
--- An id in line without a message, which a step has dropped.
+-- A place may have been offered to an id without a message, which a step has dropped.
 for key in pairs(keys) do
   if offer_places(key) > 0 then wake(ready_marker) end
 end

@@ -1,5 +1,5 @@
 -- Reserve the next message for a launch that has been idle. It must be small, of priority 0, never reserved or
--- scheduled before, and not subject to keys or limits. The quick form of `step.lua`.
+-- scheduled before, and neither a key nor a limit may hold it back. The quick form of `step.lua`.
 -- KEYS records rows ready ready_by_priority in_flight counters announced ready_marker paused waiting_for_place successor_waits
 -- NEEDS fences markers records
 -- ARGV lease name, fence, fence in 6 bytes, ms that the reservation lasts at most

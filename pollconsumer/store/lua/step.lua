@@ -3,9 +3,9 @@
 -- KEYS ready_marker schedule_marker parked paused places_taken waiting_for_place order_heads handed_out outbox results result_runs
 -- KEYS checkpoints recurrence_counters expired stops cancelled rates totals successor_waits
 -- NEEDS fences stops place_counts schedule outbox message_steps
--- ARGV lease name, fence, fence in 6 bytes, ms that a reservation lasts, number of messages to reserve, the queue's
---   limits ('', or five optional numbers, as below); messages completed, how many arguments these have, how many of
---   these say what they store;
+-- ARGV lease name, fence, fence in 6 bytes, most ms that a reservation lasts, number of messages to reserve, the
+--   queue's limits ('', or five optional numbers, as below); messages completed, how many arguments these have, how many
+--   of these say what they store;
 --   their ids; for each run of alike messages: how many, their row as reserved, their new row, and if the row's flags
 --     say that they have keys, unique keys and concurrency keys, each of the latter with a zero and the order key
 --     behind it;

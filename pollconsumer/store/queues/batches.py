@@ -17,7 +17,7 @@ NOTED: Packed = dict.fromkeys(FIRST) | dict.fromkeys(REQUIRED, "")
 """The beginning of a note among the messages of an outbox entry. An earlier version does not touch the entry, since a
 note looks like a message with an unknown field."""
 MOST_BATCHES = 10_000
-"""The number of batches of a queue that have not ended above which producers may open no more."""
+"""The number of batches of a queue that have not ended at which producers may open no more."""
 
 
 class NewBatch(NamedTuple):

@@ -116,11 +116,11 @@ class RedisStore:
         """Settle and reserve in one write, and return what was found. First ``reports`` are stored, and due messages of
         the queues ``promoting`` promoted. ``now`` returns the monotonic time.
 
-        With ``wait``, the server waits for a message in one of the queues, for so many seconds at most, before it
-        carries out the step. A reservation lasts for ``lasts_ms``. After a lost reply, all reservations are released
-        except those whose ids ``keep`` returns, and the step is repeated. A row that already has its new value counts
-        as settled. LeaseLost if a newer launch has announced itself. After NodeLost, the part of each queue may have
-        been carried out or not: call `release_unanswered` before a repetition.
+        With ``wait``, the server first waits for the marker of a queue or of its schedule, so many seconds at most. A
+        reservation lasts for ``lasts_ms`` at most. After a lost reply, all reservations are released except those whose
+        ids ``keep`` returns, and the step is repeated. A row that already has its new value counts as settled.
+        LeaseLost if a newer launch has announced itself. After NodeLost, the part of each queue may have been carried
+        out or not: call `release_unanswered` before a repetition.
         """
         commands = self._reporting(claim, reports) if reports else []
         for step in steps:

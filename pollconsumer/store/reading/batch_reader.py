@@ -27,7 +27,7 @@ PER_CHUNK, FIRST_ADDED = 512, 1 << 20
 """Number of members in a field of ``batch_members``; and the first number of members that other members add. Both as in
 ``lua/parts/batches.lua``."""
 NUMBERS, STATE_BYTES, LAST_NUMBER = 9, 55, 10**8
-"""How many numbers, and how many bytes, a batch's stored state has. And the largest number that a member may have."""
+"""How many numbers, and how many bytes, a batch's stored state has. And a number above those of all members."""
 LOOKED_THROUGH = 100
 """Number of chunks that `some` searches at most."""
 OUTSTANDING, COMPLETED, DEAD, OTHERWISE = range(4)

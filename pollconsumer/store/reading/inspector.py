@@ -291,7 +291,7 @@ def id_in(key: str, entry: bytes) -> bytes:
 class Selection(NamedTuple):
     """A selection of messages: those that meet every field that is given. ``key``: they hold this unique key, of their
     handler or of their queue. ``recurrence``: they are its occurrences. ``older_than``: they have been in their state
-    for so many seconds, by the server's clock. ``headers``: they have all of these."""
+    for at least so many seconds, by the server's clock. ``headers``: they have all of these."""
 
     state: State | None = None
     queue: str | None = None

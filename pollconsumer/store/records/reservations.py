@@ -108,7 +108,7 @@ class Reservation:
 
     @property
     def spent(self) -> bool:
-        """Whether a launch died in the message's last attempt."""
+        """Whether a launch died before the message's last attempt was settled."""
         return self.crashes == rows.SPENT
 
     @property

@@ -310,7 +310,7 @@ def parked(row: bytes) -> bytes:
 
 
 def deferred(row: bytes) -> bytes:
-    """The row of a message that is scheduled again, uncharged, since its handler deferred it."""
+    """The row of a message that is scheduled again, uncharged: it is deferred, asleep or parked."""
     return _set(unstarted(row), *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), _NO_NEXT)
 
 

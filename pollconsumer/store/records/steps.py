@@ -74,17 +74,17 @@ class Kept(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """How long a queue keeps messages. ``finished``: for each of completed, cancelled and expired; None for the
-    default."""
+    """What a queue keeps. ``finished``: how many messages, and how long, for each of completed, cancelled and expired;
+    None for the default."""
 
     finished: Kept | None = None
     dead: Kept = Kept()
 
 
 class Settlement(NamedTuple):
-    """How a reserved message that is not completed is settled. ``kind``: what becomes of it. ``ms``: when it is offered
-    again, 0 if it is not scheduled; for a dead letter 1 if it holds its order key. ``text``: the error, or why it
-    waits."""
+    """How a reserved message that is not completed is settled. ``kind``: what becomes of it. ``ms``: the delay until it
+    is offered again, 0 if it is not scheduled; for a dead letter 1 if it holds its order key. ``text``: the error, or
+    why it waits."""
 
     id: bytes
     row: bytes

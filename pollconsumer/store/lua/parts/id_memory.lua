@@ -1,6 +1,6 @@
 -- NEEDS rows
--- Ids of deleted messages are in the younger of two generations. When it is old or full, it becomes the older one,
--- whose ids are forgotten.
+-- Ids of deleted messages are put into the younger of two generations. When that is old or full, the older one is
+-- forgotten, and the younger one takes its place.
 local function age_ids(now, lasts, most)
   local size, before = redis.call('SCARD', id_memory), redis.call('SCARD', id_memory_before)
   local began = tonumber(redis.call('HGET', counters, 'id memory began') or 0) or 0

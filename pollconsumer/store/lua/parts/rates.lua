@@ -1,9 +1,9 @@
 -- The ledgers of rates, for a step that hands out messages with a rate. A field of `rates` is a rate and a key, as
 -- records have them. Its value: until when it counts, in six bytes; a number in two bytes; so many instants at which
 -- messages were handed out in the last period; then instants booked for messages in the schedule. Instants have six
--- bytes, the oldest first. No more messages are handed out in any span as long as the period. Bookings keep the order:
--- a message does not get an instant that is booked for another one. A message handed out later than booked delays those
--- booked a period after it, which are then booked again.
+-- bytes, the oldest first. In no span as long as the period are more messages handed out than the rate says. Bookings
+-- keep the order: a message does not get an instant that is booked for another one. A message handed out later than
+-- booked delays those booked a period after it, which are then booked again.
 
 local stamp, ledgers, made = be6(now), {}, 0  -- ledgers by field; how many fields are new
 
