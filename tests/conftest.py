@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import fakeredis
 import pytest
 import redis
-from hypothesis import settings
+from hypothesis import Phase, settings
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
@@ -66,6 +66,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 settings.register_profile("pollconsumer", deadline=None, max_examples=60)
 settings.register_profile("checks", deadline=None, max_examples=30)
 settings.register_profile("long", deadline=None, max_examples=1000)
+settings.register_profile("unshrunk", deadline=None, max_examples=30, phases=[Phase.explicit, Phase.generate])
 settings.load_profile("pollconsumer")
 
 

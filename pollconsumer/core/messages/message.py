@@ -21,8 +21,6 @@ _ID = re.compile(r"[A-Za-z0-9_.:@+-]{1,128}")
 MAX_HANDLER_LENGTH = 200
 ENCODED = "pollconsumer:encoded"
 """The only name of an object that stands for an encoded value."""
-OPTIONS, EXTENSION = slice(4, None), slice(12, None)
-"""Slices of a `NewMessage`: the fields that have defaults, and the fields that a record of letter A cannot hold."""
 TRAVELLING = ("headers", "timeout", "max_attempts", "retry", "ping", "encoded")
 """The fields that a record stores as its options: those of `Options`."""
 UNTIL_START, REPLACES = "s", "r"
@@ -104,6 +102,8 @@ class Codec(Protocol):
         """The inverse of `encode`. It must also decode what was encoded with earlier keys."""
 
 
+OPTIONS, EXTENSION = (slice(NewMessage._fields.index(first), None) for first in ("priority", "digest"))
+"""Slices of a `NewMessage`: the fields that have defaults, and the fields that a record of letter A cannot hold."""
 NO_OPTIONS = NewMessage("", "", "", b"")[OPTIONS]
 NO_EXTENSION = NewMessage("", "", "", b"")[EXTENSION]
 """The defaults of the fields in `EXTENSION`: comparing with them shows whether a message uses any of these fields."""
