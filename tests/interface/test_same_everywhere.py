@@ -24,7 +24,7 @@ from pollconsumer.runtime.handling.delivery import Delivery, Situation
 from pollconsumer.runtime.new_messages import Defaults, SendOptions
 from pollconsumer.store.queues.outbox import read_entry
 from pollconsumer.store.queues.producer import Enqueued
-from pollconsumer.web.received import enqueue_received
+from pollconsumer.web.launch_endpoint import enqueue_received
 from tests.inner import calls_of
 from tests.interface.odd_values import ODD
 

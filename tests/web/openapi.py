@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Required, Union, get_args, get_o
 
 from pollconsumer.interface.api.recurrences import PutOptions
 from pollconsumer.runtime.new_messages import SendOptions
-from pollconsumer.web.launch_endpoint import DETAILS, STATE
-from pollconsumer.web.received import KEYS
+from pollconsumer.web.launch_endpoint import DETAILS, KEYS, STATE
 from tests.interface.json_page import keys_of
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from pollconsumer import PollConsumer
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.store.audit_log import audit_of
 from pollconsumer.web import LaunchEndpoint
-from pollconsumer.web.received import PUT_KEYS
+from pollconsumer.web.launch_endpoint import PUT_KEYS
 from tests.conftest import NAMESPACE
 from tests.inner import calls_of
 from tests.web.conftest import ENQUEUE_TOKEN, MANAGE_TOKEN, request_of, sending

@@ -14,7 +14,7 @@ from pollconsumer import PollConsumer, Refused
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
 from pollconsumer.runtime.new_messages import SendOptions
 from pollconsumer.web import LaunchEndpoint
-from pollconsumer.web.received import KEYS
+from pollconsumer.web.launch_endpoint import KEYS
 from tests.inner import calls_of
 from tests.web.conftest import ENQUEUE_TOKEN, posted, request_of
 
