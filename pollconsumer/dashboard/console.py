@@ -52,7 +52,8 @@ ELSEWHERE = "if another program has it, name its queue"
 
 
 class Console:
-    """Creates and carries out forms. ``app_of``: returns the application that enqueues messages of a handler."""
+    """Creates and carries out forms. ``app_of``: returns the application that enqueues messages of a handler. In a site
+    it is always the same one."""
 
     def __init__(self, app_of: Callable[[str], AppCalls]) -> None:
         self._app_of = app_of
@@ -141,11 +142,6 @@ class Console:
 
     def _known(self, handler: str) -> RegisteredHandler | None:
         return self._app_of(handler).known(handler)
-
-
-def site_console(app: AppCalls) -> Console:
-    """The console of an application within a site."""
-    return Console(lambda _: app)
 
 
 def command_console(settings: Settings, *, imports: bool) -> Console:

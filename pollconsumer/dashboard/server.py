@@ -22,7 +22,7 @@ from pollconsumer.core.errors import (
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message import check_queue
 from pollconsumer.dashboard.access import HEADERS, Access, TokenAccess, Visitor, page_answer, redirect, text_answer
-from pollconsumer.dashboard.console import Console, command_console, site_console
+from pollconsumer.dashboard.console import Console, command_console
 from pollconsumer.dashboard.excerpts import Wanted
 from pollconsumer.dashboard.page_actions import LEADS_TO, Made, PageActions
 from pollconsumer.dashboard.page_reader import Page, PageReader, PastSpan, reading_of
@@ -264,7 +264,7 @@ PageStore = AppCalls | SharedStore
 def site_dashboard(calls: AppCalls, access: Access) -> Dashboard:
     """The pages of an application within a site."""
     settings = calls.settings()
-    return Dashboard(calls, partial(reading_of, settings), access, settings.namespace, site_console(calls))
+    return Dashboard(calls, partial(reading_of, settings), access, settings.namespace, Console(lambda _: calls))
 
 
 def command_dashboard(settings: Settings, store: Store, access: TokenAccess, *, acts: bool) -> Dashboard:

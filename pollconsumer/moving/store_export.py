@@ -68,10 +68,6 @@ TRIP_VALUES = 2 * MOST
 AGAIN = "import again, with --restart; if that fails too, export again"
 
 
-def as_bytes(text: str) -> bytes:
-    return text.encode("latin-1")
-
-
 def export(closing: StoreCloser, note: ClosingNote, namespaces: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Yield the lines of the store that was closed with ``note``: the same in each call, apart from the order within
     hashes and sets. ``namespaces``: those of a backup, if it has several.
@@ -390,7 +386,7 @@ def _read(line: Mapping[str, Any]) -> tuple[KeyName, str, ContentsPage | tuple[D
         if key_name is None or kind not in KINDS:
             raise BadData("unknown key", line["key"], "import with the version that wrote the export")
         if "values" in line:
-            values = [as_bytes(each) for each in line["values"]]
+            values = [each.encode("latin-1") for each in line["values"]]
             if not values or len(values) % _WIDTH.get(kind, 1):
                 raise ValueError("elements are not whole")
             if kind == "zset" and any(score == b"nan" or _score(score) != score for score in values[::2]):

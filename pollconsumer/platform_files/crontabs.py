@@ -88,11 +88,6 @@ def install(installation: Installation) -> None:
             print_notice(f"another line launches this configuration, too; remove it with crontab -e: {line}")
 
 
-def installed_groups(config: Path) -> list[list[str]]:
-    """The queues of each launch of ``config`` in the crontab, except the first launch, which serves all others."""
-    return installed_queues(config)[1:]
-
-
 def installed_queues(config: Path) -> list[list[str]]:
     """The queues that each launch of ``config`` in the crontab has as options. Empty if the crontab is unreadable."""
     with suppress(PollConsumerError):

@@ -32,7 +32,7 @@ from pollconsumer.interface.settings.owners import refuse_writable_modules, user
 from pollconsumer.interface.settings.reading import SERVICE_LINK
 from pollconsumer.platform_files import hosted, images, machines
 from pollconsumer.platform_files.calendar import least_gap
-from pollconsumer.platform_files.crontabs import cron_files, install, installed_groups, uninstall
+from pollconsumer.platform_files.crontabs import cron_files, install, installed_queues, uninstall
 from pollconsumer.platform_files.files import PRIVATE, File, render, write_files
 from pollconsumer.platform_files.installation import EVERY_MINUTE, STORE, Installation
 from pollconsumer.store.client.address import several_hosts
@@ -226,7 +226,8 @@ def _queues(settings: Settings) -> tuple[str, ...]:
 def _separate_queues(settings: Settings, asked: Asked) -> tuple[tuple[str, ...], ...]:
     """The groups of queues that have crontab lines of their own: those already installed, and the one asked for.
     UsageError if no launch would serve a queue that is asked for."""
-    installed = installed_groups(settings.config) if asked.installs and settings.config else []
+    # The first line serves the queues that have none of their own.
+    installed = installed_queues(settings.config)[1:] if asked.installs and settings.config else []
     if not (installed or asked.separate):
         return ()
     queues = _queues(settings)

@@ -135,15 +135,15 @@ class Installation:
 
     def move(self) -> tuple[str, ...]:
         schedule_option = () if self.schedule == self.settings.mover.schedule else ("--schedule", self.schedule)
-        return (*self.program, "move", *_named(self.settings.config), *schedule_option)
+        return (*self.command("move"), *schedule_option)
+
+    def command(self, *words: str) -> tuple[str, ...]:
+        """A command for this configuration, on this machine."""
+        return (*self.program, *words, *_named(self.settings.config))
 
     def doctor(self) -> tuple[str, ...]:
         """The command of the alarm, for an hourly line."""
-        return (*self.program, "doctor", "--quiet", *_named(self.settings.config))
-
-    def store(self, verb: str) -> tuple[str, ...]:
-        """The command ``store start`` or ``store stop`` for the configuration's embedded server."""
-        return (*self.program, "store", verb, *_named(self.settings.config))
+        return self.command("doctor", "--quiet")
 
     def run_at(self, program: str, directory: str, *options: str, schedule: str | None = None) -> tuple[str, ...]:
         """The command of a launch where ``directory`` is a copy of the configuration's directory."""

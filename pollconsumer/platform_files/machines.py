@@ -32,7 +32,7 @@ def systemd_files(installation: Installation) -> list[File]:
         File(f"{name}-doctor.timer", installation.render("pollconsumer-doctor.timer")),
     ]
     if data:
-        start, stop = (systemd(installation.store(verb)) for verb in ("start", "stop"))
+        start, stop = (systemd(installation.command("store", verb)) for verb in ("start", "stop"))
         values = {"start": start, "stop": stop, "directory": systemd_word(str(data))} | common
         found.append(File(store, installation.render("pollconsumer-store.service", **values)))
     return [*found, *installation.environment_files()]

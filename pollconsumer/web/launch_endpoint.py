@@ -56,7 +56,14 @@ from pollconsumer.web.web_exchange import (
 )
 
 A = TypeVar("A", WebAnswer, WebAnswer | None)
+
+
+class _BodyNotArrivedError(PollConsumerError):
+    """A request's body did not arrive."""
+
+
 STATUS: dict[type[PollConsumerError], int] = {
+    _BodyNotArrivedError: 408,
     PayloadTooLarge: 413,
     Conflict: 409,
     BadData: 400,
@@ -166,8 +173,6 @@ class LaunchEndpoint:
         """The return value of ``act``, or the answer about the error that it raises."""
         try:
             return act()
-        except _BodyNotArrivedError as error:
-            return refusal(408, str(error))
         except PollConsumerError as error:
             status = status_of(error, STATUS, 500)
             if status < 500:
@@ -237,10 +242,6 @@ class LaunchEndpoint:
             return refusal(409, str(error))
 
 
-class _BodyNotArrivedError(PollConsumerError):
-    """A request's body did not arrive."""
-
-
 def _queue_of(request: WebRequest) -> str | None:
     """The queue that a request names; None if it names none. Two queues may have a message of one id."""
     given = parse_qs(request.query).get("queue")
@@ -298,7 +299,12 @@ def enqueue_received(app: AppCalls, body: bytes) -> Handle[Any]:
     handler, payload = options.pop("handler"), options.pop("payload", {})
     if not isinstance(payload, dict):
         raise BadData("payload", None, "must be a JSON object")
-    _check(app, handler, payload, options)
+    if (known := _known(app, handler)) is not None:
+        check_arguments(known, payload, options.get("retry"))
+    if options.get("at") is not None:
+        options["at"] = instant_given("at", options["at"])
+    with retelling(TypeError, BadData):
+        new_message(handler, {}, **options)  # its error may show a value, unlike one about the payload
     try:
         message = app.new_message(handler, payload, **options)
     except PayloadTooLarge:
@@ -315,17 +321,6 @@ def received_put(app: AppCalls, name: str, body: bytes) -> Put:
     options = _object_in(body, PUT_KEYS)
     known = _known(app, options["handler"])
     return given_put(name, known, app.defaults_of(options["handler"]), app.settings().namespace, app.codec, options)
-
-
-def _check(app: AppCalls, handler: str, payload: dict[str, Any], options: dict[str, Any]) -> None:
-    """Raise BadData if anything but the payload's values is wrong, and convert the option ``at`` to its type."""
-    known = _known(app, handler)
-    if known is not None:
-        check_arguments(known, payload, options.get("retry"))
-    if options.get("at") is not None:
-        options["at"] = instant_given("at", options["at"])
-    with retelling(TypeError, BadData):
-        new_message(handler, {}, **options)  # its error may show a value, unlike one about the payload
 
 
 def _known(app: AppCalls, handler: str) -> RegisteredHandler | None:

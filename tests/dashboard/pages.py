@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from pollconsumer import PollConsumer
 from pollconsumer.dashboard.access import TokenAccess
-from pollconsumer.dashboard.console import site_console
+from pollconsumer.dashboard.console import Console
 from pollconsumer.dashboard.page_actions import PageActions
 from pollconsumer.dashboard.page_reader import PageReader
 from pollconsumer.dashboard.page_server import guarded
@@ -86,12 +86,14 @@ def reading(wire: Wire) -> PageReader:
 
 def pages_of(store: PageStore, access: Access, app: PollConsumer | None = None) -> Dashboard:
     """``app``: makes what forms ask for."""
-    console = site_console(calls_of(app or PollConsumer()))
+    calls = calls_of(app or PollConsumer())
+    console = Console(lambda _: calls)
     return Dashboard(store, lambda store: reading(store.wire), access, NAMESPACE, console)
 
 
 def acting(wire: Wire, **options: Any) -> PageActions:
-    return PageActions(Store(wire, NAMESPACE), site_console(calls_of(PollConsumer())), "ada", **options)
+    calls = calls_of(PollConsumer())
+    return PageActions(Store(wire, NAMESPACE), Console(lambda _: calls), "ada", **options)
 
 
 def answers(wire: Wire, app: PollConsumer | None = None, *, token: str | None = None, acts: bool = False) -> Answers:
