@@ -152,6 +152,14 @@ class SendOptions(OccurrenceOptions, total=False):
     failed: Sendable | None
 
 
+_CALLBACKS = ("then", "failed")
+JSON_KEYS = (
+    *("handler", "payload"),
+    *(name.removesuffix("_") for name in SendOptions.__annotations__ if name not in _CALLBACKS),
+)
+"""The keys of a message that is given as a JSON object. It has no callbacks."""
+
+
 class Defaults(NamedTuple):
     """Options of a handler's messages, for producers that set none.
 

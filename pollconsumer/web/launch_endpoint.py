@@ -36,7 +36,7 @@ from pollconsumer.interface.api.store_calls import AppCalls
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import WebSettings
 from pollconsumer.runtime.launch.pings import USER_AGENT
-from pollconsumer.runtime.new_messages import SendOptions, new_message
+from pollconsumer.runtime.new_messages import JSON_KEYS, new_message
 from pollconsumer.store.audit_log import acting_as
 from pollconsumer.store.recurrence_actions import Put
 from pollconsumer.store.store import Store
@@ -72,11 +72,6 @@ STATUS: dict[type[PollConsumerError], int] = {
     QueueFull: 429,
     StoreUnreachable: 503,
 }
-CALLBACKS = ("then", "failed")
-"""Options that JSON cannot give, since their values are messages."""
-OPTIONS = [name for name in SendOptions.__annotations__ if name not in CALLBACKS]
-KEYS = ("handler", "payload", *(name.removesuffix("_") for name in OPTIONS))
-"""The keys that a message in JSON may have."""
 PUT_KEYS = tuple(PutOptions.__annotations__)
 """The keys that a recurrence in JSON may have."""
 SCHEME = "bearer "
@@ -294,7 +289,7 @@ def _is_of_app_engine(request: WebRequest) -> bool:
 def enqueue_received(app: AppCalls, body: bytes) -> Handle[Any]:
     """Enqueue the message in ``body``. BadData if it is no message, if this process does not know its handler, or if
     its arguments do not fit. Raises the errors of `PollConsumer.enqueue`, too."""
-    entry = _object_in(body, KEYS)
+    entry = _object_in(body, JSON_KEYS)
     options: dict[str, Any] = {"in_" if name == "in" else name: value for name, value in entry.items()}
     handler, payload = options.pop("handler"), options.pop("payload", {})
     if not isinstance(payload, dict):

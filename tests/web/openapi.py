@@ -10,8 +10,8 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Required, Union, get_args, get_origin, get_type_hints
 
 from pollconsumer.interface.api.recurrences import PutOptions
-from pollconsumer.runtime.new_messages import SendOptions
-from pollconsumer.web.launch_endpoint import DETAILS, KEYS, STATE
+from pollconsumer.runtime.new_messages import JSON_KEYS, SendOptions
+from pollconsumer.web.launch_endpoint import DETAILS, STATE
 from tests.interface.json_page import keys_of
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     sent = {"handler": TEXT, "payload": OBJECT} | {
         name.removesuffix("_"): _schema_of(kind)
         for name, kind in get_type_hints(SendOptions).items()
-        if name.removesuffix("_") in KEYS
+        if name.removesuffix("_") in JSON_KEYS
     }
     put = {name: _schema_of(kind) for name, kind in get_type_hints(PutOptions).items()}
     launch = {"stop_reason": {"type": ["string", "null"]}, "handled": _or_null(WHOLE), "failed": _or_null(WHOLE)}

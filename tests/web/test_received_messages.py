@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from pollconsumer import PollConsumer, Refused
 from pollconsumer.core.messages.payloads import MAX_PAYLOAD_BYTES
-from pollconsumer.runtime.new_messages import SendOptions
+from pollconsumer.runtime.new_messages import JSON_KEYS, SendOptions
 from pollconsumer.web import LaunchEndpoint
-from pollconsumer.web.launch_endpoint import KEYS
 from tests.inner import calls_of
 from tests.web.conftest import ENQUEUE_TOKEN, posted, request_of
 
@@ -157,7 +156,7 @@ def test_a_due_time_may_be_seconds_since_the_epoch(
 
 def test_every_option_with_a_form_in_json_is_a_key() -> None:
     options = {name.removesuffix("_") for name in SendOptions.__annotations__}
-    assert {*KEYS} == {"handler", "payload"} | options - {"then", "failed"}
+    assert {*JSON_KEYS} == {"handler", "payload"} | options - {"then", "failed"}
 
 
 def test_what_a_hook_refuses_is_refused(app: PollConsumer, endpoint: LaunchEndpoint) -> None:
@@ -199,7 +198,7 @@ VALUES = st.recursive(
     max_leaves=5,
 )
 OPTIONS = st.dictionaries(
-    st.sampled_from([key for key in KEYS if key not in ("handler", "payload")]), VALUES, max_size=3
+    st.sampled_from([key for key in JSON_KEYS if key not in ("handler", "payload")]), VALUES, max_size=3
 )
 
 

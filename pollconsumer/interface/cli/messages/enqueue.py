@@ -60,8 +60,8 @@ from pollconsumer.interface.cli.types import (
 from pollconsumer.interface.configured_store import NOT_SPOOLED, spool_instead
 from pollconsumer.runtime.handling.handler_batches import new_batch
 from pollconsumer.runtime.new_messages import (
+    JSON_KEYS,
     LONGEST_DELAY,
-    SendOptions,
     drafted,
     milliseconds,
     new_message,
@@ -74,11 +74,6 @@ CALLBACK = "HANDLER[=PAYLOAD]"
 BULK = 1000
 """Number of lines that are enqueued together."""
 CALLBACKS = ("then", "failed", "ended")
-NAMES = (
-    *("handler", "payload"),
-    *(name.removesuffix("_") for name in SendOptions.__annotations__ if name not in CALLBACKS),
-)
-"""Keys of a line of --ndjson."""
 NO_CALLBACKS = "a line has no callbacks: a batch of lines has, as --then HANDLER; a message in Python, using(then=…)"
 LONGEST_EXAMPLE = 400
 """Maximum length, in characters, of a wrong text for which an error suggests a correction."""
@@ -379,9 +374,9 @@ def line_message(line: bytes, own_defaults: OwnDefaults) -> NewMessage:
         entry = parse_object("message", line.decode().strip())
     except UnicodeDecodeError as error:
         raise BadData("not UTF-8", error.reason, "write it as UTF-8") from None
-    unknown = [name for name in entry if name not in NAMES]
+    unknown = [name for name in entry if name not in JSON_KEYS]
     if unknown:
-        fix = NO_CALLBACKS if unknown[0] in CALLBACKS else suggestion(unknown[0], NAMES)
+        fix = NO_CALLBACKS if unknown[0] in CALLBACKS else suggestion(unknown[0], JSON_KEYS)
         raise BadData("unknown key", unknown[0], fix)
     if not isinstance(entry.get("handler"), str):
         raise BadData("handler", entry.get("handler"), "give one, as text")
