@@ -239,9 +239,9 @@ class Observed(NamedTuple):
 
 
 def observed(before: Past | None, started: float, offset: float | None, least_offset: float) -> Observed:
-    """What is observed so far: what ``before``, the previous launch, recorded, and what this launch's start adds.
-    ``started``: the start's instant by the server's clock, ``offset`` seconds after the tick. ``least_offset``: the
-    least offset known."""
+    """What the launcher did at ticks: what ``before``, the previous launch, recorded, and what this launch's start
+    shows. ``started``: the start's instant by the server's clock. ``offset``: how many seconds after the tick that is;
+    None if unknown. ``least_offset``: the least offset known."""
     if before is None:
         return Observed()
     noted, rule = read_observed(before.observed), _at_the_tick(before, started, offset, least_offset)

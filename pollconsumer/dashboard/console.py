@@ -145,8 +145,8 @@ class Console:
 
 
 def command_console(settings: Settings, *, imports: bool) -> Console:
-    """The console of ``pollconsumer dashboard``. A handler's application enqueues its messages. ``imports``: import the
-    modules of the configuration. If that fails, a warning says that arguments are not checked."""
+    """The console of ``pollconsumer dashboard``. A message goes through the application that has its handler, if any.
+    ``imports``: import the configuration's modules. If that fails, a warning says that arguments are not checked."""
     try:
         if imports:
             import_handlers(settings)

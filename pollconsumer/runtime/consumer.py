@@ -340,9 +340,9 @@ def report_unknown(store: RedisStore, queues: Sequence[str], emit: Callable[[Eve
 def report_unserved(
     store: RedisStore, wanted: Set[str], handlers: Mapping[str, Handler], emit: Callable[[Event], None]
 ) -> list[str]:
-    """Report queues that have ready messages and that no launch has served lately, except those in ``wanted``, which
-    this launch serves. Up to `MOST_LOOKED_AT` queues are examined, those of the launch's ``handlers`` first. Returns
-    the queues that no launch serves and in which a message waits, including paused queues.
+    """Report each queue that has ready messages, is not paused, and that no launch has served lately. Returns all
+    queues with messages, ready or not, that no launch has served lately, paused ones too. The queues in ``wanted`` are
+    left out: this launch serves them. At most `MOST_LOOKED_AT` queues are examined, those of ``handlers`` first.
 
     Called at a launch's end, when other launches that the platform started at the same time have announced themselves.
     Errors of the store are ignored.

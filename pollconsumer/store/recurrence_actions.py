@@ -80,8 +80,8 @@ class Recurrences(RecurrenceReader):
             note(self._wire, self._keys, "put", queue, names)
 
     def _look_around(self, recurrences: Sequence[Recurrence]) -> tuple[int, dict[str, tuple[int | None, str]]]:
-        """The server's time in epoch ms. And, by name, those of ``recurrences`` that were in another queue, and are
-        removed there: next instant and definition. BadData if a configuration defines one of the names."""
+        """Remove those of ``recurrences`` that are stored in another queue. Returns the server's time in epoch ms; and
+        by name the removed next instant and definition. BadData if a configuration defines one of the names."""
         queues, names = known_queues(self._wire, self._keys), [recurrence.name for recurrence in recurrences]
         words = ("recurrences", "recurrence_owners")
         commands = [("HMGET", self._keys.queue(queue, word), *names) for queue in queues for word in words]

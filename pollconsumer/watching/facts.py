@@ -122,7 +122,7 @@ class BatchFacts(NamedTuple):
 
 class Expected(NamedTuple):
     """What the settings say. ``queues``: ``consumer.queues``; empty if unset. ``period``: seconds between launches by
-    ``consumer.schedule``. ``window``: that of a launch. ``replicas``: for how many replicas producers wait; None for
+    ``consumer.schedule``. ``window``: a launch's window. ``replicas``: for how many replicas producers wait; None for
     none. ``recent``: how long dead letters and skipped occurrences are findings. ``program``: the program that the
     embedded server should run; empty for any. ``alone``: this user's name, if other users of the configuration have
     embedded stores of their own; else empty. ``handoff``: the setting. ``wait_alarms``: queue → how many seconds a

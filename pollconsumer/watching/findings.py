@@ -299,7 +299,7 @@ def _parked_findings(queue: QueueFacts, paused: Collection[str]) -> Iterator[Fin
 
 
 def _was_tried(queue: QueueFacts, latest: LaunchGroup, facts: Facts, consumers: Sequence[LaunchGroup]) -> bool:
-    """Whether only a person's launches, beside the usual ones, named this queue, so that it may be misspelt."""
+    """Whether this queue may be misspelt: a person started the launches that named it, the platform starts others."""
     is_known = queue.name in facts.expected.queues or any(each.queue == queue.name for each in facts.recurrences)
     return latest.by_hand and not is_known and not all(group.by_hand for group in consumers)
 

@@ -40,8 +40,8 @@ class PutOptions(OccurrenceOptions, total=False):
 
     Give either ``every`` or ``cron``. ``every``: a period in seconds, as text such as ``5m`` or as a timedelta.
     ``cron``: an expression in ``timezone`` (UTC); ``H`` in a field stands for a value that depends on namespace and
-    name alone. So does the delay, less than ``jitter``, that each instant gets. ``payload``, ``priority``: those of the
-    messages. ``queue``: that of the messages; by default the handler's, else ``default``. ``concurrency_key``,
+    name alone. So does the delay, less than ``jitter``, that each instant gets. The messages get
+    ``payload``, ``priority`` and ``queue`` (by default the handler's, else ``default``). ``concurrency_key``,
     ``concurrency_limit``, ``order_key``, ``rate_key``, ``rate``, ``headers``, ``timeout``, ``max_attempts``, ``retry``:
     as in a message's ``using``. ``expires``: how long after its instant an occurrence may still begin. ``missed``,
     ``overlap``, ``after``: as in ``PollConsumer.every``. ``enabled=False``: the recurrence is listed, and does not

@@ -556,8 +556,8 @@ class AppCalls(Application):
 
 
 def _module_of_caller() -> str | None:
-    """The file of the module that creates the application: that of the first frame up the call stack that is not ours.
-    None if the module has no file, as in a notebook."""
+    """The file of the module that creates the application: the first module up the call stack that is not ours. None if
+    the module has no file, as in a notebook."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001  # as quick as inspect is slow to import
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == PACKAGE:
         frame = frame.f_back

@@ -221,8 +221,8 @@ def _others_may_read(config: Path) -> bool:
 
 
 def warn_of_another_store(settings: Settings, files: OwnFiles | None = None) -> None:
-    """Warn if this user would use an `own_store`, not the one of the configuration's owner. The warning is damped
-    across launches, and across processes that enqueue."""
+    """Warn if this user has a store of their own (`own_store`), so does not use the store of the configuration's owner.
+    Repetitions by later launches, and by other processes that enqueue, are damped."""
     if settings.config is None or not is_others(settings.config):
         return  # most launches end here, without looking up names
     found = own_store(settings)

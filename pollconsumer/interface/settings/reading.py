@@ -299,7 +299,7 @@ def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
 def read(path: Path | None, content: bytes, variables: Mapping[str, str]) -> dict[str, Any]:
     """The values given, by name, with sections as dicts. Each value is checked by itself.
 
-    ``content``: that of the file at ``path``. ``variables``: those of the environment that begin with POLLCONSUMER_.
+    ``content``: what the file at ``path`` holds. ``variables``: environment variables that begin with POLLCONSUMER_.
     ConfigurationError names the first invalid key or variable.
     """
     table = declared_fields()

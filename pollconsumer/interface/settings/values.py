@@ -356,7 +356,7 @@ def _zone_rule(name: str) -> str:
 
 
 class Placed:
-    """What follows from all settings together. ``directory``: that of the file ``config``, else the current one."""
+    """What follows from all settings together. ``directory``: where the file ``config`` is, else the current one."""
 
     def defaults_of(self: Any, handler: str) -> Defaults:
         """The default options of a handler's messages, for a producer that does not have the handler's code."""

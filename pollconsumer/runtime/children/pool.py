@@ -141,7 +141,7 @@ class Processes:
             process.kill()
 
     def _close_in_fork(self) -> None:
-        """Called in a process that a handler forks: close its copies of the lifelines, which would keep them open."""
+        """Called in a process that a handler forks: close its lifelines, which would stay open when the launch dies."""
         for process in self._all:
             with suppress(OSError):
                 process.close_descriptors()

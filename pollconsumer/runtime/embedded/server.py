@@ -253,8 +253,8 @@ class EmbeddedServer:
         return address
 
     def _start(self, address: Path, appendfsync: str, lock: int, deadline: float, log_began: int | None) -> int:
-        """Start a server that inherits ``lock``. Returns its log's size before the start. ``log_began``: that of an
-        earlier start, whose server has ended since then. If it ended for a reason, that error is raised."""
+        """Start a server that inherits ``lock``. Returns its log's size before the start. ``log_began``: the log's size
+        before an earlier start, whose server has ended. If it was never ready, that error is raised."""
         from pollconsumer.runtime.embedded.start import start, why_ended
 
         try:

@@ -25,7 +25,7 @@ _FIXES = {
 
 
 def encrypted(opened: socket.socket, address: Address) -> socket.socket:
-    """``opened``, with TLS by the options of the URL. OSError; then `tls_refusal` may explain it."""
+    """``opened``, with TLS by the options of the URL. Raises OSError if TLS fails; `tls_refusal` may explain why."""
     options = address.tls or {}
     context = ssl.create_default_context()
     requirement = _REQUIREMENTS[options.get(CERTIFICATE, "required")]

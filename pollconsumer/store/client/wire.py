@@ -218,9 +218,9 @@ class Wire:
         return self.all([arguments])[0]
 
     def script(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> tuple[Any, ...]:
-        """The command that runs a script, for `all` and `once`. If the script's last key is ``answered``, it gets a
-        number of this call, under which the script stores its answer for repetitions. Otherwise a repetition is run
-        anew."""
+        """The command that runs a script, to be sent by `all` or `once`. If the script's last key is ``answered``, a
+        random suffix makes this key the call's own. The script stores its answer there, and when the command is sent
+        again, returns that answer. Any other script runs again."""
         if isinstance(script, str):
             script = self.scripts[script]
         if script.is_act and len(keys) == len(script.keys):
@@ -235,8 +235,8 @@ class Wire:
         blocking: float = 0.0,
         parting: bool = True,
     ) -> list[Any]:
-        """Send the commands in one write; return their answers. If none come, all are repeated until patience ends;
-        then StoreUnreachable.
+        """Send the commands in one write; return their answers. If none come, the commands are repeated until patience
+        ends. Then StoreUnreachable is raised.
 
         ``blocking``: seconds that one of them may wait in the server. ``on_repeat`` is called before each repetition,
         to undo what the last try may have done. ``parting``: raise NodeLost as `part` does, else wait for a lost
@@ -318,8 +318,8 @@ class Wire:
         return None if is_error_of_redis else not_understood(replied)  # GUARD whose word it is
 
     def _refuse(self, reply: ErrorReply, command: Command) -> None:
-        """Raise the exception for an error reply to ``command``. If it says that a key has the wrong type, first check
-        the server again, since the store may have been closed."""
+        """Raise the exception for an error reply to ``command``. If it says that a key has the wrong type, check the
+        server first: the keys of a closed store have the wrong type, and the check raises the error that says so."""
         greet = self._greet
         if greet is not None and "WRONGTYPE" in str(reply):
             self._greet = None

@@ -1,4 +1,4 @@
-"""The scripts of batches. A batch is stored in its queue: that of its first callback."""
+"""The scripts of batches. A batch is stored in the queue of its first callback."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping

@@ -68,8 +68,8 @@ class Answer(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An outbox entry. ``queue``: that of the outbox. ``number``: 0 if it has none. A corrupt entry has only a
-    ``problem``."""
+    """An outbox entry. ``queue``: the outbox's queue. ``number``: 0 if the entry has no number. A corrupt entry has
+    only a ``problem``."""
 
     queue: str
     number: int
@@ -149,8 +149,8 @@ def _is_newer(given: list[continuations.Packed]) -> bool:
 
 
 def _ended(queue: str, number: int, note: continuations.Packed) -> tuple[list[NewMessage], list[Ends], list[Answer]]:
-    """What the report ``note`` leads to: messages to enqueue, members to count in batches, and answers to handlers that
-    called messages. ``number``: that of the note's entry."""
+    """What follows from the report ``note``: messages to enqueue, members to count in batches, and answers for handlers
+    that called a message and wait for its end. ``number``: the number of the outbox entry that holds the note."""
     letter, ids = note["as"], note["ids"].split(" ")
     state = _STATES[letter]
     if "sequel" not in note:
@@ -296,8 +296,8 @@ def report_again(store: "RedisStore", queue: str) -> None:
 def _send(
     store: "RedisStore", page: Sequence[Entry], emit: Callable[[Event], object], others: Others, queues: list[str]
 ) -> int:
-    """Send the entries of ``page``. Reports go first: they may add members to a batch before these are enqueued. Adds
-    to ``queues`` those whose outboxes this gives new entries. Returns the number of messages."""
+    """Send the entries of ``page``. Reports go first: a batch must know of further members before they are enqueued.
+    If an outbox gets new entries thereby, its queue is added to ``queues``. Returns the number of messages."""
     opened, ends = [each for entry in page for each in entry.opened], [each for entry in page for each in entry.ends]
     if opened or ends:
         # GUARD grown before its members are there

@@ -411,8 +411,8 @@ class StrictProducer(Producer):
 
 def refuse_taken(wire: Wire, keys: Keys, what: str, owner: MessagePlace, following: Sequence[MessagePlace]) -> None:
     """Raise UsageError if a queue already has an id that a callback or link in ``following`` would get. ``what``:
-    ``batch`` or ``message``, the kind of ``owner``. If the owner itself exists already, these are its own, and nothing
-    is raised."""
+    ``batch`` or ``message``, the kind of ``owner``. If the owner itself is there already, nothing is raised: then the
+    ids may be taken by its own callbacks and links."""
     if not following:
         return
     queue, name = owner
