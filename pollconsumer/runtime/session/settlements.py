@@ -120,8 +120,8 @@ class Settlements:
         self.since: float | None = None
         """The end of the attempt that has waited longest, on the monotonic clock. None if all are settled."""
         self.urgent = False
-        """Whether an outcome must be settled before the next message begins: that of a last attempt, or of one at most
-        once. If the process died before, its message would become a dead letter."""
+        """Whether an outcome must be settled before the next message begins. It is so after a last attempt, or one at
+        most once: if the process died before, the message would become a dead letter."""
         self.watched: list[tuple[bytes, Callable[[], None]]] = []
         """Hooks to call after the store has accepted the settlement of their message, by the message's id."""
         self.monitors: Monitors | None = None
