@@ -272,7 +272,7 @@ class SpoolFileRefused(Event):
 
 
 class SpoolUnusable(Event):
-    """Messages spooled in ``directory`` cannot be enqueued now, for ``reason``. A later launch tries again."""
+    """Messages spooled in ``directory`` cannot be enqueued now, for ``reason``. This or a later launch tries again."""
 
     directory: str
     reason: str

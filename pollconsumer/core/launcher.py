@@ -151,7 +151,7 @@ def run_id(variables: Mapping[str, str]) -> str | None:
 LONGEST = 3600.0
 """Seconds. A longer offset, exit time or wait for the next tick in the ledger is ignored: it is corrupt or useless."""
 TIMES = 3
-"""Launches must observe the same so often before it counts: a suspended machine starts no launch either."""
+"""Launches must observe the same so often in succession before it counts: a suspended machine starts none either."""
 SOON = 3.0
 """A launcher with the rule ``queue`` starts the next launch within so many seconds after the end of the running one. A
 launch that starts later may have been started beside it. A launch may also end by itself so soon after a tick, just
@@ -196,7 +196,7 @@ class Past(NamedTuple):
 
 
 def past_launches(entries: Iterable[bytes], group: str, own: str = "") -> list[Past]:
-    """The launches of ``group`` in ``entries`` of the ledger, newest first, except the launch ``own``."""
+    """The launches of ``group`` in the ledger's ``entries``, newest first, without corrupt ones and ``own``."""
     found = []
     for text in entries:
         entry = json_values.object_in(text) or {}

@@ -23,7 +23,7 @@ ON_TIME = 90.0
 MOST_CAUGHT_UP = 100
 """Maximum missed occurrences enqueued at once."""
 MOST_LOOKED_AT = 100_000
-"""Maximum missed occurrences counted: the last ones of a period, the first ones of a cron expression."""
+"""Maximum missed occurrences counted: a period's last, a cron expression's first. Beyond it the count is too low."""
 _LAST = LAST_MILLISECOND - int(DAY * 1000)
 """The last instant of any recurrence. Some time zones have no local time for a later one."""
 LEAST_PERIOD, MOST_PERIOD = 1.0, 5 * YEAR
@@ -341,7 +341,7 @@ def tick_after_end(
     while the occurrence is unfinished, 0 if there was none or it was forgotten. If a launch's clock runs fast, the end
     may be a little ahead of now. An end more than a period ahead counts as 0: it is corrupt, or the clock was set back.
 
-    While an occurrence is unfinished, this is called again after each period.
+    While an occurrence is unfinished, a launch looks again after a period: the next one is not due before.
     """
     assert recurrence.every is not None
     period, due = round(recurrence.every * 1000), due_ms

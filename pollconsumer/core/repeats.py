@@ -3,7 +3,7 @@
 Cron mails all output, so a store that is down for a day would cause 1,440 mails. A streak is a series of launches that
 met the same problem. Its 1st, 2nd, 5th, 15th and 60th launch prints the problem, then one launch an hour. When the
 streak is over, a launch prints that. If launches are rare, each prints the problem when an hour has passed since the
-last line. A problem that returns within an hour resumes its streak, even if only every other launch meets it.
+last line. A problem that returns within an hour resumes its streak, so one of every other launch is damped, too.
 
 When a streak is over depends on its kind:
 

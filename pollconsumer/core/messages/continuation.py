@@ -1,5 +1,5 @@
-"""A message's continuation: what is enqueued or counted when the message ends. It is stored with the message, and the
-script that ends the message carries it out or reports the end.
+"""A message's continuation: what is enqueued or counted when the message ends. It is stored with the message. The
+script that ends the message puts what follows, or a report of the end, into the outbox.
 
 The id of a member of a batch consists of the batch's id and the member's number: ``import-42.7``. The id of a link of a
 chain consists of the first link's id and the number of the link: ``import-42.7+2``. So a batch or a chain that is

@@ -153,7 +153,7 @@ MOST_CHARACTERS = 200
 
 
 class Progress(NamedTuple):
-    """How far a message has come: ``done`` of ``total`` (None if unknown). ``at``: when the store got this report."""
+    """How far a message has come: ``done`` of ``total`` (None: unknown). ``at``: when it came, by the store's clock."""
 
     done: float
     total: float | None = None

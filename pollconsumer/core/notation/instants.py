@@ -53,7 +53,7 @@ def given_instant(value: object) -> datetime:
 
 
 def due_of(moment: datetime, *, finer: bool = False) -> int:
-    """An aware ``moment`` as a due time in epoch milliseconds, rounded up. A past moment, even before year 1, is valid.
+    """An aware ``moment`` as a due time in epoch milliseconds, rounded up. A past one, even before year 1, is due now.
     ``finer``: the user wrote ``moment`` with digits beyond microseconds. ValueError after year 9999."""
     microseconds = (moment - EPOCH) // timedelta(microseconds=1) + finer
     if microseconds > LAST_MILLISECOND * 1000:

@@ -91,7 +91,7 @@ class HookRegistration:
         return _hook(self._hooks.on_launch, hook, 0)
 
     def on_launch_end(self, hook: OnLaunch) -> OnLaunch:
-        """Call ``hook()`` at the end of each launch that called ``on_launch`` hooks. The hook has five seconds."""
+        """Call ``hook()`` when a launch that has its lease ends, unless ``on_launch`` raised. It has five seconds."""
         return _hook(self._hooks.on_launch_end, hook, 0)
 
 
@@ -218,7 +218,7 @@ class PollConsumer(HookRegistration):
 
         ``H`` in a field of the expression stands for a value that depends on namespace and name alone. So does the
         delay, less than ``jitter``, that each instant gets (default: none). ``missed``: ``"skip"`` skips occurrences
-        that came due while no launch ran, ``"once"`` (default) enqueues the last one, ``"all"`` enqueues all.
+        that came due while no launch ran, ``"once"`` (default) enqueues the last one, ``"all"`` the last 100.
         ``overlap``: what happens while the last occurrence is unfinished. ``"allow"`` (default) enqueues the next one,
         ``"skip"`` does not; with ``"queue"`` it waits until the last one has ended; ``"replace"`` stops the last one.
         With ``after="end"`` a period counts from the end of the last occurrence in any state, by default from its due

@@ -202,10 +202,10 @@ class OpenBatch(AppBatch):
 
     def add(self, member: Sendable) -> str:
         """Add a member: ``handler.args(…)``, of any handler and queue, or a chain. Returns its id. Members are sent a
-        few hundred in a round trip, or when the last ones were sent a minute ago. So an error of enqueueing may come
-        with a later member, or at the end of the block. If you catch it, the unsent members are sent with the next
-        ones, or at the end: do not add them again. UsageError for a member with an id or a key of its own, if the batch
-        was abandoned meanwhile, or outside of the ``with`` block."""
+        few hundred in a round trip, or fewer once a minute. So an error of enqueueing may come with a later member, or
+        at the end of the block. If you catch it, the same members are sent again with the next ones, or at the end: do
+        not add them again. UsageError for a member with an id or a key of its own, if the batch was abandoned, or
+        outside of the ``with`` block."""
         message = self._new(member)
         if len(self._page) >= PAGE or self._is_unheard():
             self._flush()
@@ -502,7 +502,7 @@ class Messages:
         return sum(1 for _ in self)
 
     def cancel_all(self) -> int:
-        """Cancel the selected messages that are scheduled or ready. Returns how many were cancelled."""
+        """Cancel the selected messages that are scheduled or ready. Returns how many this call cancelled."""
         chosen = self._app.ask(lambda store: unreserved(store.selector, self._selection))
         return self._act(chosen, lambda each, queue, ids: each.cancel_all(queue, ids))
 

@@ -72,7 +72,7 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
 
 def _exact(schema: Any) -> Any:
     """``schema``, with stricter types wherever pydantic's strict mode would accept another JSON type: ``true`` for a
-    literal 1 or an enum's 1, or the text "1" for an instant. Models are left as they are."""
+    literal 1 or an enum's 1, or the text "1" for an instant. Models validate themselves."""
     if isinstance(schema, list | tuple):
         return type(schema)(map(_exact, schema))
     if not isinstance(schema, dict):

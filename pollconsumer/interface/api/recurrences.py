@@ -212,9 +212,9 @@ class AppRecurrences:
         """Add the recurrence ``name``, or replace it.
 
         Replacing changes only what is different. A recurrence with the same rule, even with another payload, keeps its
-        next instant. With another period, cron expression, timezone or ``enabled`` it begins again, with ``first``.
-        Occurrences due already stay due. BadData for an invalid value, or if a configuration defines a recurrence of
-        that name.
+        next instant. With another ``every``, ``cron``, ``timezone``, ``jitter``, ``after`` or ``enabled`` it begins
+        again, with ``first``. Occurrences due already stay due. BadData for an invalid value, or if a configuration
+        defines a recurrence of that name.
         """
         self._app.ask(_putting([self._new(name, options)]))
 
@@ -223,7 +223,7 @@ class AppRecurrences:
         await self._app.ask_async(_putting([self._new(name, options)]))
 
     def put_many(self, wanted: Iterable[NamedPutOptions]) -> int:
-        """`put` each of ``wanted``, some hundreds in a round trip. Returns how many. If it raises, some may be put."""
+        """`put` each, some hundreds in a round trip. Returns their number. If it raises, some may have been put."""
         put = [self._named(options) for options in wanted]
         for part in _round_trips(put):
             self._app.ask(_putting(part))

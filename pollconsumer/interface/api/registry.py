@@ -45,10 +45,10 @@ class HandlerOptions(TypedDict, total=False):
     results. ``delivery="at_most_once"``: a message is never handled twice, so it becomes a dead letter if the handler
     fails or its process dies. ``rate``: the most messages that are handed out within a period, such as ``60/1h``.
     ``rate_key``: the name of an argument; ``rate`` then holds for each of its values. ``order_on_dead``: what happens
-    to messages with the same ``order_key`` as a dead letter. With ``"pass"`` (default) they are handled; with
+    to the messages behind a dead letter with their ``order_key``. With ``"pass"`` (default) they are handled; with
     ``"hold"`` they wait until it is redriven or purged. ``aliases``: earlier names of the handler, whose messages it
-    handles, too. ``upgrade(payload)``: called with a payload that does not fit the function, returns one that fits. If
-    it raises, the attempt fails.
+    handles, too. ``upgrade(payload)``: called with a payload that does not fit the function, returns one that fits. Its
+    exceptions count as the handler's.
     """
 
     queue: str
@@ -191,7 +191,7 @@ def is_asynchronous(what: str, function: Callable[..., Any]) -> bool:
 
 
 def refuse_second(name: str, first: Callable[..., Any], second: Callable[..., Any]) -> NoReturn:
-    """Raise the ConfigurationError that says that two functions are registered under one ``name``."""
+    """Raise the ConfigurationError for a ``name`` under which two handlers are registered."""
     if first is second:
         raise ConfigurationError(
             "handler registered twice", name, f"two decorators at {location_of(first)} register it: leave out one"

@@ -90,7 +90,7 @@ class CallPatience(Patience):
 
 
 class PooledStore:
-    """A context manager for one call. It holds the call's connection, and returns it to the pool afterwards."""
+    """A context manager for one call. It holds the call's connection, then puts it back into the pool or closes it."""
 
     __slots__ = ("_idle", "_store", "patience")
 
@@ -105,8 +105,8 @@ class PooledStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Put the connection back into the pool, unless a reply on it may be pending. That may be so after any
-        ``error`` but a PollConsumerError, since it may have interrupted the call halfway."""
+        """Put the connection back, unless a reply on it may be pending. An ``error`` that is not ours may have
+        interrupted anything. One of ours may come from a call that a signal handler made in between."""
         wire = self._store.wire
         may_stay = wire.at_rest() and (error is None or isinstance(error, PollConsumerError | GeneratorExit))
         if may_stay and len(self._idle) < MOST_IDLE:

@@ -122,7 +122,7 @@ class Reports:
 
 
 class _ReportedWaits(SlotWaits):
-    """The waits of this process's handler. It asks the launch about them, which knows the waits of all its handlers."""
+    """The waits of this process's handler. They are reported to the launch, which knows those of all its handlers."""
 
     def __init__(self, launch: str, deadline: float, handed: Handed, ask: Callable[..., bool]) -> None:
         super().__init__(ServedQueues(launch, (), 0, lambda: deadline, True, list))
@@ -165,7 +165,7 @@ class _ChildServer:
                 return
 
     def _listen(self) -> None:
-        """Receive from the launch. If the launch dies while a handler runs, kill this process's group."""
+        """Receive from the launch. If the launch is dead, exit; while a handler runs, kill this process's group."""
         try:
             while (frame := self._connection.receive()) is not None:
                 if "attempt" in frame:

@@ -287,7 +287,7 @@ def _limits(table: QueueSettings) -> Limits:
 
 
 def keeping_of(settings: Settings) -> dict[str, Retention]:
-    """Queue → how long it keeps its ended messages, for each queue whose settings say that."""
+    """Queue → how many ended messages it keeps, and how long, for each queue whose settings say that."""
     keeping = {}
     for name, table in settings.queues.items():
         if table.keep_completed is not None or table.keep_dead is not None:

@@ -260,13 +260,13 @@ log = _OwnLogger()
 
 
 def shows_completed() -> bool:
-    """Whether the log shows a line for each completed message, as with -v at a terminal."""
+    """Whether the log shows a line for each completed message: with -v, or if a person watches."""
     return log.lines is not None and log.lines.threshold <= logging.INFO
 
 
 def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
     """Print warnings and errors; with a ``verbosity`` of 1 also INFO, from 2 on also DEBUG; if ``quiet``, errors only.
-    Records of handlers' modules are printed in the same form, from WARNING up. A later call replaces an earlier one."""
+    Records of handlers' modules have the same form and level. A later call replaces an earlier one."""
     log.output = _output_of(sys.stderr)
     level = logging.ERROR if quiet else (logging.WARNING, logging.INFO, logging.DEBUG)[min(verbosity, 2)]
     root = logging.getLogger()
@@ -294,7 +294,7 @@ def keep_lines(most: int) -> None:
 
 
 def speak() -> None:
-    """Print our INFO records, too, and every warning undamped, because a person watches."""
+    """Print our INFO records, too, and every warning undamped: a person watches. Other modules log as configured."""
     log.streaks = None
     log.setLevel(min(log.level, logging.INFO))
     if log.lines is not None:
@@ -342,7 +342,7 @@ def kept() -> Iterator[None]:
 
 
 def warn_of_store(text: str) -> None:
-    """Log a warning about the store. It is damped, since every connection would repeat it."""
+    """Log a warning about the store that every connection would repeat."""
     log.warning("%s", text, extra=about(_without_numbers(text), kind=PERSISTENT))
 
 
