@@ -1,5 +1,5 @@
-"""Writes the pages as files at a launch's end, after its lease was released. Its time is bounded. If it fails, the
-launch has still succeeded."""
+"""Writes the pages as files at a launch's end, after its lease was released. Its time is bounded. Its failure is
+no failure of the launch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pollconsumer.runtime.system.watchdog import LateAct
 from pollconsumer.store.client.patience import Budget
 
 PAGES_WITHIN = 1.0
-"""Seconds. Pages that are not written by then are written by the next launch."""
+"""Seconds. Pages that are not written by then are left to the next launch."""
 
 
 def write_at_end(settings: Settings, static: str) -> LateAct:
     """Begin to write the pages to the directory ``static``, relative to that of the settings. Returns a function that
-    waits until they are written, and logs a warning if that failed."""
+    waits for the end of that, within `PAGES_WITHIN`, and logs a warning if pages were not written."""
     until = time.monotonic() + PAGES_WITHIN
     problems: list[str] = []
     writer = None

@@ -102,8 +102,8 @@ class Console:
         return handle
 
     def put_form(self, store: Store, given: Mapping[str, str]) -> Page:
-        """The page with the form of a recurrence: the one that ``given`` names, with its stored values, or a new one.
-        Values of the page: ``edited``: its name; ``asked``: the form's fields, each with its possible words."""
+        """The page with the form of a recurrence. It has the values ``given``; the stored ones if only a name is given.
+        Values of the page: ``edited``: the name; ``asked``: the form's fields, each with its possible words."""
         edited = given.get("edited", "")
         if "what" not in given and given.get("name"):
             edited = given["name"]

@@ -170,8 +170,8 @@ def clock(at: float) -> str:
 
 class DrawnLaunch(NamedTuple):
     """A launch to draw. ``at``: seconds from the beginning of the hour to its tick. All other times are seconds from
-    that tick. ``window``: the window's end; None if unknown. ``died``: whether it was killed. ``long_work``: whether it
-    handled a message that took longer than its window."""
+    that tick. ``window``: the window's end; None if unknown. ``died``: its end was `ABNORMAL`. ``long_work``: whether
+    it handled a message that took longer than its window."""
 
     at: float
     started: float

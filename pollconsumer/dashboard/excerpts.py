@@ -79,7 +79,7 @@ class Excerpts:
 
     def messages(self, state: State, count: int, *, queue: str | None = None, skip: int = 0) -> list[Message]:
         """At most ``count`` messages in ``state``, of ``queue`` or of all queues, after the first ``skip``. Ended ones
-        come newest first, reserved ones by the end of their reservation, others as they will be handled."""
+        come newest first, reserved ones by the end of their reservation, others in the order of their queue."""
         found: list[tuple[float, str, bytes]] = []
         for name in [queue] if queue else readable_queues(self._wire, self._keys):
             found += [(at, name, each) for at, each in self._entries(name, state, count, skip)]

@@ -173,7 +173,7 @@ class PageReader:
         return Page(now=now, batch=batch, called=called, dead=still, first=first, after=after)
 
     def dead(self, wanted: Wanted) -> Page:
-        """The page of the dead letters that match ``wanted``. Values: ``all``: how many dead letters there are;
+        """The page of the dead letters that match ``wanted``. Values: ``all``: how many its queues have;
         ``groups``: those among the last ``looked_at`` that match, by handler and error; ``messages``: the newest of
         them. NotFound if there is no such queue."""
         if wanted.queue is not None:

@@ -132,7 +132,7 @@ class Pages:
     def page(
         self, kind: str, page: Page, *, served: bool = True, refresh: int | None = None, done: str | None = None
     ) -> str:
-        """The page of the ``kind`` that has a template of this name. ``done``: the result of the action that led here.
+        """The page of a ``kind``, which is the name of its template. ``done``: the result of the action that led here.
         ``served``: the first page gets a link that reloads it. ``refresh``: seconds after which a browser reloads the
         page."""
         values = vars(page) | (_MORE[kind](page) if kind in _MORE else {})

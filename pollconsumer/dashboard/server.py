@@ -226,7 +226,7 @@ def _number(query: Query, name: str) -> int:
 
 
 def _form(request: WebRequest) -> dict[str, str] | None:
-    """The values of a form, without names that occur twice. None if the form is too long or unreadable."""
+    """The values of a form, without names that occur twice. Empty if it is too long, None if it is unreadable."""
     try:
         content = request.read(LONGEST_FORM + 1)
         read = parse_qs(content.decode("ascii"), max_num_fields=MOST_FIELDS) if len(content) <= LONGEST_FORM else {}

@@ -201,7 +201,7 @@ def worker_ids(attempts: int) -> list[str]:
 
 
 def _as_sent(task: Task[Any, Any], message: Message, alias: str) -> Task[Any, Any]:
-    """``task`` with the message's priority, queue and due time; unchanged if its backend refuses these."""
+    """``task`` with the message's options; unchanged if ``alias`` refuses these, since another backend sent them."""
     priority = max(-TASK_MAX_PRIORITY, min(TASK_MAX_PRIORITY, -message.row.priority))
     due = _datetime(message.timestamps.due_at)
     try:
@@ -215,8 +215,8 @@ def _datetime(moment: datetime | None) -> datetime | None:
 
 
 def _error(text: str, trace: str | None) -> StoredError:
-    """The error of an attempt: ``text`` and traceback. The traceback ends with the path of the exception's class.
-    Without a traceback the class is one of ours."""
+    """The error of an attempt. A traceback ends with the path of the exception's class and the error's text. Without
+    a traceback the class is one of ours."""
     name = text.partition(":")[0]
     kind = OURS.get(name, Fatal)
     path = f"{kind.__module__}.{kind.__qualname__}"

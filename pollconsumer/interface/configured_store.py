@@ -160,8 +160,8 @@ def spool_of(settings: Settings) -> Spool:
 
 
 def spool_instead(settings: Settings, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate) -> None:
-    """Spool messages that could not be enqueued because of ``error``. The spool recognises by its id a message that was
-    enqueued after all. If not all can be spooled, ``error`` is raised. Then its text ends with the reason, and its
+    """Spool messages that could not be enqueued because of ``error``. A message that was enqueued after all is
+    recognised by its id. If not all can be spooled, ``error`` is raised. Then its text ends with the reason, and its
     ``accepted`` ends with the ids of those that were spooled."""
     if isinstance(error, NotReplicated):
         raise error

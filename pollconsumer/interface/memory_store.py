@@ -24,7 +24,7 @@ SCRIPTS = Scripts(shebang=False)
 class VirtualClock:
     """The server's clock and the monotonic clock in one, in whole milliseconds. A test advances it.
 
-    ``tick`` does what is due now, and returns the seconds until something is due again, or None. When the clock
+    ``tick`` does what is due now, and returns the seconds until something is due again, or inf. When the clock
     advances, it stops at each such time, and calls ``tick``.
     """
 

@@ -68,10 +68,10 @@ def launch_command(*options: str) -> list[str]:
 
 
 def launch_environment(settings: Settings, location: tuple[object, str | None]) -> dict[str, str]:
-    """The environment of a launch. ``location``: a store and a namespace, each None for that of the settings. The
-    endpoint's tokens are left out, except the one with which the launch asks a URL to start the next launch. In CGI the
-    headers of the request are left out, too: one holds a token, another a proxy that the client chose.
-    ConfigurationError for a store that no other process can open."""
+    """The environment of a launch, made of this process's. ``location``: a store and a namespace, each None for that of
+    the settings. The endpoint's tokens are left out, except the one with which the launch asks a URL to start the next
+    launch. In CGI the headers of the request are left out, too: one holds a token, another a proxy that the client
+    chose. ConfigurationError for a store that no other process can open."""
     unused, is_cgi = {variable("web.enqueue_token"), variable("web.manage_token")}, "REQUEST_METHOD" in os.environ
     if settings.consumer.on_demand in (None, PROCESS):
         unused.add(variable("web.token"))

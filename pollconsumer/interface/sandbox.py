@@ -170,7 +170,7 @@ class SandboxMover:
         self._mover, self._store, self._clock = Mover(moving, options), moving.store, clock
 
     def tick(self) -> float:
-        """Do all that is due now. Returns the seconds until the mover or a launch has more to do."""
+        """Do all that is due now. Returns the seconds until the mover or a launch has more to do, or inf."""
         while True:
             self._mover.look_afresh()
             more_in = [*self._more_in()]
@@ -200,7 +200,7 @@ class SandboxMover:
 
 
 class Launched(NamedTuple):
-    """The outcome of one or more launches: attempts completed, failed, and released.
+    """The outcome of one or more launches: messages completed, attempts failed, messages released.
 
     ``stop_reason``: why the last launch ended; None without a launch.
     """
@@ -350,7 +350,7 @@ class Sandbox:
         return producer
 
     def pause(self, _: float) -> None:
-        """Raise TimeoutError where ``Handle.wait`` would wait for ever."""
+        """Raise TimeoutError where ``Handle.wait`` would wait."""
         raise TimeoutError(
             "the message has not ended, and no launch runs while a test waits: call sandbox.run() before"
         )

@@ -113,7 +113,7 @@ def client_of(settings: Settings) -> SuppliedClient:
 
 
 def credentials_of(settings: Settings) -> CredentialProvider:
-    """The provider that ``credentials`` names, or that a class or function so named returns. ConfigurationError."""
+    """The provider that ``credentials`` names, or that what it names makes. ConfigurationError for anything else."""
     name = str(settings.credentials)
     provider = _found(settings, "credentials", name)
     if callable(provider) and (isinstance(provider, type) or not hasattr(provider, "get_credentials")):
@@ -140,7 +140,7 @@ def _made(setting: str, name: str, function: Callable[[], Any]) -> Any:
 
 
 def _found(settings: Settings, setting: str, name: str) -> Any:
-    """The object that ``name``, ``module:object``, stands for. ConfigurationError if it cannot be imported."""
+    """The object that ``name``, ``module:object``, means. ConfigurationError if it is missing, or its import fails."""
     module, _, attribute = name.partition(":")
     find_modules(settings, [module])
     with importing(setting, module):

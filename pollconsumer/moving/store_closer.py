@@ -4,7 +4,7 @@ In a closed store the keys have other names, in the same slots. A string, the no
 string has the wrong type, the server refuses every script and command of a connected program before anything changes. A
 program that connects reads the note. So an open store needs no extra check when messages are enqueued or handled.
 
-A store is closed when running launches have ended. Meanwhile no other launch gets a lease, and producers may enqueue.
+A store is closed when running launches have ended. Until then no other launch gets a lease, and producers go on.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class StoreCloser:
         self.open()
 
     def open(self) -> None:
-        """Open the store. Its id becomes readable last: until then it refuses every connection."""
+        """Open the store: queues, then the namespace, at last its id. Until then every connection is refused."""
         for queue in self._queues():
             self.wire.call("reopen", self._pairs(_queue_key_names(queue)), [])
         others = [key_name for key_name in self.closed_key_names() if not key_name.queue and key_name != STORE_ID]

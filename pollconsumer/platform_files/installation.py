@@ -72,7 +72,7 @@ class Installation:
 
     @property
     def remote_environment(self) -> dict[str, str]:
-        """Sorted variables for a platform that has the configuration file. They have the store, with its password."""
+        """Sorted variables for a platform that has the configuration file, which should lack the store's password."""
         store = {} if self.settings.client else {STORE: self.settings.store}
         return dict(sorted((store | dict(self.environment)).items()))
 
@@ -170,7 +170,7 @@ class Installation:
 
     @property
     def after_window(self) -> float:
-        """How many seconds a launch may run after its window: the longest timeout of a handler, and the grace."""
+        """How many seconds a launch may run after its window: the longest limit of a handler, and the grace."""
         consumer = self.settings.consumer
         return max(consumer.handler_limit, *self._declared, 0.0) + consumer.grace
 

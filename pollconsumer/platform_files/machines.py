@@ -15,7 +15,7 @@ HOMES = tuple(map(Path, ("/home", "/root", "/run/user")))
 
 
 def systemd_files(installation: Installation) -> list[File]:
-    """Timers and services for launches and the alarm, and a service for the embedded server, which outlives them."""
+    """Timers and services for launches and the alarm; a service for the embedded server, which outlives launches."""
     name, data, store = installation.name, installation.data, f"{installation.name}-store.service"
     environment_file = str(installation.environment_file).replace("%", "%%")
     common = {

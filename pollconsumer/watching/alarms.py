@@ -2,7 +2,7 @@
 
 The store has a field for each reported finding, so `doctor` and launches on all hosts together report each finding
 once. They look and report one after the other. A finding of one configuration, or of one machine, may not exist for
-another. So it ends when the looker (configuration and host) that found it last no longer finds it, or looks no more.
+another. So it ends when the looker that found it last no longer finds it, or has not looked for an hour.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ ONE_AT_A_TIME_MS = 15_000
 LEAST, TO_RECORD = 0.2, 0.1
 """Seconds that must be left to send another request, and further seconds in which its outcome is stored."""
 AGAIN_AFTER_MS = 300_000
-"""A finding that begins again within so many ms after its end is not reported again, so one that comes and goes with
-each launch is not."""
+"""A finding that begins again within so many ms after its end is not reported again. A finding that comes and goes with
+each launch is no news."""
 LAPSED_AFTER_MS = 3_600_000
 """A finding ends so many ms after it was found last, if its looker has not looked since."""
 RAREST = 64

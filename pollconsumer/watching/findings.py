@@ -54,7 +54,7 @@ share is this multiple of the target or more."""
 LATE = 0.5
 """Seconds by which a launch may outlast its window without an effect on the next launch."""
 LATELY = 3600.0
-"""Seconds for which one launch that was killed is a finding, since cron has mailed its own output; and for which
+"""Seconds for which one launch that was killed is a finding, since its own output was mailed; and for which
 launches are examined for projects that share a lease."""
 REPEATED = 3
 """If so many launches were killed within a day, they are a finding all day."""
@@ -311,7 +311,7 @@ def _unserved(queues: Sequence[QueueFacts], expected: Expected, what: str, fix: 
 
 
 def _absent(group: LaunchGroup, queues: Sequence[QueueFacts]) -> Finding:
-    """The finding about a consumer that no longer comes, with those of its queues that no other consumer serves."""
+    """The finding about a consumer that no longer comes, with its queues that no other consumer has served since."""
     subject = ",".join(queue.name for queue in queues)
     value = _seen_ago(group) + (f", {counts}" if (counts := _counts(queues)) else "")
     if group.by_producers:
@@ -451,7 +451,7 @@ def launch_findings(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Fin
 
 
 def unserved_times(facts: Facts) -> Iterator[str]:
-    """Lines about time in which launches take no messages. No findings, since the settings cause such time."""
+    """Lines about time that launches leave unserved. No findings, since the settings cause such time."""
     for group in groups_of(facts.launches, facts.now, facts.expected):
         if facts.expected.concerns(group.role, group.queues) and not group.absent:
             rule, expected = _rule(group.launches[0]), facts.expected

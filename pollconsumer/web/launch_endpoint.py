@@ -85,7 +85,7 @@ WHO = "web"
 
 
 class _Route(NamedTuple):
-    """What a request asks for. ``tokens``: it must send one of these. ``reads``: how many bytes of its body to read."""
+    """What a request asks for. ``tokens``: it must send one of these. ``reads``: bytes of its body to read at most."""
 
     tokens: tuple[TokenName, ...]
     act: Callable[[], WebAnswer]
@@ -229,7 +229,7 @@ class LaunchEndpoint:
         return self._done(remove)
 
     def _done(self, act: Callable[[Store], dict[str, Any]]) -> WebAnswer:
-        """Call ``act`` for the store, and answer with its result; 409 if the message's state does not allow it."""
+        """Call ``act`` for the store, and answer with its result; 409 if the present state does not allow it."""
         try:
             with acting_as(WHO):
                 return json_answer(200, self._calls.ask(act))

@@ -23,8 +23,8 @@ from pollconsumer.web.web_exchange import WebAnswer, failure, json_answer
 
 FOR_ANSWER = 0.5
 FOR_END = BESIDE_WINDOW - FOR_ANSWER
-"""Seconds of a request's budget for the launch's end, which may wait for the store a little longer than the window,
-before the answer."""
+"""Seconds of a request's budget between the window and the answer: for the launch's end, which may wait for the store a
+little longer."""
 SHORTEST = 1.0
 """The shortest window for which a process is started, in seconds."""
 MOST_CHILDREN = 4

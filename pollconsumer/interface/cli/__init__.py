@@ -64,7 +64,7 @@ def _streaks(arguments: Sequence[str]) -> logs.LaunchStreaks | None:
 
 
 def _reported(error: Exception) -> int | None:
-    """Print the line of the error that ended a command. Returns the exit code; None, and prints nothing, for a bug."""
+    """Print the line of the error that ended a command. Returns the exit code; None for a bug to be shown."""
     shown = error if isinstance(error, PollConsumerError) else met_by(error)
     if shown is not None:
         logs.write_error(shown)
@@ -81,7 +81,7 @@ def discard(stream: TextIO) -> None:
 
 
 def _flushed(stream: TextIO | None) -> OSError | None:
-    """The error that flushing ``stream`` raised. None if there was none, or if there is no stream."""
+    """The OSError that flushing ``stream`` raised. None without one, or if the stream is closed or missing."""
     try:
         if stream is not None:
             stream.flush()

@@ -94,7 +94,7 @@ ALARM = "doctor"
 UNWARNED = frozenset({*LAUNCHES, "metrics"})
 """Commands without that warning. Launches refuse by themselves, and nobody reads what metrics print."""
 SHORT = frozenset({"check", "doctor", "enqueue", "launches", "lease", "metrics", "status"})
-"""Commands with a time limit, since cron starts them, too. Options for endless output lift the limit."""
+"""Commands whose whole time is limited, since cron starts them, too. Input or output without end lifts the limit."""
 END_WITHIN = 60.0
 """A command of `SHORT` must end within so many seconds after its settings are read."""
 TAB = "_POLLCONSUMER_COMPLETE"
@@ -265,7 +265,7 @@ def name_configuration(settings: Settings) -> None:
 
 
 def _meet_nowhere(settings: Settings) -> None:
-    """The user has not chosen a store: raise ConfigurationError for a command of `CHANGING`, else warn a person."""
+    """The user has not chosen a store: raise ConfigurationError for `CHANGING` and `ALARM`, else warn a person."""
     context = click.get_current_context()
     name = context.command_path.partition(" ")[2]
     if name in CHANGING or name == ALARM:

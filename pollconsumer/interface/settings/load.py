@@ -38,7 +38,7 @@ TRUST_VARIABLE, TRUSTED = f"{PREFIX}TRUST_WRITABLE", "true"
 DJANGO_VARIABLE = "DJANGO_SETTINGS_MODULE"
 NO_HANDLERS = "no handlers: messages are kept, not handled; name the modules as handlers in the configuration"
 SAYING_WHERE = tuple(map(variable, ("store", "namespace", "data", "client")))
-"""Variables by which a user chooses a store even without a configuration file."""
+"""Variables that say where messages go, even without a configuration file."""
 
 
 class Beside(NamedTuple):
@@ -159,7 +159,7 @@ def load_settings(
     config: Path | None = None, *, store: str | None = None, namespace: str | None = None, beside: Beside | None = None
 ) -> Settings:
     """Settings from flags (``store``, ``namespace``), environment, file and defaults, in this precedence. ``config``:
-    the file. If it is None, the search for one begins at ``beside``, by default in the current directory.
+    the file. If neither it nor a variable names one, the search begins at ``beside``, else in the current directory.
 
     ConfigurationError (78) for an invalid file, variable, key, value or ``store``. UsageError (2) for an invalid
     ``namespace``. PermissionDenied (77) for a file that this user may not read.
@@ -248,7 +248,7 @@ class _ConfigFile(NamedTuple):
 
 
 def _find(config: Path | None, variables: Mapping[str, str], beside: Beside | None = None) -> _ConfigFile:
-    """The file ``config``, or the one found from ``beside`` on, by default from the current directory on."""
+    """The file that ``config`` or a variable names, else the one found from ``beside`` or the current directory on."""
     trusted = variables.get(TRUST_VARIABLE, "").lower() == TRUSTED
     if named := config or variables.get(CONFIG_VARIABLE):
         path = absolute(Path(named))
@@ -313,7 +313,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def warn_of_former_names(settings: Settings) -> None:
-    """Warn of each former name of a setting or flag in use. Repetitions are damped like those of any warning."""
+    """Warn of each former name of a setting or flag in use. Like any warning it is damped across launches."""
     for former, name in former_names(settings.config, os.environ, sys.argv[1:]):
         text = "%s is a former name, and goes with a later version: use %s"
         log.warning(text, former, name, extra=about("former name", former, kind=PERSISTENT))

@@ -100,7 +100,7 @@ def _others_may_decide(path: Path) -> Path | None:
 
 
 def _directory_to_replace_it_in(path: Path) -> Path | None:
-    """The nearest directory above ``path``, also above a link's target, in which others may replace it; else None."""
+    """The nearest directory where others may replace ``path`` or a directory above it, along links, too; else None."""
     for entry in (path.absolute(), path.resolve()):
         for directory in entry.parents:
             found = directory.stat()

@@ -130,8 +130,8 @@ def _check_command(name: str, command: CommandSettings) -> None:
 
 
 def check_strict(settings: Settings) -> None:
-    """Raise ConfigurationError for settings that the embedded server cannot follow. Not part of `check_together`, which
-    runs before a flag may name another store than the file."""
+    """Raise ConfigurationError for settings that the embedded server cannot follow. Not part of `check_together`, since
+    a flag may name another store than the file."""
     strict, fix = settings.strict, "leave it unset, or name a store of yours"
     if settings.is_embedded and strict.replicas is not None:
         raise refusal("strict.replicas", strict.replicas, f"the embedded server has none: {fix}")

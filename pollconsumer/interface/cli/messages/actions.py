@@ -142,7 +142,7 @@ def cancel(
 
 
 def _act_on_each(ids: tuple[str, ...], act: Callable[[str], None]) -> None:
-    """Call ``act`` for each id, even after an error. Earlier errors are printed, the last one is raised."""
+    """Call ``act`` for each id, even after BadData or NotFound. The last such error is raised, others are printed."""
     refused: PollConsumerError | None = None
     asked = 0
     with telling_when_interrupted(lambda: f"{asked} of {len(ids)} done, and perhaps the next one"):

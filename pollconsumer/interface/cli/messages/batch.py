@@ -143,8 +143,8 @@ def redrive(batch_id: str) -> None:
 
 
 def until_ended(reader: BatchReader, status: BatchStatus) -> BatchStatus:
-    """The batch, once it has ended, is abandoned or has expired. Until then a progress bar shows how many members have
-    ended. The remaining time is estimated from the first member's end on: before that, perhaps no launch runs."""
+    """The batch, once it has ended, is abandoned or has expired. Until then a progress bar, which is not full, shows
+    how many members have ended. The remaining time is estimated from the first end on: before, no launch may run."""
     seen = list[tuple[float, int]]()
     with progress_bar(status.total + 1, shown=True) as bar:
         bar.show_eta = False

@@ -75,8 +75,8 @@ def list_(
 
 
 def print_messages(found: Iterator[Message], limit: int) -> None:
-    """Print a line for each of the first ``limit`` messages, or with ``--json`` one array. The lines come in pages with
-    their own column widths. A person is told whether there are more messages."""
+    """Print the first ``limit`` messages while they are read: a line each, in pages with their own column widths, or
+    with ``--json`` one array. A person is told whether there are more messages."""
     messages = islice(found, limit)
     if not printed_as_json(map(describe, messages)):
         _print_pages(messages)
