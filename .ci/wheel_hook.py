@@ -37,7 +37,7 @@ LUA_COMMENT = re.compile(r"^[ \t]*--(?! (?:KEYS|NEEDS|PART|EXPECT|GUARD) )[^\n]*
 class WheelHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002  # hatch's
+    def finalize(self, version: str, build_data: Any, artifact_path: str) -> None:  # noqa: ARG002  hatch gives it
         if version == "standard":
             rewrite(Path(artifact_path))
 

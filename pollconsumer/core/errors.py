@@ -193,7 +193,7 @@ class NotCompleted(PollConsumerError):
     state: str
     last_error: str | None
 
-    def __init__(self, id: str, state: str, last_error: str | None) -> None:  # noqa: A002  its name in messages
+    def __init__(self, id: str, state: str, last_error: str | None) -> None:  # noqa: A002  the attribute `id`
         self.id, self.state, self.last_error = id, state, last_error
         super().__init__(f"message {id} is {state}", last_error)
 
@@ -202,7 +202,7 @@ class ChildFailed(NotCompleted):
     """The message ``id``, called by a handler with ``context.call``, ended in ``state`` because of ``last_error`` and
     is not completed. If ``state`` is empty, it has not ended in time."""
 
-    def __init__(self, id: str, state: str, last_error: str | None) -> None:  # noqa: A002  its name in messages
+    def __init__(self, id: str, state: str, last_error: str | None) -> None:  # noqa: A002  the attribute `id`
         super().__init__(id, state or "unfinished", last_error)
         self.state = state
 
@@ -211,7 +211,7 @@ class WaitRefused(PollConsumerError, TimeoutError):
     """A handler waited for a message that cannot end before the handler does, or was still waiting when the window of
     its launch ended. Unless the handler catches this error, the attempt fails."""
 
-    def __init__(self, id: str, queue: str, state: str, fix: str) -> None:  # noqa: A002  its name in messages
+    def __init__(self, id: str, queue: str, state: str, fix: str) -> None:  # noqa: A002  the attribute `id`
         super().__init__("cannot wait for message", f"{id} of queue {queue}, which is {state}", fix)
 
 

@@ -117,7 +117,7 @@ class ErrorPolicy(Protocol):
     """A `RetryPolicy` whose ``delay`` has a third parameter ``error``: the error that ended the attempt."""
 
     def delay(self, attempt: int, chance: float, error: BaseException, /) -> Span:
-        """As `RetryPolicy.delay`. ``error``: the exception that ended the attempt."""
+        """See `RetryPolicy.delay`. ``error``: the exception that ended the attempt."""
 
 
 class Backoff:

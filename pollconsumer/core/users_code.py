@@ -1,8 +1,7 @@
 """Calls of code that users give us: codecs, credential providers, hooks, types, policies.
 
-Such code may raise anything. `SystemExit` and its like would end a launch, a command or a thread of ours. So `called`
-raises an `Exception` in place of them, which callers handle like any other.
-"""
+Such code may raise anything. `SystemExit` and its like would end a launch, a command or a thread of pollconsumer. So
+`called` raises an `Exception` in place of them, which callers handle like any other."""
 
 from __future__ import annotations
 
@@ -19,8 +18,8 @@ T = TypeVar("T")
 
 MOST_CHARACTERS = 200
 OTHERS, OURS, OUR_THREAD = range(3)
-"""Whose code runs at the bottom of a thread's stack: that of another program; a command or an endpoint of ours; or a
-thread that we have started, which no signal interrupts."""
+"""The owner of the code at the bottom of a thread's stack: another program; a command or an endpoint of pollconsumer;
+or a thread that pollconsumer has started, which no signal interrupts."""
 _printing_on_stderr = ContextVar("users' code prints on standard error", default=False)
 whose: ContextVar[int] = ContextVar("whose code runs here", default=OTHERS)
 

@@ -47,7 +47,7 @@ class StopReason(StrEnum):
     STORE_UNREACHABLE = "store_unreachable"
     """The store did not answer within the launch's patience. Exit code 69."""
     FAILED = "failed"
-    """Another error ended the launch. The exit code is that of the error; 1 for a bug of ours."""
+    """Another error ended the launch. The exit code is that of the error; 1 for a bug in pollconsumer."""
     WATCHDOG = "watchdog"
     """The launch still ran at its hard end, and was killed. Exit code 124; 1 or 134 if it held the GIL."""
     DIED = "died"

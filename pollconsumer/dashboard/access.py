@@ -33,7 +33,7 @@ COMMON = (
 )
 HEADERS = (("content-security-policy", POLICY), *COMMON)
 LIVE = (("content-security-policy", f"{POLICY}; script-src 'self'; connect-src 'self'"), *COMMON)
-"""`HEADERS` for the one page with a script, a file of ours that reloads the page's content."""
+"""`HEADERS` for the one page with a script, a file of the dashboard that reloads the page's content."""
 HTML = "text/html; charset=utf-8"
 BY_TOKEN = "dashboard"
 """The name in the audit log for everybody who acts at our own server: whoever has the token."""

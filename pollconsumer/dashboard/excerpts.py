@@ -78,7 +78,7 @@ class Excerpts:
         self._wire, self._keys, self.inspector = store.wire, store.keys, store.inspector
 
     def messages(self, state: State, count: int, *, queue: str | None = None, skip: int = 0) -> list[Message]:
-        """At most ``count`` messages in ``state``, of ``queue`` or of all queues, after the first ``skip``. Ended ones
+        """Messages in ``state``, at most ``count``, of ``queue`` or of all queues, after the first ``skip``. Ended ones
         come newest first, reserved ones by the end of their reservation, others in the order of their queue."""
         found: list[tuple[float, str, bytes]] = []
         for name in [queue] if queue else readable_queues(self._wire, self._keys):
@@ -127,7 +127,7 @@ class Excerpts:
         return sum(self._wire.all([("ZCARD", key) for key in keys])) if keys else 0
 
     def last_dead(self, wanted: Wanted, count: int) -> list[Letter]:
-        """Those dead letters among the last ``count`` that match ``wanted``, newest first."""
+        """The dead letters that match ``wanted`` among the last ``count``, newest first."""
         queues = self.queues(wanted)
         entries = [(at, queue, each) for queue in queues for at, each in self.entries(queue, -count, -1)]
         ids: dict[str, dict[bytes, int]] = {}
@@ -142,7 +142,7 @@ class Excerpts:
         return [(instant_of(at), each) for each, at in zip(found[::2], found[1::2], strict=True)]
 
     def those(self, queue: str, ids: dict[bytes, int], wanted: Wanted) -> list[Letter]:
-        """Those of ``ids`` (id → instant of death) that are dead letters and match ``wanted``."""
+        """The dead letters that match ``wanted`` among ``ids`` (id → instant of death)."""
         if not ids:
             return []
         held, errors = self._wire.all([("HMGET", self._keys.queue(queue, key), *ids) for key in ("rows", "errors")])

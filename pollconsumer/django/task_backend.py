@@ -216,7 +216,7 @@ def _datetime(moment: datetime | None) -> datetime | None:
 
 def _error(text: str, trace: str | None) -> StoredError:
     """The error of an attempt. A traceback ends with the path of the exception's class and the error's text. Without
-    a traceback the class is one of ours."""
+    a traceback the class is one of pollconsumer's."""
     name = text.partition(":")[0]
     kind = OURS.get(name, Fatal)
     path = f"{kind.__module__}.{kind.__qualname__}"

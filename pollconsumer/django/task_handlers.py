@@ -42,8 +42,8 @@ app = application()
 
 
 def register_tasks(settings: Settings) -> None:
-    """Register the site's tasks as handlers, if the site has a backend of ours. A task's message names one of these,
-    and causes no further import or lookup."""
+    """Register the site's tasks as handlers, if the site has a backend of pollconsumer. A task's message names one of
+    these, and causes no further import or lookup."""
     backends = own_backends()
     if not backends:
         return
@@ -87,7 +87,8 @@ def own_backends() -> list[PollConsumerBackend]:
 
 
 def _backend_of(task: Task[Any, Any]) -> PollConsumerBackend:
-    """The task's own backend, if it is one of ours. Otherwise our first backend, since one of ours sent the task."""
+    """The task's own backend, if it is a `PollConsumerBackend`. Otherwise the first of these, since one of them sent
+    the task."""
     own = task.get_backend()
     return own if isinstance(own, PollConsumerBackend) else own_backends()[0]
 

@@ -211,7 +211,7 @@ class Launched(NamedTuple):
     stop_reason: StopReason | None = None
 
     def and_then(self, later: Launched) -> Launched:
-        """These outcomes and those of ``later`` launches, added up."""
+        """The sum of these outcomes and the outcomes of ``later`` launches."""
         handled, failed = self.handled + later.handled, self.failed + later.failed
         return Launched(handled, failed, self.released + later.released, later.stop_reason)
 

@@ -96,7 +96,8 @@ def installed_queues(config: Path) -> list[list[str]]:
 
 
 def installed_schedule(config: Path) -> str | None:
-    """The schedule of the launches of ``config`` in the crontab. None if there is no line, or if it is unreadable."""
+    """The schedule of the launches of ``config`` in the user's crontab. None without such a line, or if the crontab
+    cannot be read."""
     with suppress(PollConsumerError):
         for line in _installed_launches(config):
             if given := re.search(r" --schedule '([^']+)'", line):

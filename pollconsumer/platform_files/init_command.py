@@ -199,11 +199,16 @@ def _problems(platform: str, settings: Settings) -> Iterator[str]:
         yield f"store: the configuration file holds a password, and goes where the code goes: leave it to {STORE}"
     if settings.is_embedded and platform in WITHOUT_EMBEDDED:
         yield f"store: embedded; {WITHOUT_EMBEDDED[platform]}: name a redis:// or rediss:// URL"
-    elif settings.client is None and (
-        settings.store.startswith("unix:")
-        or all(urlsplit(f"//{host}").hostname in LOOPBACK for host in several_hosts(settings.store)[1])
-    ):
+    elif settings.client is None and _is_local(settings.store):
         yield f"store: {redacted(settings.store)}; only this machine reaches it: name the server as {platform} does"
+
+
+def _is_local(store: str) -> bool:
+    """Whether the URL ``store`` leads to the machine itself. It may have several hosts."""
+    if store.startswith("unix:"):
+        return True
+    _, hosts, _, _ = several_hosts(store)
+    return all(urlsplit(f"//{host}").hostname in LOOPBACK for host in hosts)
 
 
 def _rare(platform: str, schedule: str, timeout: float) -> Iterator[str]:

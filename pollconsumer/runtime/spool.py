@@ -88,8 +88,8 @@ class Spool:
         self._access = (SHARED if shared else PRIVATE)._replace(what="spool", fix=SHARE if shared else _FIX)
 
     def check(self) -> None:
-        """Raise PermissionDenied if other users may write into the directory, or this user may not. A missing directory
-        is no error, since `put` creates it."""
+        """Raise PermissionDenied if other users may write into the directory, or this user may not. A directory
+        that does not exist is accepted: `put` creates it."""
         if check_directory(self.directory, self._access) and not os.access(self.directory, os.W_OK | os.X_OK):
             raise PermissionDenied("spool is not writable", self.directory, self._access.fix)
 

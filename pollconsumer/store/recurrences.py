@@ -159,7 +159,7 @@ class RecurrenceReader:
         return found
 
     def read(self, names: dict[str, Sequence[bytes]]) -> list[RecurrenceStatus]:
-        """Those of ``names``, given by queue, that exist. Sorted by name within each queue."""
+        """The ``names``, given by queue, that exist. Sorted by name within each queue."""
         commands: list[tuple[Any, ...]] = []
         asked = {queue: sorted(set(its_names)) for queue, its_names in names.items() if its_names}
         for queue, its_names in asked.items():

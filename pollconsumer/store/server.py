@@ -49,7 +49,7 @@ def known_queues(wire: Wire, keys: Keys) -> list[str]:
 
 
 def lost_queues(wire: Wire, keys: Keys, queues: Iterable[str]) -> set[str]:
-    """Those of ``queues`` whose cluster node is lost; none if the node with the leases is lost, too."""
+    """The ``queues`` whose cluster node is lost; none if the node with the leases is lost, too."""
     signs = {keys.queue(queue, "ready"): queue for queue in queues}
     lost = wire.lost(signs)
     return {queue for sign, queue in signs.items() if sign in lost}
@@ -140,7 +140,7 @@ def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, Queue
 
 
 def unknown_queues(wire: Wire, keys: Keys, queues: Sequence[str]) -> list[str]:
-    """Those of ``queues`` to which nobody ever enqueued and that were never paused or served, in one round trip."""
+    """The ``queues`` to which nobody ever enqueued and that were never paused or served, in one round trip."""
     known = wire.all([("SISMEMBER", keys.control("queues"), queue) for queue in queues])
     return [queue for queue, is_known in zip(queues, known, strict=True) if not is_known]
 

@@ -283,7 +283,7 @@ class ServerTrial:
         return found
 
     def _refused_commands(self) -> list[str]:
-        """Those commands of all roles that the server refuses. If the server has no `acl_check_cmd`, each command is
+        """The commands of all roles that the server refuses. If the server has no `acl_check_cmd`, each command is
         sent with a key that does not exist, since a script's error does not tell which command was refused."""
         key, rights = Keys(self.namespace).control("fences"), sorted({*f"{PRODUCER} {LAUNCH} {OPERATOR}".split()})
         if lacking(self._wire, UNKNOWN, key):

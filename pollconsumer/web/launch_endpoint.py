@@ -287,8 +287,8 @@ def _is_of_app_engine(request: WebRequest) -> bool:
 
 
 def enqueue_received(app: AppCalls, body: bytes) -> Handle[Any]:
-    """Enqueue the message in ``body``. BadData if it is no message, if this process does not know its handler, or if
-    its arguments do not fit. Raises the errors of `PollConsumer.enqueue`, too."""
+    """Enqueue the message that ``body`` holds as JSON. BadData if ``body`` holds none, if no handler here has the
+    message's handler name, or if its payload does not fit. Raises the errors of `PollConsumer.enqueue`, too."""
     entry = _object_in(body, JSON_KEYS)
     options: dict[str, Any] = {"in_" if name == "in" else name: value for name, value in entry.items()}
     handler, payload = options.pop("handler"), options.pop("payload", {})
@@ -311,8 +311,8 @@ def enqueue_received(app: AppCalls, body: bytes) -> Handle[Any]:
 
 
 def received_put(app: AppCalls, name: str, body: bytes) -> Put:
-    """The recurrence in ``body``, under ``name``. BadData if it is no recurrence, if this process does not know its
-    handler, or if its payload does not fit."""
+    """The recurrence ``name`` that ``body`` defines as JSON. BadData if ``body`` defines none, if no handler here has
+    the name that it gives, or if its payload does not fit."""
     options = _object_in(body, PUT_KEYS)
     known = _known(app, options["handler"])
     return given_put(name, known, app.defaults_of(options["handler"]), app.settings().namespace, app.codec, options)

@@ -172,7 +172,7 @@ class OpenBatch(AppBatch):
         self._losses = 0
         """How often this process had noticed a loss of the store's writes by the time that the batch was opened."""
         self._ended = -1, frozenset[int]()
-        """For a resumed batch: the chunk of members that was read last, and the numbers of those that have ended."""
+        """The chunk of members of a resumed batch that was read last, and the numbers of its ended members."""
 
     def __enter__(self) -> Self:
         if not self.duplicate:

@@ -279,8 +279,8 @@ class AppRecurrences:
         return self._triggered(*await self._app.ask_async(_triggering(name, self._app.strict())))
 
     def history(self, name: str, limit: int = 100) -> list[Occurred]:
-        """At most ``limit`` last occurrences, newest first: of the last hundred within a day, those whose messages the
-        store still has."""
+        """The last occurrences, at most ``limit``, newest first: of the last hundred within a day, those whose messages
+        the store still has."""
         return self._decoded(self._app.ask(_looking_back(name, limit)))
 
     async def history_async(self, name: str, limit: int = 100) -> list[Occurred]:

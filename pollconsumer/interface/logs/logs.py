@@ -382,12 +382,12 @@ def write_error(error: PollConsumerError) -> None:
 
 
 def prints_traceback_of(error: Exception) -> bool:
-    """Whether to print the traceback of ``error``, a bug of ours. False if it is damped."""
+    """Whether to print the traceback of ``error``, a bug in pollconsumer. False if it is damped."""
     return _damped(_streak_of(error), f"unexpected {type(error).__name__}") is not None
 
 
 def write_traceback(error: BaseException) -> None:
-    """Print the traceback of ``error``, a bug of ours, escaped and indented."""
+    """Print the traceback of ``error``, a bug in pollconsumer, escaped and indented."""
     text = f"unexpected {type(error).__name__}; please report it, with what follows"
     traced = "".join(format_exception(error))
     if log.copy is not None:

@@ -109,8 +109,8 @@ def candidates(directory: Path) -> Iterator[Path]:
 
 
 def found_above(directory: Path) -> Path | None:
-    """The nearest ``config.toml`` in a directory above ``directory`` that has a key of ours; None if there is none. The
-    search ends before the first directory that others may write, since anybody could put a file there."""
+    """The nearest ``config.toml`` in a directory above ``directory`` that has a key of pollconsumer; None if there is
+    none. The search ends before the first directory that others may write, since anybody could put a file there."""
     for parent in directory.parents:
         try:
             # GUARD no file is found in a directory that others may write, nor above it

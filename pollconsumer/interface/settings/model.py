@@ -224,7 +224,8 @@ class AllValues(Values, Placed):
             vars(self)[name] = value if value is not None else SECTIONS[name]() if name in SECTIONS else {}
         self.directory, self.config = Path.cwd() if directory is None else directory, config
         self.nowhere = nowhere
-        """The error's text if there is no file, and the user has chosen neither store nor namespace. Otherwise None."""
+        """The text of the error for commands that need a configuration, where none is found. None if there is a file,
+        or if the user has chosen a store or a namespace."""
 
 
 def _class(section: str, name: str) -> Any:

@@ -36,7 +36,7 @@ _MOST_WRAPPERS = 100
 
 
 class BadArguments(Fatal):
-    """The payload does not fit the handler's parameters. There is no retry, since it would fail again."""
+    """The payload does not fit the handler's parameters. It is not retried, because a retry would fail, too."""
 
 
 class Mismatch(ValueError):
@@ -171,7 +171,8 @@ SENT_WITH = {
     *("queue", "in_", "at", "priority", "key", "id", "expires", "headers", "timeout", "max_attempts", "retry", "then"),
     *("failed", "countdown", "eta", "delay"),
 }
-"""Option names of ours and of other queues. If an unknown argument has one, the error says where the option goes."""
+"""Names of options, pollconsumer's and those of other queues. If an unknown argument has one, the error says where the
+option goes."""
 Convert = Callable[[Any], Any]
 """Converts a JSON value to a parameter's type. Raises Mismatch if the value does not fit."""
 Kinds = tuple[type, ...] | None

@@ -131,7 +131,7 @@ class ThreadExecutor(Executor):
         self._given: SimpleQueue[Attempt] = SimpleQueue()
         self._done: SimpleQueue[Handled] = SimpleQueue()
         self._threads: dict[Reservation, int] = {}
-        """For each message in flight of a synchronous handler, the thread that handles it."""
+        """The thread of each message in flight whose handler is synchronous."""
         self._loop: EventLoop | None = None
         self._bell_lock = threading.Lock()
         self._make_bell()

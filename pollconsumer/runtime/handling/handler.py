@@ -115,7 +115,7 @@ def _a(kind: type) -> str:
 
 
 class Dropped:
-    """In place of a result that the handler's process could not send. Its text says why."""
+    """Stands in place of a result that the handler's process could not send. Its text says why."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason

@@ -170,7 +170,7 @@ class Liveness:
         self._silent_until: dict[Node, float] = {}
 
     def silent_keys(self, keys: Collection[str]) -> set[str]:
-        """Those of ``keys`` whose node does not answer, or that no node serves."""
+        """The ``keys`` whose node does not answer, or that no node serves."""
         self._refresh()
         parts: dict[Node, list[str]] = {}
         silent = set[str]()

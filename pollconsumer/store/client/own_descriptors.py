@@ -96,7 +96,7 @@ def above_standard() -> Iterator[None]:
 
 
 def wait_readable(descriptors: Sequence[int], seconds: float) -> Sequence[int]:
-    """Those of ``descriptors`` that are readable within ``seconds``; it waits until one is.
+    """The ``descriptors`` that are readable within ``seconds``; it waits until one is.
 
     Linux ends `select` late, so that timers expire together: by up to a thousandth of its timeout, or 50 µs; in a
     process with a positive nice value by up to five thousandths (``select_estimate_accuracy`` in ``fs/select.c``).

@@ -190,7 +190,7 @@ class Wire:
         self._connection: Connection | None = None
         self._client: int | None = None
         self._abandoned: dict[str, list[int]] = {}
-        """For each server, the client ids of connections of ours that were closed with an unanswered command."""
+        """For each server, the client ids of the wire's connections that were closed with an unanswered command."""
         self._pid = 0
         self._greeted = self._awaits = False
         """``_greeted``: the connection's server was checked. ``_awaits``: an answer is outstanding."""
@@ -299,8 +299,9 @@ class Wire:
             raise
 
     def misread(self, error: BaseException) -> StoreRefused | None:
-        """If reading an answer raised ``error``, and the server is no Redis, since it does not tell the time as Redis
-        does: the error to raise instead. None if ``error`` is another one, or a bug of ours."""
+        """The error to raise in place of ``error``, which reading an answer has raised, if the server is no Redis,
+        since it does not answer TIME as Redis does. Otherwise None, and if it does not answer: then raise ``error``
+        itself."""
         if not isinstance(error, MISREAD) or isinstance(error, PollConsumerError) or self.last_answer is None:
             return None
         replied = self.last_answer
@@ -338,7 +339,7 @@ class Wire:
         return []
 
     def lost(self, keys: Collection[str]) -> set[str]:  # noqa: ARG002  all of them are on one server
-        """Those of ``keys`` whose cluster node does not answer; none if the node with the leases is lost, too."""
+        """The ``keys`` whose cluster node does not answer; none if the node with the leases is lost, too."""
         return set()
 
     def isolate_keys(self, keys: Sequence[str]) -> None:
@@ -480,7 +481,7 @@ class Wire:
         return connection
 
     def _close_abandoned(self) -> None:
-        """Have the server close connections of ours that were abandoned: TCP may deliver their commands minutes later,
+        """Have the server close the wire's abandoned connections: TCP may deliver their commands minutes later,
         after they were repeated. If the server refuses that, it is used nevertheless."""
         abandoned = self._abandoned.get(self.location, ())  # GUARD clients of another server are left alone
         commands = [("CLIENT", "ID"), *(("CLIENT", "KILL", "ID", client) for client in abandoned)]

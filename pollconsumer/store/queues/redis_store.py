@@ -224,7 +224,7 @@ class RedisStore:
         self.wire.isolate_keys([self.keys.queue(queue, "ready") for queue in queues])
 
     def lost(self, queues: Iterable[str]) -> set[str]:
-        """Those of ``queues`` whose cluster node is lost; none if the node with the leases is lost, too."""
+        """The ``queues`` whose cluster node is lost; none if the node with the leases is lost, too."""
         return lost_queues(self.wire, self.keys, queues)
 
     def unreserve(

@@ -47,7 +47,8 @@ LOOKS = 3
 COUNTED = 1000
 """Number of batches of a queue that are read from each end, to count their states."""
 EARLIER = timedelta(hours=1)
-"""A message that is older than a batch by more than this is not a member of it, whatever its id."""
+"""A message that was enqueued longer than this before a batch was opened is no member of the batch, even if its id is
+that of a member."""
 _WANTED = {
     "completed": {COMPLETED},
     "results": {COMPLETED},
@@ -138,7 +139,7 @@ class BatchReader:
             yield from ("closed" if each.state == "closed" else State.DEAD for each in inner)
 
     def inner(self, batch: BatchStatus, which: str, chunk: int) -> list[BatchStatus]:
-        """Those members of a chunk that are batches themselves. ``which``: see `members`."""
+        """The members of a chunk that are batches themselves. ``which``: see `members`."""
         ids = [f"{batch.id}.{number}{INNER}" for number in self._numbers(batch.queue, batch.id, which, chunk)]
         return [each for each in self._read(batch.queue, ids) if each is not None]
 
@@ -208,8 +209,8 @@ class BatchReader:
         return found, self._next_chunk(batch, chunk, is_open=is_open)
 
     def some(self, batch: BatchStatus, which: str, first: int, count: int) -> tuple[list[Message], int | None]:
-        """At most ``count`` members from number ``first`` on, and the number from which to go on; None after the last.
-        It searches LOOKED_THROUGH chunks at most."""
+        """The members from number ``first`` on, at most ``count``, and the number from which to go on; None after the
+        last. It searches LOOKED_THROUGH chunks at most."""
         numbers, chunk, after = list[int](), first // PER_CHUNK, None
         for _ in range(LOOKED_THROUGH):
             numbers += [number for number in self._numbers(batch.queue, batch.id, which, chunk) if number >= first]

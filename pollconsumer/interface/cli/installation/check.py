@@ -307,14 +307,17 @@ def _warn_of_hindrances(
         log.warning(
             "%s: no launch is started while one is running, and no schedule is set: each would run past the next "
             "tick, which is lost; set %s.schedule",
-            *(role, role),
+            role,
+            role,
         )
     for each in recurrences:
         if each.enabled and each.queue in unserved and not unserved[each.queue].lately:
             log.warning(
                 "recurrence %s: no launch serves its queue %s; start 'run --queue %s' too, or name it in "
                 "consumer.queues with the others",
-                *(each.name, each.queue, each.queue),
+                each.name,
+                each.queue,
+                each.queue,
             )
 
 
