@@ -1,7 +1,6 @@
 """An application under test: in memory, in virtual time, with nothing outside of the test's process.
 
-It needs ``pip install 'pollconsumer[testing]'``.
-"""
+It needs ``pip install 'pollconsumer[testing]'``."""
 
 from __future__ import annotations
 

@@ -62,6 +62,17 @@ def test_no_core_package_imports_an_optional_one_and_every_directory_is_one_or_t
     assert tops == {*house.OPTIONAL_PACKAGES, "core/", "interface/", "runtime/", "store/"}
 
 
+def test_a_docstring_ends_on_the_line_of_its_last_word() -> None:
+    texts = {
+        f"{path}:{node.end_lineno}": node.value.value
+        for path, tree in house.trees().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    }
+    assert texts
+    assert [place for place, text in texts.items() if text != text.rstrip()] == []
+
+
 SMALL_HOUSE = {
     "a.py": "from pollconsumer.b import x\ndef work():\n    import json\n    def inner():\n        import csv",
     "b.py": "from pollconsumer import c\ndef work(): ...\ndef _help(): ...",

@@ -53,8 +53,7 @@ def holes_of(entries: Sequence[Mapping[str, Any]], now: int) -> list[Hole]:
     """The holes that ``entries`` of the ledger show, both sorted newest first. ``now``: the server's clock in epoch ms.
 
     The ticks of a launch follow from its own schedule or, without one, from the usual time between starts. A group has
-    no ticks if producers start its launches, or if at least half of them end because their queues are empty.
-    """
+    no ticks if producers start its launches, or if at least half of them end because their queues are empty."""
     groups = defaultdict[str, list[Mapping[str, Any]]](list)
     for entry in reversed(entries):
         if "started_ms" in entry and entry.get("lineage"):

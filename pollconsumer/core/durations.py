@@ -2,8 +2,7 @@
 
 A launch ends late if a message that is in flight when its margin begins outlasts the margin. At any instant the message
 in flight is likely a long one, so neither a multiple of the mean nor a quantile bounds this. By renewal theory, with n
-slots the probability is n × Σ max(0, d − m) / Σ d over all durations d: the excess life beyond the margin m.
-"""
+slots the probability is n × Σ max(0, d − m) / Σ d over all durations d: the excess life beyond the margin m."""
 
 from __future__ import annotations
 
@@ -92,8 +91,7 @@ class Histogram:
         """The least margin m for which the durations d fulfil Σ max(0, d − m) ≤ share × Σ d.
 
         Each duration counts as the upper bound of its bucket, and m is such a bound, too. So m is never less than the
-        exact value. It is at most 9 % more than the exact value for a share 4.4 % smaller.
-        """
+        exact value. It is at most 9 % more than the exact value for a share 4.4 % smaller."""
         left, longer, bound = share * self.total, 0, 0.0
         for bucket in sorted(self.counts, reverse=True):
             down = longer * (bound - BOUNDS[bucket])
@@ -126,8 +124,7 @@ class Durations:
 
     ``learned``: histograms of earlier launches, by handler. ``window``: seconds of the launch's window. Durations
     longer than the window count neither in the overall mean nor in the excess, except in the article's loop: such a
-    message outlasts the window whenever it begins, and no margin prevents that.
-    """
+    message outlasts the window whenever it begins, and no margin prevents that."""
 
     def __init__(self, learned: Mapping[str, Histogram], window: float = math.inf, loop: Loop = Loop.WOKEN) -> None:
         self.measured: defaultdict[str, Histogram] = defaultdict(Histogram)
@@ -189,8 +186,7 @@ class Durations:
         """The least m with Σ max(0, d − m) ≤ share × Σ d: see `Histogram.excess`. All calls give the same ``share``.
 
         The result is cached until a longer duration is added, or the sum of durations has grown by an eighth. Meanwhile
-        it is at most too long, since durations up to m leave the first sum as it is.
-        """
+        it is at most too long, since durations up to m leave the first sum as it is."""
         if self._total >= self._valid_below:
             every = Histogram()
             for each in (self._learned, *self.measured.values()):
@@ -203,8 +199,7 @@ def margin(average: float | None, estimated_duration: float, tolerance_factor: f
     """The article's margin: the time that must be left in the window to take another message.
 
     With n messages in flight the launch ends with the slowest. For exponentially distributed durations the expected
-    maximum of n is H(n) = 1 + 1/2 + … + 1/n times the mean, so n slots multiply the article's margin by H(n).
-    """
+    maximum of n is H(n) = 1 + 1/2 + … + 1/n times the mean, so n slots multiply the article's margin by H(n)."""
     expected = estimated_duration if average is None else average
     return expected * tolerance_factor * _harmonic(concurrency)
 
@@ -223,8 +218,7 @@ def margin_in(window: Window, durations: Durations, rule: MarginRule, concurrenc
     """The margin of a launch, given the ``durations`` known so far.
 
     Estimates and earlier launches may mislead. So a margin that follows from them is at most half of the window, for
-    any number of slots, until this launch has measured a duration as long as that margin.
-    """
+    any number of slots, until this launch has measured a duration as long as that margin."""
     expected, factor = rule.estimated_duration, rule.tolerance_factor
     if rule.loop is Loop.ARTICLE:
         return max(rule.min_margin, margin(durations.own_mean, expected, factor))

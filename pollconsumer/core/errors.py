@@ -22,8 +22,7 @@
         └── StoreRefused            78   the store evicts, was replaced, is too old, or has keys of a wrong type
             └── WentBack            78   the store has lost what it had acknowledged
 
-The text of an error is one line, ``WHAT: VALUE; FIX``.
-"""
+The text of an error is one line, ``WHAT: VALUE; FIX``."""
 
 from __future__ import annotations
 
@@ -172,8 +171,7 @@ class Refused(BadData):
 class Conflict(BadData):
     """The ``id`` belongs to a message with another handler or payload, which is unchanged.
 
-    ``at``: position of the refused message, from 0. ``accepted``: ids that the same call has enqueued before it.
-    """
+    ``at``: position of the refused message, from 0. ``accepted``: ids that the same call has enqueued before it."""
 
     id: str = ""
     at: int = 0

@@ -38,8 +38,7 @@ def _refuse(constant: str) -> None:
 def to_json(value: Any) -> Any:
     """The JSON form of ``value``, from which a handler's parameter of the same type gets an equal value.
 
-    TypeError for a type without JSON form, ValueError for an invalid value.
-    """
+    TypeError for a type without JSON form, ValueError for an invalid value."""
     from dataclasses import fields, is_dataclass  # most values are neither
     from decimal import Decimal
 

@@ -2,8 +2,7 @@
 
 Two things are learned. The first is how long after its tick a launch starts, and how long after its end its process
 exits: the next deadline allows for both. The second is what the launcher does at a tick while a launch still runs; it
-counts only if neither the environment nor a parent process names the launcher. All times are in seconds.
-"""
+counts only if neither the environment nor a parent process names the launcher. All times are in seconds."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -296,8 +295,7 @@ def learned(past: Sequence[Past], rule: LauncherRule, own: float | None = None, 
     dropped, the exit time is at least ``least_exit``, since there a longer exit is cut off and cannot be measured.
 
     Under ``queue`` a launch that waited for the previous one is left out: its offset includes that wait. If it counted,
-    each launch would end later than the previous one.
-    """
+    each launch would end later than the previous one."""
     prompt = [each for each, before in pairwise(past) if not each.waited_for(before)]
     counting = prompt if rule is LauncherRule.QUEUE else past
     offsets = [each.offset for each in counting if each.offset is not None][:LAUNCHES]
@@ -312,8 +310,7 @@ def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) 
     margin.
 
     Where ticks are dropped, the process must be gone before the tick, however long its last message takes. So its exit
-    is no part of the margin. Elsewhere only the work must be over when the next launch starts.
-    """
+    is no part of the margin. Elsewhere only the work must be over when the next launch starts."""
     if found.rule is LauncherRule.DROP:
         early = found.reaped_late + punctuality.exit
         return -early, max(FLOOR_OF_DROP, OF_EXIT * punctuality.exit, (min_margin or 0.0) - early)

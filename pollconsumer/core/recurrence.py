@@ -56,8 +56,7 @@ class Recurrence:
 
     If ``at_run_time``, a program or a person has put it, and its periods count from its first instant. Otherwise a
     configuration defines it, its periods count from the epoch, and ``times``, ``until``, ``created_by`` and ``created``
-    are unset.
-    """
+    are unset."""
 
     name: str
     handler: str
@@ -138,8 +137,7 @@ class Recurrence:
         periods of a recurrence put at run time count. If periods count from ends, each occurrence is assumed to end at
         once.
 
-        ValueError if this machine does not know the time zone.
-        """
+        ValueError if this machine does not know the time zone."""
         counts_from = (self.at_run_time and phase_ms) or self.offset
         if self.after is After.END:
             counts_from = phase_ms or after_ms
@@ -323,8 +321,7 @@ def tick(
 
     Occurrences after ``attended_since_ms`` are late, not missed: launches ran, but a long handler delayed them. One at
     exactly ``attended_since_ms`` counts as missed, or a launch that starts at an instant would make up for the one
-    before as well. ``before``: earlier definitions by which the first occurrences are due, oldest first.
-    """
+    before as well. ``before``: earlier definitions by which the first occurrences are due, oldest first."""
     passed = list[int]()
     for until, first, replaced in [each for each in before if due_ms <= each.until]:
         passed += replaced.due(due_ms, until)
@@ -341,8 +338,7 @@ def tick_after_end(
     while the occurrence is unfinished, 0 if there was none or it was forgotten. If a launch's clock runs fast, the end
     may be a little ahead of now. An end more than a period ahead counts as 0: it is corrupt, or the clock was set back.
 
-    While an occurrence is unfinished, a launch looks again after a period: the next one is not due before.
-    """
+    While an occurrence is unfinished, a launch looks again after a period: the next one is not due before."""
     assert recurrence.every is not None
     period, due = round(recurrence.every * 1000), due_ms
     if ended_ms is not None and 0 < ended_ms <= now_ms + period:  # GUARD a period after the end

@@ -13,8 +13,7 @@ When a streak is over depends on its kind:
   that began before a change of the configuration may meet the problem once.
 - ``met``: the problem depends on a message, as an unknown handler does. Over when a launch has worked and not met it,
   and it was last met more than two minutes ago: twice the time for which a message without a handler is parked. If only
-  one launch met it, its end is not reported.
-"""
+  one launch met it, its end is not reported."""
 
 import json
 from typing import NamedTuple, Self

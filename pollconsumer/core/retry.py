@@ -124,8 +124,7 @@ class Backoff:
     """Exponential delays before further attempts: ``first``, then ``factor`` times as long each time, at most ``most``.
 
     ``first`` and ``most`` are seconds, text such as ``10m`` or timedeltas; ``jitter`` is the random share of each
-    delay. ValueError for an invalid backoff.
-    """
+    delay. ValueError for an invalid backoff."""
 
     __slots__ = ("factor", "first", "jitter", "most")
 
@@ -143,8 +142,7 @@ class Backoff:
         """Seconds from the failed attempt number ``attempt`` (from 1) to the next one. ``chance``: random, in [0, 1).
 
         Jitter spreads retries that have a common cause. It only shortens a delay, to (1 - jitter) times its length at
-        least (Brooker, "Exponential Backoff and Jitter", 2015).
-        """
+        least (Brooker, "Exponential Backoff and Jitter", 2015)."""
         try:
             base_delay = min(self.most, self.first * self.factor ** (attempt - 1))
         except OverflowError:

@@ -57,8 +57,7 @@ def called(function: Callable[..., T], *arguments: Any, **named: Any) -> T:
     raises anything else, such as SystemExit, `Exited` is raised instead.
 
     An interruption of the function is raised as it is: our own timeout, Ctrl-C, and, in a program that is not ours,
-    whatever that program's signal handlers raise.
-    """
+    whatever that program's signal handlers raise."""
     try:
         return function(*arguments, **named)
     except BaseException as error:

@@ -1,7 +1,6 @@
 """The time span that a launch may use.
 
-Source: Mark Seemann, "Faking a continuously Polling Consumer with scheduled tasks", 2014.
-"""
+Source: Mark Seemann, "Faking a continuously Polling Consumer with scheduled tasks", 2014."""
 
 from __future__ import annotations
 
@@ -93,8 +92,7 @@ def predict_stop(
 
     ``next_launches``: the next two launch times of the schedule, if there is one. With ``deadline`` the launch must
     have ended by the first of them, and after ``timeout`` at the latest. With ``baton`` it works on until a successor
-    waits, at most until the second, so that a platform that skips one launch costs nothing.
-    """
+    waits, at most until the second, so that a platform that skips one launch costs nothing."""
     launches = 2 if handoff.on_call else 1
     latest = start + launches * timeout
     return latest if next_launches is None else min(latest, next_launches[launches - 1] + late)

@@ -5,8 +5,7 @@ contains it once. From then on a cookie carries it, which browsers do not send f
 (SameSite=Strict). A change is a POST whose form has a second secret, derived from the token, which no foreign page can
 read.
 
-In a site, the site's own login says who the visitor is.
-"""
+In a site, the site's own login says who the visitor is."""
 
 from __future__ import annotations
 
@@ -149,8 +148,7 @@ class DashboardEndpoint:
     """A WSGI application with the pages of ``app``'s store, below the path that the site gives it.
 
     ``visitor``: a function that, given WSGI's environ or ASGI's scope, returns a `Visitor`, or None for somebody who
-    may not look. ``asgi``: the same application for ASGI.
-    """
+    may not look. ``asgi``: the same application for ASGI."""
 
     asgi: AsgiApplication
     """The pages as an ASGI application, under asyncio."""

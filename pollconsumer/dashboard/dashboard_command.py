@@ -36,8 +36,7 @@ def dashboard(host: str, port: int, allow_actions: bool, directory: Path | None)
 
     By default the pages are read-only and for this machine only. With --allow-actions, or with a --host that other
     machines can reach, the address contains a token, made anew at each start. POLLCONSUMER_DASHBOARD__TOKEN sets a
-    token of your own, which is then always needed.
-    """
+    token of your own, which is then always needed."""
     settings = current_settings()
     if find_spec("jinja2") is None:
         raise ConfigurationError("dashboard needs", "jinja2", "pip install 'pollconsumer[dashboard]'")

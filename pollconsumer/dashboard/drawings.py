@@ -2,8 +2,7 @@
 
 Launches are drawn as in the article's log, but to scale. Each is a column at its position in the hour. From its tick
 upwards it shows waiting for the lease, work, idling, and the margin up to the window's end. What is above that end is
-an overrun. A blank part below it is the gap, in which nobody held the lease.
-"""
+an overrun. A blank part below it is the gap, in which nobody held the lease."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Serves the pages until a signal, by wsgiref, with a thread for each connection.
 
 A request is answered only if its Host header is an address, ``localhost``, or the name given as ``--host``. Otherwise a
-foreign page could point a name of its own to a loopback address (DNS rebinding), and its script could read the answers.
-"""
+foreign page could point a name of its own to a loopback address (DNS rebinding), and its script could read the
+answers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Pages as HTML, and their addresses. Addresses are relative, since all pages are in one directory.
 
 All text that does not come from a template is escaped, and its invisible characters are shown. That is done in one
-place. An address is None if its page does not exist.
-"""
+place. An address is None if its page does not exist."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """A backend for Django's tasks framework, and the parts of a launch that belong to a Django site.
 
-The framework is ``django.tasks`` of Django 6, or the package django-tasks for earlier versions.
-"""
+The framework is ``django.tasks`` of Django 6, or the package django-tasks for earlier versions."""
 
 from __future__ import annotations
 

@@ -25,8 +25,7 @@ class VirtualClock:
     """The server's clock and the monotonic clock in one, in whole milliseconds. A test advances it.
 
     ``tick`` does what is due now, and returns the seconds until something is due again, or inf. When the clock
-    advances, it stops at each such time, and calls ``tick``.
-    """
+    advances, it stops at each such time, and calls ``tick``."""
 
     def __init__(self, start: datetime) -> None:
         self.start_ms = self.now_ms = ceil_epoch_ms(start)
@@ -84,8 +83,7 @@ class FakeStore:
     """fakeredis with ``clock`` (seconds since the epoch), by which keys expire, and which scripts read.
 
     fakeredis has no clock of its own to set: it stamps its databases with the machine's time before each command, and
-    its TIME returns that time.
-    """
+    its TIME returns that time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock

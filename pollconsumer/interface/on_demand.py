@@ -2,8 +2,7 @@
 
 A launch must not affect the program that starts it, by its signals, its watchdog's exit, its forks, or handlers that
 hold the interpreter. Its command line has no secret, since every user of a host can read it. It reads its settings from
-where the program found them.
-"""
+where the program found them."""
 
 from __future__ import annotations
 
@@ -102,8 +101,7 @@ def start_launch(settings: Settings, await_answer: Callable[[], float] | None = 
     """Start a launch by the setting ``on_demand``. If none can be started, a warning says why.
 
     ``await_answer``: a launch that exits gives this function, which returns how many seconds it may wait until its
-    request has arrived. If None, this function does not wait.
-    """
+    request has arrived. If None, this function does not wait."""
     launch_by = settings.consumer.on_demand
     try:
         if launch_by == PROCESS:

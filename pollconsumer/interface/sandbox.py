@@ -202,8 +202,7 @@ class SandboxMover:
 class Launched(NamedTuple):
     """The outcome of one or more launches: messages completed, attempts failed, messages released.
 
-    ``stop_reason``: why the last launch ended; None without a launch.
-    """
+    ``stop_reason``: why the last launch ended; None without a launch."""
 
     handled: int = 0
     failed: int = 0
@@ -222,8 +221,7 @@ class Sandbox:
     ``apps`` provide handlers and recurrences; by default all applications of the process do. Within the block no
     application of the process reaches its own store. Time begins at ``start`` (default: now), and passes only in
     ``advance``, ``run_for``, and while a launch waits. ``config``: a configuration file; the environment and other
-    files are ignored.
-    """
+    files are ignored."""
 
     def __init__(self, *apps: PollConsumer, start: datetime | None = None, config: str | Path | None = None) -> None:
         """Raise TypeError for a naive ``start``, ConfigurationError for an invalid ``config``."""
@@ -277,8 +275,7 @@ class Sandbox:
         """Advance time by text such as ``1h30m``, seconds, or a timedelta.
 
         Messages and occurrences that come due become ready at their instants, but none is handled. A handler may call
-        this to take time.
-        """
+        this to take time."""
         self._advance_to(self._clock.now_ms + _milliseconds(span))
 
     def advance_to(self, instant: datetime) -> None:
@@ -292,8 +289,7 @@ class Sandbox:
 
         Without ``until_empty`` the launch uses its whole window, waits, and handles what comes due. With ``raising``
         the launch ends with the first unexpected exception of a handler, which is raised here, while the message is
-        retried as usual. Fatal, RetryIn, Yield, and the handler's ``fatal`` exceptions are expected.
-        """
+        retried as usual. Fatal, RetryIn, Yield, and the handler's ``fatal`` exceptions are expected."""
         self._prepare()
         self._clock.next_due()
         timeout = self._settings.consumer.timeout
@@ -302,8 +298,7 @@ class Sandbox:
     def run_for(self, span: Span, *, every: Span = "1m", raising: bool = False) -> Launched:
         """Advance time by ``span``, with a mover, and with a launch now and after each ``every``, as under cron.
 
-        Launches that would find nothing are skipped. Returns the sums over all launches.
-        """
+        Launches that would find nothing are skipped. Returns the sums over all launches."""
         handlers, _ = self._prepare()
         at = self._clock.now_ms
         end, period = at + _milliseconds(span), max(1, _milliseconds(every, "every"))

@@ -4,8 +4,7 @@ In a closed store the keys have other names, in the same slots. A string, the no
 string has the wrong type, the server refuses every script and command of a connected program before anything changes. A
 program that connects reads the note. So an open store needs no extra check when messages are enqueued or handled.
 
-A store is closed when running launches have ended. Until then no other launch gets a lease, and producers go on.
-"""
+A store is closed when running launches have ended. Until then no other launch gets a lease, and producers go on."""
 
 from __future__ import annotations
 
@@ -115,8 +114,7 @@ class StoreCloser:
         the names of the held leases. A closing that was interrupted, or that another export began, is continued.
         BadData names an unknown key.
 
-        StoreRefused if the store is closed for its import.
-        """
+        StoreRefused if the store is closed for its import."""
         if self.note() is None:
             self.key_names()
         while (note := self.note()) is None:

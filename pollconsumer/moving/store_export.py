@@ -5,8 +5,7 @@ key, pages of its elements, and an object with its type, the number of its eleme
 until it expires. The last object has the totals; without it, the export was interrupted. A backup of several namespaces
 has all of this for each, and the first object of each names them all.
 
-Bytes are text in which each character has the number of a byte.
-"""
+Bytes are text in which each character has the number of a byte."""
 
 from __future__ import annotations
 
@@ -72,8 +71,7 @@ def export(closing: StoreCloser, note: ClosingNote, namespaces: Sequence[str] = 
     """Yield the lines of the store that was closed with ``note``: the same in each call, apart from the order within
     hashes and sets. ``namespaces``: those of a backup, if it has several.
 
-    StoreRefused if the store is opened meanwhile, or if a replica was promoted and another store answers.
-    """
+    StoreRefused if the store is opened meanwhile, or if a replica was promoted and another store answers."""
     kinds = _kinds(closing)
     elements = sum(length_of(closing.wire, closing.closed_key(key_name), kind) for key_name, kind in kinds.items())
     several = {"version": VERSION_OF_SEVERAL, "namespaces": list(namespaces)} if len(namespaces) > 1 else {}
@@ -314,8 +312,7 @@ class Import:
         left.
 
         BadData if ``header`` is not that of an export which this version can read. StoreRefused if the store has other
-        contents.
-        """
+        contents."""
         check_header(header)
         id_ = header.get("export")
         if not isinstance(id_, str) or not (id_.isascii() and id_.isalnum()):

@@ -69,8 +69,7 @@ def export_(file: str, yes: bool) -> None:
     """Close the store, and write all of it to FILE.
 
     '-' writes to standard output. At a terminal it asks first. It waits until running launches have ended, and lets no
-    other start. Then the store refuses launches and producers until it is reopened.
-    """
+    other start. Then the store refuses launches and producers until it is reopened."""
     if wants_json() and file == "-":
         raise UsageError("--json", "-", "the last line of an export has its totals")
     if not yes:
@@ -113,8 +112,7 @@ def backup(file: str) -> None:
     namespace of the settings. --namespace chooses one.
 
     'store import' restores FILE. The login to the store needs the rights of a replica: +sync, +replconf, +client|info.
-    The server sends all its databases; the directory of FILE needs room for them until the backup is done.
-    """
+    The server sends all its databases; the directory of FILE needs room for them until the backup is done."""
     if wants_json() and file == "-":
         raise UsageError("--json", "-", "the last line of a backup has its totals")
     settings = current_settings()
@@ -170,8 +168,7 @@ def import_(file: str, restart: bool) -> None:
     only that one.
 
     The store can be used once everything is there and has been compared with the export. If the import is interrupted,
-    import the same file again.
-    """
+    import the same file again."""
     current_settings()  # refused at once if nothing says in which store
     taken, imports = 0, list[tuple[StoreOpener, Import]]()
 
@@ -236,8 +233,7 @@ def _cut_off(file: str) -> BadData:
 def reopen(yes: bool) -> None:
     """Open a store that an export closed.
 
-    Do this only if the export was not imported elsewhere.
-    """
+    Do this only if the export was not imported elsewhere."""
     if not yes:
         raise UsageError("not reopened", None, "make sure first that the export was not imported elsewhere, then --yes")
     closing = _closing(opener_of(current_settings()))
@@ -303,8 +299,7 @@ def copied(wire: Wire, directory: Path, program: Path | None) -> Iterator[Wire]:
     files are in ``directory`` until the block ends.
 
     UsageError for a cluster, since its nodes cannot be copied at one instant. PermissionDenied if the server refuses a
-    copy. StoreRefused if it gives none, or one that our server cannot read.
-    """
+    copy. StoreRefused if it gives none, or one that our server cannot read."""
     if wire.is_cluster:
         raise UsageError("a cluster", wire.address, ANOTHER_WAY)
     named: bytes = wire.command("CLIENT", "INFO")

@@ -1,7 +1,6 @@
 """Cron expressions in the notations of other launchers.
 
-All of them have stars, lists, ranges and steps. Sunday is 0 everywhere, in some also 7.
-"""
+All of them have stars, lists, ranges and steps. Sunday is 0 everywhere, in some also 7."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 Source: Mark Seemann, "Faking a continuously Polling Consumer with scheduled tasks", 2014. This loop adds to his
 recursion: it idles in a blocking wait, reserves and settles messages in pages, and may have several slots.
 
-`consume` is the role of a consumer: a launch, its queues and recurrences, and the loop.
-"""
+`consume` is the role of a consumer: a launch, its queues and recurrences, and the loop."""
 
 from __future__ import annotations
 
@@ -345,8 +344,7 @@ def report_unserved(
     left out: this launch serves them. At most `MOST_LOOKED_AT` queues are examined, those of ``handlers`` first.
 
     Called at a launch's end, when other launches that the platform started at the same time have announced themselves.
-    Errors of the store are ignored.
-    """
+    Errors of the store are ignored."""
     named, unserved = {handler.queue for handler in handlers.values()} - wanted, list[str]()
     with suppress(StoreUnreachable, PermissionDenied):
         queues = [*sorted(named), *sorted({*store.queues()} - named - wanted)][:MOST_LOOKED_AT]
@@ -397,8 +395,8 @@ def define(
     define.
 
     ``owner``: the launch's group. ``left_out``: queues whose keys are unusable, or whose cluster node is lost. A later
-    launch registers their recurrences. The code for this is imported here, since most launches define no recurrences.
-    """
+    launch registers their recurrences. The code for this is imported here, since most launches define no
+    recurrences."""
     if not recurrences and not store.maintenance.owns_recurrences(owner):
         return
     from pollconsumer.store.recurrences import LaunchRecurrences

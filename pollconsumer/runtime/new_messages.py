@@ -133,8 +133,7 @@ class SendOptions(OccurrenceOptions, total=False):
     who creates the message, 200 characters at most, for lists; it is the header ``created-by``. ``timeout``,
     ``max_attempts`` and ``retry`` (the name of a ``PollConsumer.retry_policy``) replace the handler's. ``expires``: how
     long after its enqueueing or due time, whichever is later, it may still begin. After that it ends as expired.
-    ``then``: a message, ``handler.args(…)``, enqueued when this one is completed. ``failed``: one for any other end.
-    """
+    ``then``: a message, ``handler.args(…)``, enqueued when this one is completed. ``failed``: one for any other end."""
 
     queue: str | None
     in_: Span | None
@@ -164,8 +163,7 @@ class Defaults(NamedTuple):
     """Options of a handler's messages, for producers that set none.
 
     ``rate_key``: the name of an argument. The ``rate`` holds for each value of that argument separately. Without it,
-    the ``rate`` holds for all messages of the handler together.
-    """
+    the ``rate`` holds for all messages of the handler together."""
 
     queue: str = "default"
     rate: str | None = None

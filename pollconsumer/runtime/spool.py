@@ -8,8 +8,7 @@ gets a name that ends with ``.refused``.
 
 Each file is received once, even if processes die in between. It gets its number before it is first sent, files are sent
 in the order of their numbers, and each queue remembers the last number that it received from a sender. So a later
-process may send a numbered file again. A file is removed once the store has its messages.
-"""
+process may send a numbered file again. A file is removed once the store has its messages."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Actions on messages, queues, handlers and batches by people and programs: cancel, change, redrive, pause, rerun.
 
 A redrive returns the same dead letter to its queue, with its id, steps and checkpoint. Its follow-ups are enqueued at
-most once. A rerun enqueues a new message like an ended one, as often as somebody wants, while the record is kept.
-"""
+most once. A rerun enqueues a new message like an ended one, as often as somebody wants, while the record is kept."""
 
 from __future__ import annotations
 
@@ -68,8 +67,7 @@ class MessageActions:
     def stop(self, queue: str, message_id: str) -> None:
         """Cancel a message that is not reserved, or else ask its launch to stop it.
 
-        BadData if it has ended. NotFound if there is no such message.
-        """
+        BadData if it has ended. NotFound if there is no such message."""
         self._demand(queue)
         self._refuse("stop", message_id, stop_message(self._wire, self._keys, queue, id_bytes(message_id)))
         note(self._wire, self._keys, "stop", queue, [message_id])
@@ -123,8 +121,7 @@ class MessageActions:
         """Return dead letters to ``queue``, with attempts reset to zero. ``from_start``: without their checkpoints,
         steps and signals. Returns the ids of those that this call redrove.
 
-        A call that is repeated after a lost reply leaves a message alone that became a dead letter again in between.
-        """
+        A call that is repeated after a lost reply leaves a message alone that became a dead letter again in between."""
         rows_key = self._keys.queue(queue, "rows")
 
         def redrive(page: list[bytes]) -> Iterable[bytes]:
@@ -345,8 +342,7 @@ def run_again(producer: Producer, queue: str, message_id: str) -> str:
     """Enqueue an ended message once more, with ``producer``. Returns the new message's id.
 
     BadData if the message has not ended, if its payload is not kept or cannot be read, or if another message has its
-    unique key. NotFound if there is no such message. Also raises the errors of enqueueing.
-    """
+    unique key. NotFound if there is no such message. Also raises the errors of enqueueing."""
     wire, keys = producer.wire, producer.keys
     demand_operator(wire, keys, keys.queue(queue, "rows"))  # GUARD rights to run again
     message = Inspector(wire, keys.namespace).message(message_id, queue)

@@ -2,8 +2,7 @@
 
 A script of its own writes each entry after the intervention: that concerns a queue, and the log belongs to the
 namespace, so their keys are in different slots. Actions of programs that name no person are not recorded. Producers and
-launches have no right to write to the log's key. They could write to the key of earlier versions.
-"""
+launches have no right to write to the log's key. They could write to the key of earlier versions."""
 
 import json
 from collections.abc import Iterator, Sequence

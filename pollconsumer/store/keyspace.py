@@ -1,8 +1,7 @@
 """The keyspace: for each key, the word that code and scripts use, the stored suffix, its type and its content.
 
 Suffixes are short, since every call sends them. All keys of a queue are in one slot of a cluster, and so are those of a
-namespace, since a script may touch the keys of one slot only.
-"""
+namespace, since a script may touch the keys of one slot only."""
 
 from __future__ import annotations
 

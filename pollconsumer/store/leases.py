@@ -7,8 +7,7 @@ safety: a queue refuses every fence older than the newest that was announced to 
 locking", 2016).
 
 The times are those of Kubernetes' leader election, in seconds. A holder trusts its lease for a shorter time than the
-server grants it, counted on the boot clock from before the request.
-"""
+server grants it, counted on the boot clock from before the request."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -125,8 +124,7 @@ class Leases:
 
         ``description`` and ``entry``: JSON for `lease show` and for `launches`. ``dead``: signs of holders that have
         not renewed for long by the caller's clock; a lease of theirs is taken even if the server has not expired it.
-        PermissionDenied if a launch's rights are missing.
-        """
+        PermissionDenied if a launch's rights are missing."""
         self.demand_rights()
         control = self._keys.control
         lease_names = [f"{group.name}:{slot}" for slot in range(group.slots)]

@@ -50,8 +50,8 @@ class Recurrences(RecurrenceReader):
         later counts.
 
         A recurrence whose rule and queue are unchanged goes on with its instants. An occurrence that is due already
-        stays due. BadData if a configuration defines a recurrence of the same name; earlier round trips are not undone.
-        """
+        stays due. BadData if a configuration defines a recurrence of the same name; earlier round trips are not
+        undone."""
         by_name = {recurrence.name: (recurrence, first) for recurrence, first in wanted}
         chosen = list(by_name.values())
         demand_noting(self._wire, self._keys)  # GUARD rights to note what is put

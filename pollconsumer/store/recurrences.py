@@ -1,7 +1,7 @@
 """Recurrences in the store, and the part of launches: define those of a configuration, and enqueue due occurrences.
 
-A recurrence is stored with the queue of its occurrences: one script enqueues an occurrence and sets the next instant.
-"""
+A recurrence is stored with the queue of its occurrences: one script enqueues an occurrence and sets the next
+instant."""
 
 from __future__ import annotations
 
@@ -269,8 +269,7 @@ class LaunchRecurrences:
 
         A new or changed recurrence begins with its first instant from now on; an occurrence that is due already stays
         due. An unchanged recurrence goes on. One that another group defines, too, is kept, even if ``owner`` no longer
-        defines it. One whose name was put at run time is left out, and reported.
-        """
+        defines it. One whose name was put at run time is left out, and reported."""
         now = now_ms(self._wire)
         recurrences = self._untaken(queues, recurrences, emit)
         commands = []
@@ -336,8 +335,7 @@ class LaunchRecurrences:
 
         ``attended_since``: given the server's time, returns since when a launch has been there; both in epoch ms.
 
-        An unreadable recurrence is quarantined until a later launch announces itself.
-        """
+        An unreadable recurrence is quarantined until a later launch announces itself."""
         now, *due = self._wire.run("due", self._keys, queue, [MAX_PAGE_RECURRENCES])
         attended_since_ms = attended_since(now)
         commands: list[tuple[Any, ...]] = []

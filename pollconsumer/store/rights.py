@@ -1,8 +1,8 @@
 """The commands that the store's user of each role may need, and the check for them before the first write.
 
 If the third command of a script were refused, the first two would have been carried out: a record would be stored, and
-its message would never become ready. So all rights are checked first. docs/reference/rights.md lists them as ACL rules.
-"""
+its message would never become ready. So all rights are checked first. docs/reference/rights.md lists them as ACL
+rules."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ once before the script, after the parts that it uses itself. A line ``-- PART na
 part. In a script that needs `once`, the body becomes the function that `once` calls.
 
 A server does not undo a script that fails, so a key of another type must end it before anything has changed. A line
-``-- EXPECT keys`` is replaced by a check of these keys.
-"""
+``-- EXPECT keys`` is replaced by a check of these keys."""
 
 from __future__ import annotations
 

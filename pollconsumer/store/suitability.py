@@ -5,8 +5,7 @@ A store is rolled back if a replica without the last writes is promoted, if its 
 Its watermark rises whenever a lease is acquired, renewed or released. A process that has seen a higher watermark than
 it finds now reports the rollback. A launch's heartbeat compares at each renewal; every process compares at each new
 connection, also with what earlier processes of the same user have seen. Watermarks do not show the loss of writes after
-the last renewal. The process that made such writes looks for the last one at its next connection.
-"""
+the last renewal. The process that made such writes looks for the last one at its next connection."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ the client's decoding, retries, health checks or limit of the pool: `Wire` decid
 This module is imported only if a client is given.
 
 Only public names of redis-py are used. So the connection has no descriptor to wait on, and redis-py itself waits for
-the rest of a reply that has begun to arrive.
-"""
+the rest of a reply that has begun to arrive."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 The store has a field for each reported finding, so `doctor` and launches on all hosts together report each finding
 once. They look and report one after the other. A finding of one configuration, or of one machine, may not exist for
-another. So it ends when the looker that found it last no longer finds it, or has not looked for an hour.
-"""
+another. So it ends when the looker that found it last no longer finds it, or has not looked for an hour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``pollconsumer doctor``: what is wrong with the running system."""
+"""``pollconsumer doctor``: what is wrong with the running system.
+
+If the settings name somebody to tell, launches look for the same findings by themselves, and report them (`alarms`)."""
 
 from __future__ import annotations
 
@@ -27,8 +29,7 @@ REPORT_WITHIN = 10.0
 def doctor(quiet: bool) -> int:
     """Find problems in the running system: server, launches, queues, handlers. Exit with 1 if there are any.
 
-    In an hourly crontab line, 'pollconsumer doctor --quiet' makes cron send a mail when there is a problem.
-    """
+    In an hourly crontab line, 'pollconsumer doctor --quiet' makes cron send a mail when there is a problem."""
     settings, store = current_settings(), opened(warn=lambda _: None)  # doctor itself looks for such problems
     teller = FindingTeller(settings, store)
     with teller.turn() as is_ours:

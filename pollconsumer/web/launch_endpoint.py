@@ -98,8 +98,7 @@ class LaunchEndpoint:
     ``/recurrences/NAME`` puts, shows or removes a recurrence. Any path may precede these.
 
     ``asgi``: the same as an ASGI application. ``aws``: the same as a handler of AWS Lambda. The settings in ``[web]``
-    give the tokens, and how long a request may last.
-    """
+    give the tokens, and how long a request may last."""
 
     asgi: AsgiApplication
     """The endpoint as an ASGI application, under asyncio."""

@@ -1,8 +1,7 @@
 """The outcome of a launch, which the launch writes to a pipe for the request that started it.
 
 The ledger cannot serve for this: it needs the store, and has no entry for a launch that found the lease held. Nor can
-printed output, since handlers print, too.
-"""
+printed output, since handlers print, too."""
 
 from __future__ import annotations
 

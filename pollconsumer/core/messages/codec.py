@@ -1,8 +1,7 @@
 """Encoding and decoding of payloads and results by an application's codec. The store gets them encoded.
 
 An encoded value is JSON, too, so it can stand wherever the value can: an object with one reserved name, whose value is
-the codec's output in base64.
-"""
+the codec's output in base64."""
 
 from __future__ import annotations
 

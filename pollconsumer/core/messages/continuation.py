@@ -3,8 +3,7 @@ script that ends the message puts what follows, or a report of the end, into the
 
 The id of a member of a batch consists of the batch's id and the member's number: ``import-42.7``. The id of a link of a
 chain consists of the first link's id and the number of the link: ``import-42.7+2``. So a batch or a chain that is
-enqueued again has the same ids. All members of a batch have the same continuation.
-"""
+enqueued again has the same ids. All members of a batch have the same continuation."""
 
 import json
 import re
@@ -105,8 +104,7 @@ class Continuation(NamedTuple):
     ends otherwise, ``failed`` is enqueued. ``batch``: the queue of the batch that the message is a member of.
     ``called_by``: for a callback of a batch, the queue of that batch. ``previous``: for another callback or a link, the
     message before it. ``answers``: the message whose handler called this one: its ``queue``, its ``id``, and ``as``,
-    the name of the signal that will carry the result.
-    """
+    the name of the signal that will carry the result."""
 
     batch: str = ""
     called_by: str = ""

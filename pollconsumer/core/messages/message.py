@@ -50,8 +50,7 @@ class NewMessage(NamedTuple):
     message ends. ``lifetime``: the message expires so many milliseconds after it was accepted or, if later, due; 0:
     never. At most ``concurrency_limit`` messages with one ``concurrency_key`` are in flight. Messages with one
     ``rate_key`` are handed out at ``rate`` at most, such as ``60/1h``; if empty, at the queue's rate. A message with an
-    ``order_key`` is handed out once the earlier messages with the same key have ended.
-    """
+    ``order_key`` is handed out once the earlier messages with the same key have ended."""
 
     id: str
     queue: str
@@ -92,8 +91,7 @@ class Codec(Protocol):
     """Encodes the JSON of values, and decodes it again. Either may raise any exception.
 
     If the user chose a message's id, a second message with that id is compared with the first by a digest. The
-    attribute ``digest_key``, bytes, keys this digest. Without it only the handlers are compared.
-    """
+    attribute ``digest_key``, bytes, keys this digest. Without it only the handlers are compared."""
 
     def encode(self, data: bytes, /) -> bytes:
         """The bytes that the store gets in place of ``data``."""

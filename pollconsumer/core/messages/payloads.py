@@ -22,8 +22,7 @@ def encode_payload(payload: Mapping[str, Any]) -> bytes:
     """The JSON object that is stored for ``payload``: UTF-8, no NaN, at most 1 MiB.
 
     TypeError for a type without JSON form, ValueError (BadData) for an invalid value. The error says where in
-    ``payload`` it is.
-    """
+    ``payload`` it is."""
     if not isinstance(payload, dict):
         raise TypeError(f"payload must be a dict of JSON values, not {type(payload).__name__}")
     for name in payload:

@@ -4,8 +4,7 @@ cronsim parses the expression and matches its days. This module handles changes 
 loop of Debian's cron. If the clock goes forward by less than three hours, a fixed time that it skips occurs right after
 the change; several of them occur as one. If the clock goes back by up to three hours, a repeated fixed time occurs
 once. An expression whose minute or hour begins with a star follows the clock. After a larger change skipped times are
-left out, and repeated times occur again.
-"""
+left out, and repeated times occur again."""
 
 from __future__ import annotations
 

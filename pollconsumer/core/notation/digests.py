@@ -1,8 +1,7 @@
 """SHA-1 and SHA-256 in hexadecimal.
 
 They use the interpreter's built-in modules if there are any: importing hashlib loads OpenSSL, which takes as long as
-the first ten round trips of a launch.
-"""
+the first ten round trips of a launch."""
 
 from __future__ import annotations
 

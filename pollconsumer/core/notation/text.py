@@ -2,8 +2,7 @@
 
 Anyone who can write to the store, call a producer or name a file chooses payloads, errors, tracebacks, ids and host
 names. Unescaped, ESC sequences control the reader's terminal, a line break fakes a line, and direction marks or
-invisible characters disguise one. All output for people goes through this module.
-"""
+invisible characters disguise one. All output for people goes through this module."""
 
 from __future__ import annotations
 
@@ -48,8 +47,7 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> list[str]:
     """The lines of ``text``, escaped and indented, so that no line can imitate a line of the program.
 
-    Only a line feed breaks a line. Other separators are escaped.
-    """
+    Only a line feed breaks a line. Other separators are escaped."""
     return [f"{INDENT}{printable(line)}".rstrip() for line in text.rstrip("\n").split("\n")]
 
 
@@ -63,8 +61,7 @@ def redacted(url: str) -> str:
     """``url`` with everything hidden that may be a secret.
 
     It also handles malformed URLs: a password may contain ``@``, ``/`` or ``#``; in a URL without a host the password
-    stands where the port should be. If in doubt, it hides a part.
-    """
+    stands where the port should be. If in doubt, it hides a part."""
     url = re.sub(_SECRET_OPTION, rf"\1{HIDDEN}", url)
     if "@" in url:
         return re.sub(_USERINFO, lambda found: f"{found[1] or ''}{HIDDEN}@", url, count=1)

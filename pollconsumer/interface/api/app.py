@@ -54,8 +54,7 @@ class HookRegistration:
     """Registers hooks. They apply to the application and all of its handlers, including those registered earlier.
 
     An exception of a hook is logged in one line, and changes nothing, unless the hook's method says otherwise.
-    ConfigurationError for a function that cannot be called as a hook.
-    """
+    ConfigurationError for a function that cannot be called as a hook."""
 
     _hooks: Hooks
 
@@ -122,8 +121,7 @@ class PollConsumer(HookRegistration):
     ConfigurationError for an invalid value.
 
     ``codec``: an object whose ``encode(bytes)`` returns what the store gets in place of the JSON of payloads, results,
-    checkpoints, steps and signals, and whose ``decode(bytes)`` is the inverse.
-    """
+    checkpoints, steps and signals, and whose ``decode(bytes)`` is the inverse."""
 
     if not TYPE_CHECKING:  # type checkers would accept any attribute
         __getattr__ = slips.hinting("an application", slips.OF_APPLICATIONS)
@@ -170,8 +168,7 @@ class PollConsumer(HookRegistration):
 
         When it returns, the message is completed, and the return value is its result. When it raises, the message is
         retried until ``max_attempts``; then, or at once after Fatal and the exceptions in ``fatal``, it becomes a dead
-        letter. With ``bulk`` the function gets a list of messages. ``options``: see `HandlerOptions`.
-        """
+        letter. With ``bulk`` the function gets a list of messages. ``options``: see `HandlerOptions`."""
         if name is not None and not isinstance(name, str):
             return self.handler()(name)
         register = self._calls.registering(name, cast("HandlerOptions", options))
@@ -224,8 +221,7 @@ class PollConsumer(HookRegistration):
         With ``after="end"`` a period counts from the end of the last occurrence in any state, by default from its due
         time. With ``enabled=False`` the handler is listed and does not recur. ``ping``: the URL of a monitor that is
         told how each occurrence begins and ends. ``expires``: how long after its instant an occurrence may still begin.
-        ``concurrency_key``, ``concurrency_limit``, ``order_key``, ``headers``: as in a message's ``using``.
-        """
+        ``concurrency_key``, ``concurrency_limit``, ``order_key``, ``headers``: as in a message's ``using``."""
         if callable(when):
             raise ConfigurationError("every", getattr(when, "__name__", when), 'say how often, as in @app.every("5m")')
         if "bulk" in options:
@@ -271,8 +267,8 @@ class PollConsumer(HookRegistration):
         """Enqueue a message by its handler's name, without the handler's code.
 
         ValueError or TypeError for an invalid message. OutcomeUnknown if the reply was lost. StoreUnreachable if the
-        store does not answer. Conflict, a ValueError, if ``id`` belongs to a message with another handler or payload.
-        """
+        store does not answer. Conflict, a ValueError, if ``id`` belongs to a message with another handler or
+        payload."""
         calls = self._calls
         return calls.enqueue_one(calls.new_message(handler, {} if payload is None else payload, **options))
 
@@ -281,8 +277,7 @@ class PollConsumer(HookRegistration):
     ) -> Handle[Any]:
         """`enqueue` without blocking the event loop. Messages are enqueued in the order of the calls.
 
-        If the call is cancelled before the message is sent, it is not enqueued; if later, it may be enqueued.
-        """
+        If the call is cancelled before the message is sent, it is not enqueued; if later, it may be enqueued."""
         return await self._calls.enqueue_by_name_async(handler, {} if payload is None else payload, options)
 
     def batch(
@@ -301,8 +296,7 @@ class PollConsumer(HookRegistration):
         the first member is dead, cancelled or expired, ``ended`` when all have ended. ``expires``: if members have not
         ended so long after the batch was opened, ``failed`` and ``ended`` are enqueued all the same. With
         ``cancelled_as="completed"`` a cancelled or stopped member counts as completed. A batch with an ``id`` can be
-        enqueued again after an error. BadData or UsageError for an invalid argument.
-        """
+        enqueued again after an error. BadData or UsageError for an invalid argument."""
         from pollconsumer.interface.api.batches import OpenBatch
         from pollconsumer.runtime.handling.handler_batches import new_batch
 
@@ -335,8 +329,7 @@ class PollConsumer(HookRegistration):
     def message(self, id: str, *, queue: str | None = None) -> Handle[Any]:  # noqa: A002  as in messages
         """A handle to the message ``id``, whoever has enqueued it.
 
-        NotFound if there is none. UsageError if two queues have one, and ``queue`` is not given. StoreUnreachable.
-        """
+        NotFound if there is none. UsageError if two queues have one, and ``queue`` is not given. StoreUnreachable."""
         return self._calls.handle_of(self._calls.look(queue, id))
 
     async def message_async(self, id: str, *, queue: str | None = None) -> Handle[Any]:  # noqa: A002  as in messages
@@ -359,8 +352,7 @@ class PollConsumer(HookRegistration):
 
         ``recurrence``: they are its occurrences. ``key``: they hold this unique key. ``older_than``: they entered their
         state at least so long ago: seconds, text such as ``5m``, or a timedelta. ``header``: they have each of these
-        headers. ``created_by``: who created them. ValueError for an invalid value.
-        """
+        headers. ``created_by``: who created them. ValueError for an invalid value."""
         from pollconsumer.interface.api.batches import Messages
         from pollconsumer.store.reading.inspector import Selection
 

@@ -143,8 +143,7 @@ class OpenBatch(AppBatch):
     stays open, and is abandoned an hour later. Until then a program can enqueue it again, with the same members in the
     same order: members that the store already has count once.
 
-    If the batch was closed before, nothing is enqueued, and ``duplicate`` is true.
-    """
+    If the batch was closed before, nothing is enqueued, and ``duplicate`` is true."""
 
     duplicate: bool
 
@@ -476,8 +475,7 @@ class Messages:
     and keeps none of them.
 
     A message that enters another state meanwhile may be missed, or come twice. All methods raise NotFound for an
-    unknown queue, and StoreUnreachable.
-    """
+    unknown queue, and StoreUnreachable."""
 
     def __init__(self, app: AppCalls, selection: Selection) -> None:
         self._app, self._selection = app, selection

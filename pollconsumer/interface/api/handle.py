@@ -267,8 +267,7 @@ class Handle(Generic[R]):
         least every tenth of a second. It also waits for a spooled message, until a launch has enqueued and handled it.
 
         In a handler: WaitRefused, a TimeoutError, when every slot of the launch waits for messages that no other launch
-        can handle, and just before the launch must end its work.
-        """
+        can handle, and just before the launch must end its work."""
         with _MessageLooks(timeout, self._app) as waiting:
             while True:
                 try:

@@ -141,23 +141,20 @@ class HandlerFunction(Generic[P, Q, C, R]):
     async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """`enqueue` without blocking the event loop. Messages are enqueued in the order of the calls.
 
-        If the call is cancelled before the message is sent, it is not enqueued; if later, it may be enqueued.
-        """
+        If the call is cancelled before the message is sent, it is not enqueued; if later, it may be enqueued."""
         return await self._calls.enqueue_one_async((self._maker or self._made()).message(args, kwargs))
 
     def enqueue_many(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
         """Enqueue one message for each set of arguments, a few hundred in a round trip.
 
         A set is ``args(...)``, which type checkers compare with the function's parameters, or a mapping of names to
-        values. TypeError if any set does not fit; then nothing is enqueued.
-        """
+        values. TypeError if any set does not fit; then nothing is enqueued."""
         return self.using().enqueue_many(payloads)
 
     async def enqueue_many_async(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
         """`enqueue_many` without blocking the event loop. Other calls may be made between its round trips.
 
-        If it is cancelled, the messages that were sent before may be enqueued; the others are not.
-        """
+        If it is cancelled, the messages that were sent before may be enqueued; the others are not."""
         return await self.using().enqueue_many_async(payloads)
 
     def args(self, *args: P.args, **kwargs: P.kwargs) -> Args[P]:

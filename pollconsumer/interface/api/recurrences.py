@@ -51,8 +51,7 @@ class PutOptions(OccurrenceOptions, total=False):
     ``next``: the next instant of the rule, with periods counted from the epoch. An aware datetime: the first instant
     from then on. Periods count from the first instant. ``times``: how many occurrences it has (default: no limit).
     ``until``: the latest instant, an aware datetime. ``created_by``: who put it, for lists. ``ping``: the URL of a
-    monitor that is told how each occurrence begins and ends.
-    """
+    monitor that is told how each occurrence begins and ends."""
 
     handler: Required[str]
     every: Span | None
@@ -94,8 +93,7 @@ def new_put(
     """A validated recurrence of a ``namespace``, and its first instant. ``registered``: its handler, if this process
     has registered it. ``defaults``: the default options of the handler's messages.
 
-    BadData (a ValueError) for an invalid value, TypeError for a naive datetime or an unknown option.
-    """
+    BadData (a ValueError) for an invalid value, TypeError for a naive datetime or an unknown option."""
     if unknown := options.keys() - _OPTIONS:
         raise unknown_options(unknown, _OPTIONS)
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -202,8 +200,7 @@ class AppRecurrences:
     about 1000 in a round trip.
 
     A name has at most one recurrence. All methods raise StoreUnreachable, and NotFound if no recurrence has the name.
-    Each ``…_async`` does the same without blocking an event loop.
-    """
+    Each ``…_async`` does the same without blocking an event loop."""
 
     def __init__(self, app: AppCalls) -> None:
         self._app = app
@@ -214,8 +211,7 @@ class AppRecurrences:
         Replacing changes only what is different. A recurrence with the same rule, even with another payload, keeps its
         next instant. With another ``every``, ``cron``, ``timezone``, ``jitter``, ``after`` or ``enabled`` it begins
         again, with ``first``. Occurrences due already stay due. BadData for an invalid value, or if a configuration
-        defines a recurrence of that name.
-        """
+        defines a recurrence of that name."""
         self._app.ask(_putting([self._new(name, options)]))
 
     async def put_async(self, name: str, /, **options: Unpack[PutOptions]) -> None:

@@ -1,7 +1,6 @@
 """Handlers as applications register them: their options, and the process-wide registry of all applications.
 
-Several modules may each have an application of their own.
-"""
+Several modules may each have an application of their own."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -48,8 +47,7 @@ class HandlerOptions(TypedDict, total=False):
     to the messages behind a dead letter with their ``order_key``. With ``"pass"`` (default) they are handled; with
     ``"hold"`` they wait until it is redriven or purged. ``aliases``: earlier names of the handler, whose messages it
     handles, too. ``upgrade(payload)``: called with a payload that does not fit the function, returns one that fits. Its
-    exceptions count as the handler's.
-    """
+    exceptions count as the handler's."""
 
     queue: str
     max_attempts: int
@@ -70,8 +68,7 @@ class BulkOptions(HandlerOptions, total=False):
     """Options of a handler that is given several messages at a time.
 
     ``bulk``: how many messages at most, from 2 to 500. ``bulk_wait``: how long a call with fewer messages waits for
-    more, in seconds, as text such as ``2s`` or as a timedelta. By default it does not wait.
-    """
+    more, in seconds, as text such as ``2s`` or as a timedelta. By default it does not wait."""
 
     bulk: Required[int]
     bulk_wait: Span

@@ -3,8 +3,7 @@
 A call may be interrupted between any two instructions: by a signal handler that raises, by an exception that another
 thread sets, or by a handler or a finaliser that makes a call itself. So no lock is held, and a call shares nothing with
 other calls. One operation of the interpreter takes a connection out of a list, another one puts it back. A connection
-is put back only if no reply on it is pending, so not after an interruption.
-"""
+is put back only if no reply on it is pending, so not after an interruption."""
 
 from __future__ import annotations
 
@@ -142,8 +141,7 @@ class CallThread:
     """Makes calls in one thread, in their order. The thread does not keep the process alive.
 
     A call's patience begins when the call is requested, if earlier calls kept it waiting because the store did not
-    answer. Waiting for calls that the store answers, such as a long bulk enqueue, has no limit.
-    """
+    answer. Waiting for calls that the store answers, such as a long bulk enqueue, has no limit."""
 
     def __init__(self, pool: StorePool) -> None:
         self._pool = pool
@@ -421,8 +419,7 @@ class AppCalls(Application):
     def known(self, handler: str, anywhere: bool = True) -> RegisteredHandler | None:
         """The handler of that name that this process has registered for the same store; None if there is none.
 
-        Unless the handler may be ``anywhere`` else: BadData if the whole configuration was imported and lacks it.
-        """
+        Unless the handler may be ``anywhere`` else: BadData if the whole configuration was imported and lacks it."""
         known = self.handlers.get(handler) or registry.known(handler, self.location)
         if known is not None:
             return known

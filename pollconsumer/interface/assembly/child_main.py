@@ -2,8 +2,7 @@
 numbers of two inherited descriptors: the connection to the launch, and the lifeline, a pipe that closes when the launch
 dies. ``runtime/children/pool.py`` is the other side.
 
-Until the process has received the launch's sys.path, it imports only the standard library.
-"""
+Until the process has received the launch's sys.path, it imports only the standard library."""
 
 from __future__ import annotations
 
@@ -25,8 +24,7 @@ def hold(lifeline: int) -> None:
     """Let the system kill this process's group when the launch dies. Then the pipe ``lifeline`` becomes readable, which
     the system reports to the group by SIGKILL. Even a handler that holds the GIL cannot delay that.
 
-    PR_SET_PDEATHSIG would kill only this process, not its children.
-    """
+    PR_SET_PDEATHSIG would kill only this process, not its children."""
     os.set_inheritable(lifeline, False)
     if not sys.platform.startswith("linux"):
         return

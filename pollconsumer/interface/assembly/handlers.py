@@ -70,8 +70,8 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
     """Handlers by name, from the modules in ``settings`` and from the Django site. ConfigurationError for a module that
     cannot be imported.
 
-    The directory of the configuration file is first on sys.path. A ``PollConsumer()`` in the modules has ``settings``.
-    """
+    The directory of the configuration file is first on sys.path. A ``PollConsumer()`` in the modules has
+    ``settings``."""
     registry.settings = settings
     begin_reading()
     site = django_site()

@@ -264,8 +264,7 @@ def _location_of(settings: Settings) -> str:
     """The path of the configuration; without a configuration, the directory in which the launch was started.
 
     If the shell reached that directory by a symbolic link, the path contains the link (from PWD). So the path stays the
-    same when the link is set to a new version of the project.
-    """
+    same when the link is set to a new version of the project."""
     config_path, written = settings.config or settings.directory, Path(os.environ.get("PWD", ""))
     with suppress(OSError, ValueError):  # no such directory, or the configuration is elsewhere
         here = Path.cwd()

@@ -230,8 +230,7 @@ def completion(shell: str) -> None:
     \b
     bash: pollconsumer completion bash > ~/.local/share/bash-completion/completions/pollconsumer
     zsh:  pollconsumer completion zsh > "${fpath[1]}/_pollconsumer"
-    fish: pollconsumer completion fish > ~/.config/fish/completions/pollconsumer.fish
-    """
+    fish: pollconsumer completion fish > ~/.config/fish/completions/pollconsumer.fish"""
     found = get_completion_class(shell)
     assert found is not None
     print_lines(found(group, {}, "pollconsumer", TAB).source().splitlines())

@@ -34,8 +34,7 @@ from pollconsumer.runtime.system.watchdog import before_exit
 def run(if_free: bool, until_empty: bool, max_messages: int | None, linger: float | None, **flags: Any) -> None:
     """Handle messages until just before the next launch starts.
 
-    An option overrides the variable and the setting of the same name.
-    """
+    An option overrides the variable and the setting of the same name."""
     settings = current_settings()
     if linger is not None and not until_empty:
         raise UsageError("--linger needs --until-empty", fix="see 'pollconsumer run --help'")
@@ -59,8 +58,7 @@ def move(**flags: Any) -> None:
     """Move due messages from the schedule to their queues, until just before the next launch.
 
     'run' does this too, for the queues that it serves. 'move' does it for all queues: it is for setups with many
-    consumers. An option overrides the variable and the setting of the same name.
-    """
+    consumers. An option overrides the variable and the setting of the same name."""
     settings = current_settings()
     refuse_nowhere(settings)
     launch_mover(_settings_of_launch(settings, "mover", flags))
@@ -71,8 +69,7 @@ def _settings_of_launch(
 ) -> Settings:
     """``settings``, overridden by the flags of ``run`` or ``move``. At a terminal the log shows what happens.
 
-    At a terminal the configured schedule, which is that of the platform, bounds a launch only if a flag gives it.
-    """
+    At a terminal the configured schedule, which is that of the platform, bounds a launch only if a flag gives it."""
     settings, attended = with_flags(settings, section, flags), is_terminal(sys.stdin) and is_terminal(sys.stderr)
     is_verbose = log.isEnabledFor(logging.INFO)
     if attended and log.isEnabledFor(logging.WARNING):

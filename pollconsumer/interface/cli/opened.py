@@ -31,8 +31,7 @@ def opened(warn: Callable[[str], None] = warn_of_store) -> Store:
     """The store and namespace of the settings, on a connection of its own.
 
     If a node of a cluster is lost, reads of all queues leave out that node's queues. Then the command ends with an
-    error that names those queues.
-    """
+    error that names those queues."""
     settings = current_settings()
     who = f"{user_and_home()[0]}@{os.uname().nodename}"
     click.get_current_context().find_root().with_resource(acting_as(who))

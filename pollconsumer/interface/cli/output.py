@@ -1,8 +1,7 @@
 """Prints all output of commands: JSON for programs, escaped text for people.
 
 Output is flushed at once, so that a closed or full output raises OSError, which `cli.main` handles. On a terminal,
-tables stay within its width. Elsewhere each row is one line.
-"""
+tables stay within its width. Elsewhere each row is one line."""
 
 from __future__ import annotations
 
@@ -202,8 +201,7 @@ def aligned(headers: Sequence[object], rows: Rows, width: int | None, *, shorten
 
     With ``width``, a row that is too wide continues on indented lines, and a cell that is wider than a line continues
     below itself. With ``shortens``, a last cell that alone does not fit is cut instead. No continuation begins in the
-    first column, where a cell could fake a row. A row that is a text is a line of its own, escaped.
-    """
+    first column, where a cell could fake a row. A row that is a text is a line of its own, escaped."""
     cells = _cells(headers, rows)
     widths = _widths(cells)
     parts = _parts(widths, width)

@@ -3,8 +3,7 @@ warnings and errors, since cron mails all output.
 
 With ``log.streaks``, repeated warnings are damped: see ``core/repeats.py``. Two warnings are the same if their texts
 differ only in numbers. ``extra=about(...)`` names a warning independently of its text. A warning with
-``extra=UNDAMPED`` is printed each time.
-"""
+``extra=UNDAMPED`` is printed each time."""
 
 from __future__ import annotations
 
@@ -89,8 +88,7 @@ class LaunchStreaks:
     They are stored in a small file of the user's. There is one file for each configuration file, store, namespace, role
     and set of queues. Arguments and environment give these, since the configuration may be invalid. Two concurrent
     launches may overwrite each other's counts, and then print a line more or less. If no file can be written, nothing
-    is damped. If the user's disk is full, a file in ``/tmp`` is used.
-    """
+    is damped. If the user's disk is full, a file in ``/tmp`` is used."""
 
     def __init__(
         self, name: str, files: OwnFiles, now: Callable[[], float] = time.time, launch: str | None = None
@@ -354,8 +352,7 @@ def warn_of_users_code(text: str, traced: str) -> None:
 def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
     """Log a warning for each stream that lost output of handlers. ``problems``: each stream with the first reason.
 
-    Call it when no handler runs, since a handler may have printed from within a handler of ``logging``.
-    """
+    Call it when no handler runs, since a handler may have printed from within a handler of ``logging``."""
     for stream, problem in problems:
         text = "%s: %s; what handlers print there is lost: redirect it to a file, or into a program that reads it"
         log.warning(text, stream, problem, extra=about(stream, kind=PERSISTENT))

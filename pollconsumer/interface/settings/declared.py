@@ -7,8 +7,7 @@ of these classes. ``check --schema`` prints the JSON Schema of the model.
 
 Every key of ``[consumer]`` is a flag of ``run``, and every key of ``[mover]`` a flag of ``move``, unless
 ``flag_only_in`` names the other section. A ``former`` name is accepted, but not shown. A field with ``repr=False`` may
-hold a secret, and is not shown. Validators are functions of ``values.py``, which a launch imports.
-"""
+hold a secret, and is not shown. Validators are functions of ``values.py``, which a launch imports."""
 
 from __future__ import annotations
 

@@ -127,8 +127,7 @@ def _is_ours(path: Path) -> bool:
     """Whether the file ``path`` has one of our keys at its top level. OSError if it cannot be read.
 
     Other programs, such as Hugo, have a ``config.toml``, too. The file may be invalid TOML, so that its error is
-    reported later.
-    """
+    reported later."""
     with os.fdopen(open_regular(path), "rb") as file:
         text = file.read(MOST_BYTES).decode("utf-8-sig", "replace")
     keys = [key for key in declared_fields().section("") if key]
@@ -162,8 +161,7 @@ def load_settings(
     the file. If neither it nor a variable names one, the search begins at ``beside``, else in the current directory.
 
     ConfigurationError (78) for an invalid file, variable, key, value or ``store``. UsageError (2) for an invalid
-    ``namespace``. PermissionDenied (77) for a file that this user may not read.
-    """
+    ``namespace``. PermissionDenied (77) for a file that this user may not read."""
     variables = _variables()
     for name in (name for name, value in variables.items() if not value):
         log.debug("%s is empty: taken as unset", name)

@@ -3,8 +3,7 @@ declaration.
 
 Each class of settings stands for the class with the same name in ``declared.py``, where its keys are declared; type
 checkers see that class. After a change of ``declared.py``, ``python -m tests.interface.references`` writes
-``fields.json`` again.
-"""
+``fields.json`` again."""
 
 import json
 from collections.abc import Mapping
@@ -83,8 +82,7 @@ class DeclaredField(NamedTuple):
     def decoded(self, text: str) -> Any:
         """The TOML value that a variable's ``text`` stands for. Invalid text is returned as it is, and refused later.
 
-        A list is written ``a,b`` or ``["a", "b"]``; a command only in the second form; a table as a JSON object.
-        """
+        A list is written ``a,b`` or ``["a", "b"]``; a command only in the second form; a table as a JSON object."""
         try:
             if self.items is not None and self.reads != READ_ARGV and not text.startswith("["):
                 return [int(part) if self.items.kind == "int" else part.strip() for part in text.split(",")]
@@ -266,8 +264,7 @@ def settings_of(values: Any, directory: Path, config: Path | None, *, lenient: b
     """Settings with the given ``values``, as `as_values` returns them; from JSON, lists may stand for tuples.
 
     AttributeError, KeyError, TypeError or ValueError for invalid values. ``lenient``: ignore unknown keys. During an
-    upgrade a launch of another version may start a process of this version.
-    """
+    upgrade a launch of another version may start a process of this version."""
 
     def restored(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
         known = declared_fields().section(section)

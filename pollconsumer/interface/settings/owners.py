@@ -2,8 +2,7 @@
 
 A file or directory that determines which code we run is refused if others may write it. Root also refuses files of
 other users. A user may run files that another user has deployed; ``check`` shows their owner. A file that its group may
-write is accepted, since a umask of 002 creates such files; ``check`` names it.
-"""
+write is accepted, since a umask of 002 creates such files; ``check`` names it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Reads the values of settings from the file and from environment variables, and checks that they fit together.
 
-Every key has a variable, also a key of a table whose entries the user names.
-"""
+Every key has a variable, also a key of a table whose entries the user names."""
 
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ def check_given(settings: Settings, given: Collection[str], flags: Collection[st
     """Check the values at the paths ``given``, such as ``consumer.timeout``, and whether all values fit together.
 
     ConfigurationError (78) names the key or the environment variable. If a flag has set the value, which is so for the
-    paths in ``flags``, UsageError (2) names the flag. An invalid store is always a ConfigurationError.
-    """
+    paths in ``flags``, UsageError (2) names the flag. An invalid store is always a ConfigurationError."""
     for path in given:
         if (setting := declared_fields().find(path)) is not None:
             try:
@@ -300,8 +298,7 @@ def read(path: Path | None, content: bytes, variables: Mapping[str, str]) -> dic
     """The values given, by name, with sections as dicts. Each value is checked by itself.
 
     ``content``: what the file at ``path`` holds. ``variables``: environment variables that begin with POLLCONSUMER_.
-    ConfigurationError names the first invalid key or variable.
-    """
+    ConfigurationError names the first invalid key or variable."""
     table = declared_fields()
     given = _parsed(path, content)
     for name, section in table.sections.items():

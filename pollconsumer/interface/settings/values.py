@@ -1,8 +1,7 @@
 """Checks single values, and computes what follows from all settings together: where the store is, and where files are
 that outlive a launch.
 
-Each check raises a ValueError with the rule that the value breaks.
-"""
+Each check raises a ValueError with the rule that the value breaks."""
 
 from __future__ import annotations
 

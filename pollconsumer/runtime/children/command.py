@@ -10,8 +10,7 @@ launch is killed before its message is handled again: its outcome is lost, and a
 concurrently.
 
 A process is killed only if it is identified as the program or its child: by pid and start time, by the open note in the
-program's session, or by the inherited lock of the note. A pid alone may have been reused.
-"""
+program's session, or by the inherited lock of the note. A pid alone may have been reused."""
 
 from __future__ import annotations
 
@@ -185,8 +184,7 @@ class Programs:
         """Write a note for a program that is about to be started, and end the program of an earlier attempt. The launch
         writes before it reads, so of two concurrent launches at least one sees the note of the other.
 
-        Raises ProgramAlive if the earlier program cannot be killed, or belongs to a newer launch.
-        """
+        Raises ProgramAlive if the earlier program cannot be killed, or belongs to a newer launch."""
         digest = sha256(f"{delivery.queue}\n{delivery.id}".encode(errors="surrogatepass"))[:32]
         note = self._make(f"{digest}-{os.urandom(8).hex()}", delivery)
         try:
@@ -394,8 +392,7 @@ class Command:
     """The function of a handler that is a program. ``argv`` begins with the program's absolute path. Durations are in
     seconds.
 
-    After the ``timeout`` the program's process group gets SIGTERM, and ``kill_after`` seconds later SIGKILL.
-    """
+    After the ``timeout`` the program's process group gets SIGTERM, and ``kill_after`` seconds later SIGKILL."""
 
     def __init__(
         self,

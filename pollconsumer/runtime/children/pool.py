@@ -3,8 +3,7 @@
 Each slot that handles an isolated message has one process, which is started when it is first needed, and reused. It is
 a new interpreter, because a fork would copy locks that threads of this process hold. It leads a session, so that its
 children can be killed with it. It holds one end of a pipe, its lifeline, and this process holds the other: if this
-process dies, in any way, the system kills the handler's process.
-"""
+process dies, in any way, the system kills the handler's process."""
 
 from __future__ import annotations
 
@@ -176,8 +175,7 @@ class Processes:
     def _take(self, context: LaunchContext) -> _HandlerProcess:
         """An idle process, else a new one. If none can be started, wait for one that becomes idle.
 
-        Raises NotBegun if there is no other process, or if none becomes idle within `READY_WITHIN`.
-        """
+        Raises NotBegun if there is no other process, or if none becomes idle within `READY_WITHIN`."""
         context.limit(READY_WITHIN)
         while True:
             with self._lock:

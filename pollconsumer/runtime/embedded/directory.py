@@ -7,8 +7,7 @@ answer does not prove that no server lives: it may be stalled.
 
 The users of a group may share a directory, so that one user's server goes on with the files of another's. A server
 creates files with modes of its own choice: the group can read its append-only file, but only its user can write it. So
-a process that starts a server first takes over the other user's files, while it holds the lock (`take_over`).
-"""
+a process that starts a server first takes over the other user's files, while it holds the lock (`take_over`)."""
 
 from __future__ import annotations
 
@@ -186,8 +185,7 @@ def socket_address(directory: Path) -> Path:
 
     For a longer data directory it leads through a symbolic link in the user's runtime directory (see `link_address`).
     The socket itself is always in the data directory, since the runtime directory may differ between cron and a login,
-    and is removed with the last login. CannotCreate if the link is needed and there is no runtime directory.
-    """
+    and is removed with the last login. CannotCreate if the link is needed and there is no runtime directory."""
     in_directory = directory / SOCKET
     if len(os.fsencode(in_directory)) <= LONGEST_ADDRESS:
         return in_directory

@@ -2,8 +2,7 @@
 
 It listens on a unix socket in a directory that only the user can enter, and on no port. It outlives the process that
 started it. If it dies, the next process that needs it starts it again with all acknowledged data, from its append-only
-file. That is written to disk every second, or with durability ``strict`` at every write.
-"""
+file. That is written to disk every second, or with durability ``strict`` at every write."""
 
 from __future__ import annotations
 
@@ -51,8 +50,7 @@ def ask(address: Path, commands: list[str], deadline: float) -> list[Reply]:
     """Send ``commands`` to the server at ``address``. Returns the replies, one for each; errors begin with ``-``, as in
     ``-LOADING …``. An empty list if no server listens, or if it hung up before its last reply.
 
-    TimeoutError if not all are answered by ``deadline`` (``time.monotonic``). OSError for other failures.
-    """
+    TimeoutError if not all are answered by ``deadline`` (``time.monotonic``). OSError for other failures."""
     while True:
         connection = SocketConnection(Address("", 0, str(address), "", "", 0, None))
         left = max(deadline - time.monotonic(), SHORTEST_WAIT)
@@ -150,8 +148,7 @@ class EmbeddedServer:
         StoreUnreachable (69) if the server does not answer in time. A stalled server keeps its lock, so no second one
         is started on its files. CannotCreate (73) for a directory, socket or disk that is not writable.
         PermissionDenied (77) for a directory that others can write. StoreRefused (78) for corrupt data, or a missing or
-        too old server program. ConfigurationError (78) if the program that the settings name is no server.
-        """
+        too old server program. ConfigurationError (78) if the program that the settings name is no server."""
         appendfsync = APPENDFSYNC.get(self._durability)
         if appendfsync is None:
             raise ConfigurationError("durability", self._durability, f"use one of {', '.join(APPENDFSYNC)}")

@@ -1,7 +1,6 @@
 """Finds the embedded server's program, starts it, and explains a failed start.
 
-This module is imported only to start a server, or to show its program.
-"""
+This module is imported only to start a server, or to show its program."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ def find_program(named: Path | None = None) -> str:
 
     The wheel is located, but not imported: its own server class unlinks the socket of a live but stalled server, and
     ends the server with the interpreter. ConfigurationError if ``named`` is no server. StoreRefused if no program is
-    found, or only one that is too old.
-    """
+    found, or only one that is too old."""
     if named is not None:
         if problem := why_not_run(named):
             raise ConfigurationError(f"server {named} cannot be run", os.strerror(problem), NAME_ANOTHER)
@@ -104,8 +102,7 @@ def start(
 
     It returns once the program has read its options and detached, before the server answers. Then the caller must close
     ``lock``. ``deadline`` is on ``time.monotonic``. ``named``: the program to run, instead of searching one. Raises the
-    errors of `find_program` and `why_ended`.
-    """
+    errors of `find_program` and `why_ended`."""
     owner: dict[str, Any] = {}
     if access.shared:
         owner = as_whom(directory)
@@ -193,8 +190,7 @@ def why_ended(directory: Path, before: int) -> PollConsumerError | None:
     """Why the server ended whose log began at byte ``before``. None if it had been ready, and was stopped.
 
     StoreRefused for corrupt data, which is not repaired here: a repair discards everything after the damage, and only a
-    person can decide between that and a backup. CannotCreate if the server could not write.
-    """
+    person can decide between that and a backup. CannotCreate if the server could not write."""
     try:
         with (directory / LOG).open("rb") as log:
             log.seek(before)

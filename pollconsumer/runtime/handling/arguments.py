@@ -2,8 +2,7 @@
 payload of an earlier version's form.
 
 Annotations tell types; errors say which argument does not fit. If an annotation cannot be resolved, such as a name
-under TYPE_CHECKING, only its own parameter is not checked.
-"""
+under TYPE_CHECKING, only its own parameter is not checked."""
 
 from __future__ import annotations
 
@@ -218,8 +217,7 @@ class Arguments:
     JSON types are compared here. For any other annotation ``converter`` makes a conversion at the first message, since
     its import is slow. It raises NoJsonForm; after any other exception the parameter is not checked. ``dumper`` makes a
     function that writes such a value as JSON. ``upgrade`` gets each payload that does not fit. ConfigurationError for a
-    function that no payload can call.
-    """
+    function that no payload can call."""
 
     def __init__(
         self,

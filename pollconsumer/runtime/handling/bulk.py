@@ -49,8 +49,7 @@ class Item(NamedTuple, Generic[T]):
     """A message in a call of a bulk handler.
 
     ``payload``: a dict, or an object of the model if the annotation is ``list[Item[Model]]``. ``headers``: names and
-    texts that the producer sent beside the payload. ``attempt``: the number of the attempt, from 1.
-    """
+    texts that the producer sent beside the payload. ``attempt``: the number of the attempt, from 1."""
 
     payload: T
     id: str = ""
@@ -89,8 +88,7 @@ class BulkArguments(Arguments):
     have arguments of any names.
 
     ``converter``, ``dumper`` and ``upgrade``: as in `Arguments`. ``codec``: the application's.
-    ConfigurationError for a function that cannot be called with a list of messages.
-    """
+    ConfigurationError for a function that cannot be called with a list of messages."""
 
     def __init__(
         self,

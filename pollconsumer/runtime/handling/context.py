@@ -169,8 +169,7 @@ class Context:
         headers. Options and errors are those of ``PollConsumer.enqueue``. A duplicate, by id or by key, is dropped.
         BadData beyond 1000 messages, or 16 MiB of payloads. UsageError in a thread that outlives the attempt.
 
-        In ``on_failure`` and ``on_dead``, after the settlement, it is enqueued immediately.
-        """
+        In ``on_failure`` and ``on_dead``, after the settlement, it is enqueued immediately."""
         defaults = self._situation.defaults_of(handler)
         if options.get("queue") is None:
             options["queue"] = defaults.queue
@@ -242,8 +241,7 @@ class Context:
         characters.
 
         ``status`` shows the last report within about a second. The handler does not wait for the store, and gets no
-        error if the store does not answer. BadData for a number that is not finite, or a long note.
-        """
+        error if the store does not answer. BadData for a number that is not finite, or a long note."""
         reported = checked(done, total, note)
         if not self._ended and not self._settled:
             self._situation.report(self._message, reported)
@@ -253,8 +251,7 @@ class Context:
 
         It survives the death of the process. ``raise Yield`` then releases the message, and no attempt is charged: the
         next launch continues. LeaseLost if the message is no longer this launch's. UsageError in ``on_failure`` and
-        ``on_dead``.
-        """
+        ``on_dead``."""
         if self._settled:
             raise UsageError("context.checkpoint", "after the attempt", "save it before the handler ends")
         given = dict(state)
@@ -273,8 +270,8 @@ class Context:
         The result must be JSON, at most 64 KiB; a tuple becomes a list. A second step with the same name is recorded as
         ``name#2``. The function is called at least once, and its result is recorded at most once. BadData for a result
         without JSON form, or beyond 1000 steps or 1 MiB in a message. LeaseLost if the message is no longer this
-        launch's. UsageError if the message is delivered at most once, for a coroutine function, and after the attempt.
-        """
+        launch's. UsageError if the message is delivered at most once, for a coroutine function, and after the
+        attempt."""
         return cast("T", self._journal("context.step").step(name, function, *args, **kwargs))
 
     async def step_async(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -285,8 +282,7 @@ class Context:
         """End the attempt, uncharged, and free its slot. A launch calls the handler again after ``duration``: seconds,
         text such as ``3d``, or a timedelta. Then its recorded steps and this sleep return at once. Errors as of `step`.
 
-        It raises an exception to end the attempt, so do not catch BaseException around it.
-        """
+        It raises an exception to end the attempt, so do not catch BaseException around it."""
         self._journal("context.sleep").sleep(duration, name)
 
     def wait_for(self, signal: str, timeout: Span | None = None) -> Any:
@@ -295,8 +291,7 @@ class Context:
         default.
 
         Until a signal comes, the slot is free, and the handler is called again then, as with `sleep`. Errors as of
-        `step`.
-        """
+        `step`."""
         return self._journal("context.wait_for").wait_for(signal, timeout)
 
     def call(
@@ -308,8 +303,7 @@ class Context:
         Until the result is there, the slot is free, as with `sleep`. ChildFailed if the other message is not completed,
         or has not ended within ``timeout``, counted from the first call (seconds, text such as ``1h``, or a timedelta);
         it then goes on. A result is at most 64 KiB of JSON. UsageError for a message with an id, a key or callbacks, or
-        with this message's order key; otherwise the errors are those of `step`.
-        """
+        with this message's order key; otherwise the errors are those of `step`."""
         if not isinstance(message, str):
             return self.call_many([message], timeout=timeout)[0]
         defaults = self._situation.defaults_of(message)

@@ -18,8 +18,7 @@ class Delivery(NamedTuple):
     instant of an occurrence, in epoch ms. ``previous``: the fields of `Previous`, in epoch ms; None if there is none.
     ``batch``: queue and id of the batch, and the member's number, None for a callback. ``recorded``: the message's
     steps and signals, or None. ``shown``: one instant by the server's clock, in epoch ms, and by this host's monotonic
-    clock.
-    """
+    clock."""
 
     namespace: str
     queue: str
@@ -43,8 +42,7 @@ class Previous(NamedTuple):
     when it ended. ``completed``: when it ended. Both may be None in a later version.
 
     ``result``: its return value; None if that was None, or was not kept. For an occurrence ``id`` is empty, and
-    ``state`` is completed.
-    """
+    ``state`` is completed."""
 
     instant: datetime | None
     completed: datetime | None
@@ -61,8 +59,7 @@ class Situation(NamedTuple):
     progress soon, ``stop_asked`` returns whether somebody asked to stop it, and ``extend`` sets when its handler must
     have ended. ``defaults_of`` returns a handler's defaults. ``send`` enqueues a message at once and returns its id,
     for hooks after the settlement. ``before_enqueue``: the application's hooks. ``record`` records a step; None if the
-    message is delivered at most once. ``ask_batch`` asks the store about a batch. ``codec``: the application's.
-    """
+    message is delivered at most once. ``ask_batch`` asks the store about a batch. ``codec``: the application's."""
 
     ends_by: Callable[..., float]
     cancelled: Callable[[], bool]

@@ -2,8 +2,7 @@
 
 With one slot it runs in the launch's thread while a message is handled; with several, in a thread of its own. No
 exception of a handler or its tasks ends the loop. If a handler closes the loop's descriptors, the handlers that run on
-it fail, and a new loop replaces it.
-"""
+it fail, and a new loop replaces it."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 An exception of a hook is logged, and has no other effect. A hook that exceeds its timeout is stopped, if that is
 possible, and not called again in this process, so that not every message waits for it.
 
-The outcome of a handler is its result, or its error, whose text is stored.
-"""
+The outcome of a handler is its result, or its error, whose text is stored."""
 
 from __future__ import annotations
 
@@ -86,8 +85,7 @@ def done_result(result: Any) -> Any:
     replaced by its return value, or raises its exception.
 
     Raises TypeError for a result whose work nobody does, such as a generator, an awaitable, or an unfinished future.
-    Such a message was not handled, so it must not be completed.
-    """
+    Such a message was not handled, so it must not be completed."""
     kind = type(result)
     if kind in _LAZY or hasattr(kind, "__anext__"):
         raise TypeError(f"it returned {_a(kind)}, which nobody runs; loop over it in the handler")
@@ -369,8 +367,8 @@ def begin_launch(applications: Iterable[Hooks]) -> Callable[[Callable[[], float]
     """Call the applications' ``on_launch`` hooks. Returns a function that calls their ``on_launch_end`` hooks, given a
     function that returns how many seconds are left.
 
-    If a hook fails, later ones are not called, the applications before it are ended, and ConfigurationError is raised.
-    """
+    If a hook fails, later ones are not called, the applications before it are ended, and ConfigurationError is
+    raised."""
     begun: list[Hooks] = []
 
     def end(left: Callable[[], float]) -> None:
@@ -414,8 +412,7 @@ class Handler(NamedTuple):
     ``holds_order``: messages wait behind a dead letter with their order key. ``bulk``: set for a bulk handler, whose
     ``run`` takes payload and context of a call, and returns its messages' outcomes: see `bulk.py`. ``codec``: the
     application's; ``run`` decodes payloads. ``limited``: its timeout is the launch's window, since the message did not
-    stop at a limit before.
-    """
+    stop at a limit before."""
 
     name: str
     run: Run

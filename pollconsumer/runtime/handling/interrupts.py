@@ -9,8 +9,7 @@ just in time must not affect the next message, no answer of the store must be le
 imported.
 
 A timeout is armed before each message, which takes time. Nothing is armed for a handler without one: it is interrupted
-only if somebody asks to stop its message. The exception is then caught by `Handler.handle_here`, as the outcome.
-"""
+only if somebody asks to stop its message. The exception is then caught by `Handler.handle_here`, as the outcome."""
 
 from __future__ import annotations
 

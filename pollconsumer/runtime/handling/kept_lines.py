@@ -1,8 +1,7 @@
 """The last lines that handlers log and print, by message.
 
 A message that logs nothing has no entry. A line belongs to the message in `IN_SLOT`: that of the thread or task, or of
-a thread that was given its context. Lines of other threads of a handler belong to no message.
-"""
+a thread that was given its context. Lines of other threads of a handler belong to no message."""
 
 from __future__ import annotations
 

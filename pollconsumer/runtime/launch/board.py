@@ -2,8 +2,7 @@
 
 It can be read after the launch has died. The heartbeat writes the instant until which the lease can be trusted, and the
 requests to stop and the paused handlers that it reads from the store. The launch writes the rest, which the heartbeat
-copies to the ledger at each renewal, and when the launch dies.
-"""
+copies to the ledger at each renewal, and when the launch dies."""
 
 import json
 import mmap

@@ -8,8 +8,7 @@ which a fork is safe. A fork takes a millisecond; starting a new interpreter wou
 Between renewals it listens for requests to stop messages in flight, and for pauses of the launch's handlers. A blocking
 read on a second connection waits for a key with the launch's fence in its name. So an idle launch costs the store one
 command for each renewal. Requests reach the launch through shared memory and a signal, since its only thread may be
-busy in a handler.
-"""
+busy in a handler."""
 
 from __future__ import annotations
 
@@ -241,8 +240,7 @@ class LongRunningWatch:
     """The heartbeat's view of the messages in flight. It finds those that take long, so that the ledger shows them.
 
     The launch itself tells the store when a handler began only after the handler has ended: a write at each beginning
-    would take longer than many handlers do.
-    """
+    would take longer than many handlers do."""
 
     def __init__(self, flight: Flight, stop_before: float) -> None:
         """``stop_before``: the end of the launch's window, on the monotonic clock."""

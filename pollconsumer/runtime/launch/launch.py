@@ -2,8 +2,7 @@
 
 The order of the steps matters. First come the signal handlers. Then the heartbeat is forked, before there is a
 connection or a thread. Then the user's modules are imported, while an earlier launch may still hold the lease, so that
-the hand-off does not wait for them. Last comes the lease, since only its holder touches messages.
-"""
+the hand-off does not wait for them. Last comes the lease, since only its holder touches messages."""
 
 from __future__ import annotations
 
@@ -363,8 +362,7 @@ class Launch:
 
         LeaseLost if another launch holds the lease, or the heartbeat is dead. StoreRefused if the store was emptied.
         StoreUnreachable if the heartbeat could not renew it until the patience was used up, a little after the window's
-        end.
-        """
+        end."""
         waited = False
         while self._boot_time() >= (until := self._trusted[0]):
             if until == EMPTIED:
@@ -464,8 +462,7 @@ def run_launch(
     reports to a monitor if the launch takes the lease, or if it waited in vain for a launch that works beyond its
     window.
 
-    Releases the lease, then raises the error that ended the launch: LeaseLost, StoreUnreachable, ConfigurationError.
-    """
+    Releases the lease, then raises the error that ended the launch: LeaseLost, StoreUnreachable, ConfigurationError."""
     host = host or Host()
     launch = Launch(plan, opener, emit, host, pinger)
     open_store = partial(opener.for_heartbeat, partial(Budget, HEARTBEAT_BUDGET, host))

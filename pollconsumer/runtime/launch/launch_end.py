@@ -2,8 +2,7 @@
 to the store.
 
 A launch begins messages until its window's end, and lets each go on until the message's own limit. So the end depends
-on the messages in flight, which are read from the memory that the launch shares with its heartbeat.
-"""
+on the messages in flight, which are read from the memory that the launch shares with its heartbeat."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 not answer delays only the exit.
 
 Each run, a launch or an occurrence, has two requests: `first` reports its beginning, `last` how it ended. A dialect is
-the form of requests that one kind of monitor understands.
-"""
+the form of requests that one kind of monitor understands."""
 
 from __future__ import annotations
 

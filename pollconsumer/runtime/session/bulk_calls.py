@@ -2,8 +2,7 @@
 
 Gathered messages are reserved, but not begun. They are in `Exchange.gathered`, which releases them with other messages
 that were not begun. A call begins once it is full, or its wait for more messages is over. Meanwhile the launch handles
-other messages. A message whose process died before is called alone, so that the next death is not charged to others.
-"""
+other messages. A message whose process died before is called alone, so that the next death is not charged to others."""
 
 from __future__ import annotations
 

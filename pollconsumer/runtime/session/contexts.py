@@ -1,8 +1,7 @@
 """The contexts that a launch gives its handlers, and how it answers their questions and stores their reports.
 
 Lines that handlers log and print are stored while an attempt runs, and at its end. The latter costs no round trip: the
-step that settles the message also stores them.
-"""
+step that settles the message also stores them."""
 
 from __future__ import annotations
 

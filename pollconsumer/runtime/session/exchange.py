@@ -2,8 +2,7 @@
 connection waits for messages.
 
 If a cluster has lost a node, the launch goes on with the queues of the other nodes. Outcomes for the lost node's queues
-are kept until it is back.
-"""
+are kept until it is back."""
 
 from __future__ import annotations
 
@@ -175,8 +174,7 @@ class Exchange:
     def reserve_when_woken(self, wait: float) -> None:
         """Wait at most ``wait`` seconds for a message in any queue, and reserve it.
 
-        If none came, promote. A message that wakes an idle launch is not delayed by a promotion.
-        """
+        If none came, promote. A message that wakes an idle launch is not delayed by a promotion."""
         if self.lost:
             self._look()
         self.settle()  # outcomes must not wait

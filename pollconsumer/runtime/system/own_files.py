@@ -1,8 +1,7 @@
 """The user's XDG directories (XDG Base Directory Specification), and small files in them that only the user can write.
 
 If the file system refuses a read or a write of such a file, no error is raised. ``Settings.state_files()`` says which
-directories hold these files. With ``state = "none"`` there are no such files.
-"""
+directories hold these files. With ``state = "none"`` there are no such files."""
 
 from __future__ import annotations
 

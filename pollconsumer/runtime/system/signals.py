@@ -3,8 +3,7 @@
 A process that a handler or another function of the user's forks has Python's default handling of signals. It exits when
 it returns from that function. Otherwise it would continue as a second launch: it would settle the message, handle
 others under the same lease, and run beyond the window, since the fork has no watchdog thread. It would also keep
-standard output open, and cron waits for the end of that.
-"""
+standard output open, and cron waits for the end of that."""
 
 from __future__ import annotations
 

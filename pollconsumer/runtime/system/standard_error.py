@@ -3,8 +3,7 @@
 Our own lines go to where descriptor 2 led when the command began, since handlers may close or redirect descriptor 2.
 Standard error may be a pipe whose reader has stopped reading. A failed write to it never fails a message. Once the
 reader is known to be gone, descriptors 1 and 2 are redirected to /dev/null, for subprocesses and direct writes of
-handlers. The launch checks that when it begins; later, a failed write shows it.
-"""
+handlers. The launch checks that when it begins; later, a failed write shows it."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ exit code is then 1, since faulthandler has no other.
 A process that has done its work exits by ``os._exit``, with its own code. Python's normal exit would join every thread
 that a handler has left running, and takes longer than many launches work. `leave` does what must not be skipped, within
 one time limit: what a launch does after it has released its lease, functions registered with ``atexit`` (Sentry and
-OpenTelemetry send their data there), and flushing the standard streams.
-"""
+OpenTelemetry send their data there), and flushing the standard streams."""
 
 from __future__ import annotations
 

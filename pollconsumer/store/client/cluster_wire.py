@@ -89,8 +89,7 @@ class Topology:
         """Learn the slots: call ``ask`` for one node after the other, until one answers. Unanswered if none does.
         ConfigurationError if a node belongs to no cluster.
 
-        The next call begins with another node, since a node that is cut off from the others still reports old slots.
-        """
+        The next call begins with another node, since a node that is cut off from the others still reports old slots."""
         failure = Unanswered("no node of the cluster answers", sent=False)
         for node in list(self._asked):
             # GUARD another node in doubt
@@ -256,8 +255,7 @@ class ClusterWire(Wire):
     """A cluster as one `Wire`, with a connection to each node that is needed. It sends to all nodes before it receives.
 
     A node that redirects a command has not carried it out, so it is sent again at once. If a node is lost, or serves no
-    slots for now, the whole call is Unanswered, as when a single server is lost.
-    """
+    slots for now, the whole call is Unanswered, as when a single server is lost."""
 
     is_cluster, look_every = True, LOOK_EVERY
 

@@ -1,7 +1,7 @@
 """A connection to a server: a socket, with hiredis for the protocol.
 
-redis-py's connection does more than launches need: its import took half of their start, and it took most of each call.
-"""
+redis-py's connection does more than launches need: its import took half of their start, and it took most of each
+call."""
 
 from __future__ import annotations
 
@@ -35,8 +35,7 @@ class Connection(Protocol):
     """What the store needs of a connection to a server: ours, or one like those of the user's own client.
 
     Pipelines, scripts, repetitions, clusters and confirmations by replicas are built upon these methods. Each method
-    raises OSError if the connection is lost.
-    """
+    raises OSError if the connection is lost."""
 
     @property
     def location(self) -> str:
@@ -64,8 +63,7 @@ class SocketConnection:
     """Our own connection. Its socket is blocking, with timeouts of the system: a timeout of Python's needs one more
     system call for each operation.
 
-    A reply or a command that is transferred in pieces has one time limit for all of them.
-    """
+    A reply or a command that is transferred in pieces has one time limit for all of them."""
 
     _connected = False
 

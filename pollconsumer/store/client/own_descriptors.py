@@ -1,8 +1,7 @@
 """Descriptors that are safe from handlers which close descriptors they did not open. And a wait that does not end late.
 
 The system reuses the numbers of closed descriptors. So ours must not be 0, 1 or 2: a handler's output would go into a
-connection. And a number is closed only while it still leads to the same file.
-"""
+connection. And a number is closed only while it still leads to the same file."""
 
 from __future__ import annotations
 
@@ -100,8 +99,7 @@ def wait_readable(descriptors: Sequence[int], seconds: float) -> Sequence[int]:
 
     Linux ends `select` late, so that timers expire together: by up to a thousandth of its timeout, or 50 µs; in a
     process with a positive nice value by up to five thousandths (``select_estimate_accuracy`` in ``fs/select.c``).
-    After half a second a message would be late by half a millisecond. So a second, short wait follows the first.
-    """
+    After half a second a message would be late by half a millisecond. So a second, short wait follows the first."""
     until = monotonic() + seconds
     if seconds > SHORT and (ready := _readable(descriptors, seconds * (1 - LATE) - END)):
         return ready

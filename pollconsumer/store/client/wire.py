@@ -56,8 +56,7 @@ class Strict(NamedTuple):
         wait. ``keys``: one key of each slot that the call wrote to.
 
         WAIT covers only writes of its own connection. A repeated call may change nothing, because its first try, on
-        another connection, did. So a write to each slot comes first.
-        """
+        another connection, did. So a write to each slot comes first."""
         if not self.waits(connected):
             return []
         wanted, ms = self._wanted(connected), max(1, round(self.within * 1000))
@@ -240,8 +239,7 @@ class Wire:
 
         ``blocking``: seconds that one of them may wait in the server. ``on_repeat`` is called before each repetition,
         to undo what the last try may have done. ``parting``: raise NodeLost as `part` does, else wait for a lost
-        cluster node.
-        """
+        cluster node."""
         source = self._patience_source
         outer = source.call
         patience = source.call = outer or self.patience()
@@ -277,8 +275,7 @@ class Wire:
         """Send the commands in one write; return their answers. ``blocking``: seconds that one may wait in the server.
 
         Raises Unanswered if there is no answer. Then, and after an exception within the call, such as Ctrl-C's, the
-        connection is closed, so that a late reply is not taken for the answer to a later command.
-        """
+        connection is closed, so that a late reply is not taken for the answer to a later command."""
         try:
             if self.strict is not None and any(command[0] == "EVALSHA" for command in commands):
                 return confirmed(self, self.strict, commands, blocking)

@@ -3,8 +3,7 @@
 While a launch serves a queue, the queue has a key ``presence``, for which producers look in the round trip that
 enqueues. At its end a launch removes the key, releases its lease, and only then looks a last time for ready messages.
 So it sees each message enqueued before that look, even if the launch started for the message has found the lease held
-and has left. For a later message, the producer starts a launch that finds the lease free.
-"""
+and has left. For a later message, the producer starts a launch that finds the lease free."""
 
 from __future__ import annotations
 

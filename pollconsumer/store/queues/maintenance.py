@@ -57,8 +57,7 @@ class Maintenance:
 
         ``served_for``: seconds for which the queue counts as served, until the next launch can be expected.
         ``handlers``: the launch's handlers that are not paused; their parked messages become due. StoreRefused if a key
-        of the queue has the wrong type.
-        """
+        of the queue has the wrong type."""
         there = self._check_types(queue)  # GUARD types of a queue's keys
         self._register(queue, LAUNCH)  # GUARD rights of a launch in a queue
         call = f"{self._keys.queue(queue, 'successor_waits')}:{claim.group}"
@@ -86,8 +85,7 @@ class Maintenance:
         called for each that becomes a dead letter. ``known``: by message id, why its process died, where that is known.
 
         With ``live_fences``, the fences of all current leases, it also recovers reservations under other fences whose
-        hard end has passed. Their launch ran on a machine that vanished, and no launch of its group followed.
-        """
+        hard end has passed. Their launch ran on a machine that vanished, and no launch of its group followed."""
         recovered = looked_at = 0
         about = [len(known), *(part for each in known.items() for part in each)]
         args = [int(live_fences is not None), *about, *(live_fences or ())]
@@ -104,8 +102,7 @@ class Maintenance:
         """Put messages that are accepted and in no list back into one. Returns their number.
 
         If the lists together are as long as there are records, a call checks one page of records, else up to
-        REPAIR_PAGES. The next call continues there.
-        """
+        REPAIR_PAGES. The next call continues there."""
         placed = 0
         for _ in range(REPAIR_PAGES):
             found, suspect, complete = self._wire.run("repair", self._keys, queue, [REPAIR_PAGE])

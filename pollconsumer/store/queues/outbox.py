@@ -4,8 +4,7 @@ have ended, until they are sent to other queues.
 The keys of a queue are in one slot of a cluster, and a script may touch the keys of one slot only. So the script that
 completes a message writes what its handler enqueues to the outbox of the same queue. A script that ends a message with
 a continuation reports that there. Entries are numbered and sent in order, and each queue remembers the last one that it
-received, so an entry may be sent twice without harm. If a launch dies, the mover sends its entries.
-"""
+received, so an entry may be sent twice without harm. If a launch dies, the mover sends its entries."""
 
 import json
 import re
@@ -216,8 +215,7 @@ def send(store: "RedisStore", queue: str, emit: Callable[[Event], object], other
     A message whose id another one has, with another handler or payload, is dropped. Entries of a newer version are
     left. An unreadable entry is quarantined. ``emit`` is called for each of these. ``others`` is called with a batch's
     queue and id, and queues and ids of members that were duplicates. It returns the ids that are taken by messages
-    outside the batch.
-    """
+    outside the batch."""
     queues, sent = [queue], 0
     for sender in queues:  # the list grows meanwhile
         outbox, left = store.keys.queue(sender, "outbox"), 0

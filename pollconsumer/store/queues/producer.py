@@ -128,8 +128,7 @@ class Producer:
         """Enqueue one message. One without options is enqueued by a quick script with fewer checks.
 
         The first message of each queue is enqueued by the general script, which makes the server store records in a
-        form that is quick to search. Repetitions also use it, since it recognises ids.
-        """
+        form that is quick to search. Repetitions also use it, since it recognises ids."""
         queue = message.queue
         if message[OPTIONS] != NO_OPTIONS or queue not in self._registered or queue in self.most_ready:
             self.refuse_followed([message])
@@ -172,8 +171,7 @@ class Producer:
         answered while patience lasts. StoreUnreachable if nothing was sent. NotReplicated if messages are enqueued, but
         too few replicas confirmed that in time. Conflict if an id belongs to a message with another handler or payload.
         QueueFull if a queue would have too many ready messages. After the latter two, that page and later ones are not
-        enqueued.
-        """
+        enqueued."""
         done = 0
         for trip in _round_trips(messages, self.most_ready):
             for page in trip:
@@ -242,8 +240,7 @@ class Producer:
         end.
 
         The store refuses a repetition when it may have forgotten the ids. Its own clock decides that, since this
-        process may have been suspended in between. Repetitions from an outbox do not depend on ids.
-        """
+        process may have been suspended in between. Repetitions from an outbox do not depend on ids."""
         began = self._clocks.boot_time()
         looks: Sequence[Command] = ()
         if self.demand is not None:
@@ -303,8 +300,7 @@ class Producer:
     def register(self, queue: str, rights: str | None = None) -> None:
         """Record the queue in the namespace, so that movers know it. Called before the queue's first message.
 
-        PermissionDenied if any of ``rights``, by default a producer's, is missing.
-        """
+        PermissionDenied if any of ``rights``, by default a producer's, is missing."""
         if queue not in self._registered:
             keys = [self.keys.control("queues"), self.keys.control("queues_marker")]
             # GUARD rights of a producer in a queue

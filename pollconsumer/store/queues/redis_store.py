@@ -35,8 +35,7 @@ class ServerClock:
     """Converts instants of a store's servers to this machine's monotonic clock.
 
     A reply arrives some time after the instant in it, and a step that waits for a message may be answered at any time.
-    So it uses two facts: half of the shortest round trip, and the reply that arrived soonest after its instant.
-    """
+    So it uses two facts: half of the shortest round trip, and the reply that arrived soonest after its instant."""
 
     def __init__(self) -> None:
         self._one_way = inf
@@ -95,8 +94,7 @@ class RedisStore:
         Messages ``in_flight`` are charged an attempt and a death. Messages whose handlers had ``ended`` are charged an
         attempt. ``spent``: messages in flight, or ended, in their last attempt: they are charged the attempt, and
         become dead letters when they are reserved next. A message that is recorded as begun (at most once) becomes a
-        dead letter now. ``known``: see `Maintenance.recover`.
-        """
+        dead letter now. ``known``: see `Maintenance.recover`."""
         self.unreserve(claim, queue, in_flight, ended, spent)
         self.wire.call("retire", [self.keys.queue(queue, "announced")], [claim.lease_name, claim.fence])
         self.maintenance.recover(queue, on_dead_letter=on_dead_letter, known=known)
@@ -120,8 +118,7 @@ class RedisStore:
         reservation lasts for ``lasts_ms`` at most. After a lost reply, all reservations are released except those whose
         ids ``keep`` returns, and the step is repeated. A row that already has its new value counts as settled.
         LeaseLost if a newer launch has announced itself. After NodeLost, the part of each queue may have been carried
-        out or not: call `release_unanswered` before a repetition.
-        """
+        out or not: call `release_unanswered` before a repetition."""
         commands = self._reporting(claim, reports) if reports else []
         for step in steps:
             if step.trims:

@@ -309,8 +309,7 @@ class MessageSelector:
     def messages(self, selection: Selection) -> Iterator[Message]:
         """The selected messages, queue by queue, state by state, the longest in a state first. Read a page at a time.
 
-        A message that changes its state meanwhile may be missed or repeated. NotFound if there is no such queue.
-        """
+        A message that changes its state meanwhile may be missed or repeated. NotFound if there is no such queue."""
         entered_by = None
         if selection.older_than is not None:
             entered_by = server.now_ms(self._wire) - selection.older_than * 1000

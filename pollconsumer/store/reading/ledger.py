@@ -9,8 +9,7 @@ The ends of launches are counted in a hash of the namespace, by role and stop re
 name for each alias.
 
 Each bucket of a histogram is twice as long as the one before. The first counts durations below a millisecond, number n
-those below 2ⁿ milliseconds, and the last one all others.
-"""
+those below 2ⁿ milliseconds, and the last one all others."""
 
 from __future__ import annotations
 

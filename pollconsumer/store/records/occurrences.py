@@ -1,7 +1,6 @@
 """Occurrences of recurrences as messages: their ids, contents and results.
 
-An id is the recurrence's name, ``@`` and the instant, so an instant is enqueued only once. A name may have an ``@``.
-"""
+An id is the recurrence's name, ``@`` and the instant, so an instant is enqueued only once. A name may have an ``@``."""
 
 from __future__ import annotations
 

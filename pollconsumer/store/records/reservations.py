@@ -12,8 +12,8 @@ class Claim(NamedTuple):
     """A held lease: its name, its holder's fence, and its group.
 
     ``slot``: which of the group's leases. ``at``: when it was acquired, in epoch ms of the server's clock. ``launch``:
-    the holder's id. ``description``: JSON about the holder, for `lease show` and for launches that find the lease held.
-    """
+    the holder's id. ``description``: JSON about the holder, for `lease show` and for launches that find the lease
+    held."""
 
     lease_name: str
     fence: str
@@ -33,8 +33,7 @@ class CommonFields:
     are encoded. ``expires``: in epoch ms; 0 for never.
 
     ``reserved_at`` and ``shown_at``: one instant, by the server's clock in epoch ms, and by this host's monotonic
-    clock. Later instants are computed from these two, so this host's wall clock is not used.
-    """
+    clock. Later instants are computed from these two, so this host's wall clock is not used."""
 
     __slots__ = ("continuation", "expires", "handler", "options", "queue", "reserved_at", "row", "shown_at")
 

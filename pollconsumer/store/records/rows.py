@@ -1,8 +1,7 @@
 """Reads and rewrites rows and records, packed as bytes. `lua/parts/rows.lua` and `records.lua` have the same layout.
 
 The row of a settled message is computed here, from its reserved row. A script stores it only if the stored row is still
-the reserved one, so a concurrent change of the message is always noticed.
-"""
+the reserved one, so a concurrent change of the message is always noticed."""
 
 import re
 import struct

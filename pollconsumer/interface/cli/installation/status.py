@@ -84,8 +84,7 @@ def status(message_id: str | None, queue: str | None, watch: bool) -> None:
                   for a key do not count
     waited        mean time that recent messages were ready before they started
     duration      mean duration of the handler of recent messages
-    late          longest time from when a recent message was due until it was ready
-    """
+    late          longest time from when a recent message was due until it was ready"""
     if message_id is None and queue is not None:
         raise UsageError("--queue", queue, "give the id of a message, too")
     if message_id is None and watch and not is_terminal(sys.stdout):
@@ -228,8 +227,7 @@ def launches(
     offset     how long after the full minute (the tick) it began
     exit       how long its process took to exit
     skipped    launches that did no work, since this one had the lease
-    queues     queues that it served; shown only if launches serve different ones
-    """
+    queues     queues that it served; shown only if launches serve different ones"""
     reading = opened().inspector
     now = reading.now()
     begin, end = since(now) if since else 0, until(now) if until else LAST_MILLISECOND
@@ -331,8 +329,7 @@ def show() -> None:
     """Show which launch holds which lease, since when.
 
     \b
-    fence  number of the lease's holder; the store refuses writes of earlier holders
-    """
+    fence  number of the lease's holder; the store refuses writes of earlier holders"""
     reading = opened().inspector
     held = reading.leases()
     if printed_as_json(leases_as_json(held, LEASE_FIELDS)):
@@ -356,8 +353,7 @@ def show() -> None:
 def break_(role: str, slot: int | None, yes: bool) -> None:
     """Take the lease away from the launch that holds it.
 
-    That launch ends with exit code 75 when it next renews the lease. The next launch takes over.
-    """
+    That launch ends with exit code 75 when it next renews the lease. The next launch takes over."""
     store = opened()
     held = [each for each in store.inspector.leases() if each["role"] == role and slot in (None, each["slot"])]
     if not held:

@@ -71,8 +71,7 @@ def path() -> None:
 def adopt() -> None:
     """Accept a store whose data was replaced, emptied or rolled back.
 
-    Until then, launches and commands of this user refuse it with exit code 78. What it has lost stays lost.
-    """
+    Until then, launches and commands of this user refuse it with exit code 78. What it has lost stays lost."""
     opened = opener_of(current_settings())
     opened.memo.forget()
     opened.wire(command_patience).command(*TIME)

@@ -118,8 +118,7 @@ def cancel(
     """Cancel messages that are scheduled or ready.
 
     Give ids, or options. Options select the messages that match all of them; without --yes these are only counted. With
-    ids, --running also stops running handlers; 'status ID' shows how such a message ended.
-    """
+    ids, --running also stops running handlers; 'status ID' shows how such a message ended."""
     if ids:
         if handler or key or recurrence or headers:
             raise UsageError("ids and a selection", None, f"give ids, or {SELECTING}")
@@ -202,8 +201,7 @@ def rerun(ids: tuple[str, ...], queue: str | None) -> None:
     """Run messages that have ended once more, and print the ids of the new messages.
 
     Each is a new message with the same handler, payload and options. It is due now, and its created_by names the one
-    that it repeats. A dead letter stays: 'dead redrive' returns it to its queue instead, with its id.
-    """
+    that it repeats. A dead letter stays: 'dead redrive' returns it to its queue instead, with its id."""
     store = opened()
     made: list[dict[str, str]] = []
 
@@ -230,8 +228,7 @@ def signal(message_id: str, name: str, value: str, queue: str | None) -> None:
     """Send the signal NAME with VALUE to a message whose handler waits for it.
 
     VALUE is JSON. Default: true. A signal sent before the handler waits is kept. A second signal of the same name is
-    refused.
-    """
+    refused."""
     try:
         given = parse(value)
     except (ValueError, RecursionError):
@@ -279,8 +276,7 @@ def pause_queue(name: str | None, every: bool, lasts: float | None) -> None:
     """Pause a queue: its messages wait until it is resumed.
 
     Running handlers go on. For a queue that is paused already, --for changes when the pause ends. --all leaves out
-    queues that get their first message later.
-    """
+    queues that get their first message later."""
     known = _pause(name, every=every, paused=True, lasts_ms=0 if lasts is None else ceil_ms(lasts))
     if name is not None and name not in known:
         others = f"queues are: {', '.join(known) or 'none yet'}"
@@ -302,8 +298,7 @@ def resume_queue(name: str | None, every: bool) -> None:
 def purge_queue(name: str, yes: bool) -> None:
     """Empty a queue: cancel waiting messages, delete dead letters.
 
-    Scheduled and ready messages are cancelled. Running handlers go on.
-    """
+    Scheduled and ready messages are cancelled. Running handlers go on."""
     store = opened()
     asked = unreserved(store.selector, Selection(queue=name))
     dead = dead_letters(store.selector, Selection(queue=name))
@@ -324,8 +319,7 @@ def handler() -> None:
 def pause_handler(name: str) -> None:
     """Pause a handler: its messages are kept until it is resumed.
 
-    This holds for all queues and for the handler's aliases, within a second. Running handlers go on.
-    """
+    This holds for all queues and for the handler's aliases, within a second. Running handlers go on."""
     from pollconsumer.interface.assembly.handlers import OwnDefaults  # it imports the API
 
     opened().handler_pauses.pause(name)

@@ -50,8 +50,7 @@ def list_(state: str | None, limit: int) -> None:
     ended      all members have ended
     abandoned  it was not closed: nothing was heard of its producer for an hour
     expired    its expiry came before all members had ended
-    malformed  what the store has of it cannot be read
-    """
+    malformed  what the store has of it cannot be read"""
     reader = opened().batches
     wanted = (each for each in map(reader.with_redriven, reader.batches()) if state in (None, each.state))
     found = map(_describe, islice(wanted, limit))
@@ -97,8 +96,7 @@ def show(batch_id: str, watch: bool) -> None:
 def members(batch_id: str, state: State | None, limit: int) -> None:
     """List the kept members of a batch, in the order they were added.
 
-    With --json each has its payload and its last error.
-    """
+    With --json each has its payload and its last error."""
     reader = opened().batches
     kept = reader.members(reader.batch(batch_id), "dead" if state is State.DEAD else None)
     print_messages((each for each in kept if state in (None, each.state)), limit)
@@ -112,8 +110,7 @@ def cancel(batch_id: str, yes: bool) -> None:
     """Cancel all members that have not ended.
 
     Members that are running are asked to stop. 'batch show' counts a cancelled member after the next launch of its
-    queue has reported it. A batch that cannot be read is deleted.
-    """
+    queue has reported it. A batch that cannot be read is deleted."""
     store = opened()
     status = store.batches.batch(batch_id)
     if not yes:

@@ -69,8 +69,7 @@ def list_(
 ) -> None:
     """List messages by queue and state.
 
-    Those next to be handled come first; of those that have ended, the oldest.
-    """
+    Those next to be handled come first; of those that have ended, the oldest."""
     print_messages(opened().selector.messages(Selection(state, queue, handler, recurrence, headers=headers)), limit)
 
 

@@ -144,8 +144,7 @@ def enqueue(
     """Enqueue a message for HANDLER and print its id.
 
     PAYLOAD is a JSON object; - reads it from standard input. With --batch, print the id of the batch; running the same
-    command again then adds no member twice.
-    """
+    command again then adds no member twice."""
     callbacks = {"then": then, "failed": failed, "ended": ended}
     _refuse_without_batch(ndjson, skip, batch, callbacks)
     if ndjson is not None:

@@ -179,8 +179,7 @@ def _act_on_each(what: str, found: list[RecurrenceStatus], act: Callable[[Recurr
 def pause(store: Recurrences, status: RecurrenceStatus) -> None:
     """Pause a recurrence: nothing is enqueued until it is resumed.
 
-    Occurrences that come due meanwhile are skipped, not enqueued later.
-    """
+    Occurrences that come due meanwhile are skipped, not enqueued later."""
     store.pause(status)
 
 
@@ -200,8 +199,7 @@ def resume(store: Recurrences, status: RecurrenceStatus) -> None:
 def remove(store: Recurrences, status: RecurrenceStatus) -> None:
     """Remove a recurrence.
 
-    Messages that it has enqueued stay. If a configuration defines it, the next launch adds it again.
-    """
+    Messages that it has enqueued stay. If a configuration defines it, the next launch adds it again."""
     store.remove(status.name)
 
 
@@ -221,8 +219,7 @@ def trigger(name: str) -> None:
 def history(name: str, limit: int) -> None:
     """List the last occurrences of a recurrence, newest first.
 
-    At most a hundred of the last day are listed, as far as their messages are still kept.
-    """
+    At most a hundred of the last day are listed, as far as their messages are still kept."""
     store, status = _found(name)
     entries = [_describe_occurred(each) for each in store.history(status, limit)]
     if printed_as_json(entries):
@@ -366,8 +363,7 @@ def _ahead(moment: datetime, now: int) -> str:
 def add(name: str, handler: str, payload: str | None, disabled: bool, **options: Any) -> None:
     """Add a recurrence, or change the one of that name.
 
-    It is stored, not written into config.toml. PAYLOAD is a JSON object; - reads it from standard input.
-    """
+    It is stored, not written into config.toml. PAYLOAD is a JSON object; - reads it from standard input."""
     if (options["every"] is None) == (options["cron"] is None):
         raise click.UsageError("give either --every or --cron")
     settings = current_settings()
