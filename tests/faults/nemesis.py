@@ -114,6 +114,7 @@ class Nemesis:
         self._command("CONFIG", "SET", "maxmemory", "0")
         wire = self._installation.server.wire()
         for queue in Inspector(wire, NAMESPACE).queues():
+            self.end_pauses(queue)
             MessageActions(wire, NAMESPACE).pause(queue, paused=False)
         wire.close()
 
@@ -232,6 +233,7 @@ class Nemesis:
         time.sleep(0.5)
         if paused.code == 0:
             self.pauses.append((queue, since, now() // 1000 - 1))
+        self.end_pauses(queue)
         self._installation.run("queue", "resume", queue)
 
     def pause_queue_for(self) -> None:
@@ -239,6 +241,11 @@ class Nemesis:
         queue, asked = self.chance.choice(["default", "second"]), now() // 1000
         if self._installation.run("queue", "pause", queue, "--for", "3s").code == 0:
             self.pauses.append((queue, now() // 1000 + 1, asked + 2999))
+
+    def end_pauses(self, queue: str) -> None:
+        """Note that ``queue`` is about to be resumed: a pause for a time may have some of it left."""
+        at = now() // 1000 - 1
+        self.pauses = [(each, since, min(until, at) if each == queue else until) for each, since, until in self.pauses]
 
     def pause_handler(self) -> None:
         handler = self.chance.choice(["plain", "later", "apart", "program"])

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
 from tests.faults.mixed import run
+from tests.faults.nemesis import Nemesis
+from tests.faults.recording import now
 from tests.leaving_out import long
 
 ONE_SLOT, FOUR_SLOTS = 1, 5
@@ -27,3 +31,12 @@ MESSAGES = 25
 )
 def test_every_promise_holds_under_faults(seed: int, faults: list[str]) -> None:
     assert run(seed, MESSAGES, faults).violations == []
+
+
+def test_a_pause_for_a_time_counts_until_its_queue_is_resumed() -> None:
+    nemesis = Nemesis(1, cast("Any", None), cast("Any", None))
+    began = now() // 1000
+    later = began + 60_000
+    nemesis.pauses = [("default", began - 5000, later), ("second", began - 5000, later)]
+    nemesis.end_pauses("default")
+    assert [until < later for _, _, until in nemesis.pauses] == [True, False]
