@@ -24,6 +24,7 @@ from pollconsumer.store.client.patience import Budget
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.scripts import Scripts
 from tests.as_set import rules_as_set
@@ -300,15 +301,18 @@ class Installation:
         """Record one execution in the history."""
         history, at = self.history, len(self.history.executions)
         isolated = self.world.running in process.children
-        name = call.name if isinstance(call, Reservation) else call.id
+        if isinstance(call, Reservation):
+            name, generation, fence = call.name, rows.generation(call.row), rows.fence(call.row)
+        else:
+            name, generation, fence = call.id, call.generation, call.fence
         history.executions.append(
             Execution(
                 name,
                 call.handler,
                 call.queue,
                 call.attempt,
-                call.generation,
-                call.fence,
+                generation,
+                fence,
                 id(self.world.running) if isolated else id(process),
                 digest(payload),
                 self.now_us(),
