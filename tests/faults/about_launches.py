@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 CODES = {0, 69, 75, 124, 130, 143, -signal.SIGKILL}
 BEFORE_OUR_FIRST_LINE = {-signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 """Of a signal that comes before the interpreter has read any of ours."""
+INTERPRETER = ("Fatal Python error: init_import_site", "Could not import runpy module")
 HANG_UP = 129
 LINE = re.compile(r"pollconsumer: (warning|error): .")
 STACKS = re.compile(
@@ -55,7 +56,7 @@ def secrets_are_kept(history: History) -> Iterator[str]:
 def exit_codes_are_those_of_the_contract(history: History) -> Iterator[str]:
     """24. Every command ends with a code of the contract, or by the signal that it was sent."""
     for ran in history.commands:
-        killed = ran.code in BEFORE_OUR_FIRST_LINE or _interrupted_in_site(ran)
+        killed = ran.code in BEFORE_OUR_FIRST_LINE or _interrupted_before(ran)
         if ran.code not in CODES and not killed and ran.code != HANG_UP and not _struck(ran):
             yield f"{' '.join(ran.arguments)} ended with {ran.code}: {ran.errors}"
 
@@ -63,7 +64,7 @@ def exit_codes_are_those_of_the_contract(history: History) -> Iterator[str]:
 def nothing_is_printed_but_warnings(history: History) -> Iterator[str]:
     """25. No traceback; launches print nothing on stdout, and on stderr lines that begin with our name."""
     for ran in history.commands:
-        if _interrupted_in_site(ran):
+        if _interrupted_before(ran):
             continue
         if "Traceback" in ran.errors:
             yield f"{' '.join(ran.arguments)} ended with a traceback: {ran.errors}"
@@ -74,9 +75,10 @@ def nothing_is_printed_but_warnings(history: History) -> Iterator[str]:
                 yield f"{' '.join(ran.arguments)} said {line!r}"
 
 
-def _interrupted_in_site(ran: Ran) -> bool:
-    """The interpreter itself says so where SIGINT comes while it imports what is installed, before any line of ours."""
-    began, ended = ran.errors.startswith("Fatal Python error: init_import_site"), ran.errors.rstrip().splitlines()[-1:]
+def _interrupted_before(ran: Ran) -> bool:
+    """The interpreter itself says so if SIGINT comes while it imports what is installed, or what ``-m`` needs: before
+    any line of ours."""
+    began, ended = ran.errors.startswith(INTERPRETER), ran.errors.rstrip().splitlines()[-1:]
     return ran.code == 1 and began and ended == ["KeyboardInterrupt"] and not ran.output
 
 

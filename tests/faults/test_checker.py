@@ -38,6 +38,7 @@ BURIED = HELD._replace(state="dead", places=("dead_letters",))
 IN_SITE = Ran(
     ("-q", "run"), 100, 0.1, 1, "", "Fatal Python error: init_import_site: Failed\nTraceback\nKeyboardInterrupt\n"
 )
+BEFORE_MAIN = IN_SITE._replace(errors="Could not import runpy module\nTraceback\nKeyboardInterrupt\n")
 LAUNCH = Ran(("-q", "run"), 100, 2.0, 0, "", "")
 
 
@@ -410,6 +411,7 @@ def test_every_invariant_is_tried() -> None:
         {"operations": [ASKED._replace(due=T + 9), ASKED._replace(what="reschedule", outcome="refused", due=T)]},
         {"operations": [ASKED, ASKED._replace(what="redrive", outcome="refused")]} | REDRIVEN,
         {"commands": [IN_SITE]},
+        {"commands": [BEFORE_MAIN]},
         {
             "executions": [CALL._replace(attempt=4, ended=None, outcome=None)],
             "stored": [BURIED._replace(attempts=4, crashes=SPENT)],
@@ -462,7 +464,8 @@ def test_every_invariant_is_tried() -> None:
         "more was missed than is made up for",
         "its reschedule was carried out, and refused when it was repeated",
         "the first reply to redriving it was lost",
-        "it was interrupted before our first line",
+        "it was interrupted while what is installed was imported",
+        "it was interrupted while what -m needs was imported",
         "its process died in the last attempt",
         "it was replaced before it began",
         "it was replaced, and began before the reply came",
