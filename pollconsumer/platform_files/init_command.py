@@ -245,8 +245,8 @@ def _separate_queues(settings: Settings, asked: Asked) -> tuple[tuple[str, ...],
 
 
 def _print(files: list[File]) -> None:
-    """Print a single file as it is, and several files each below a comment with its name. A file that may hold a
-    password is not printed at a terminal."""
+    """Print the ``printed`` files. If they are several, each stands below a comment with its name. A file that may hold
+    a password is not printed at a terminal."""
     shown = is_terminal(sys.stdout)
     printed = [file for file in files if file.printed and not (shown and file.mode == PRIVATE)]
     for file in printed:

@@ -300,8 +300,8 @@ class Intake:
             self._report(error)
 
     def _take_in(self) -> None:
-        """Send all files, in order. If a queue refuses a file, later files for that queue must wait: the queue would
-        take a lower number than the last for a file that it has received."""
+        """Send all files, in order. If a queue refuses a file, its later files wait: a queue skips a file whose number
+        is not above the last that it received."""
         if not self._spool.waits():
             return
         blocked = set[str]()

@@ -91,7 +91,7 @@ class Pace:
         )
 
     def measure(self, page: Sequence[Reservation]) -> None:
-        """Measure the payloads of ``page``, which is not empty, to estimate the size of the next page."""
+        """Measure payloads of ``page``, which is not empty. They limit how many messages the next page has."""
         self._largest = max(map(len, map(_payload, page[::SAMPLED])))
 
     def page_size(self, reserved: int, wanted: int | None = None) -> int:
