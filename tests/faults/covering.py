@@ -7,9 +7,11 @@ table. WORD is part of a promise's name.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from contextlib import suppress
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +20,7 @@ from typing import TYPE_CHECKING
 from pollconsumer.core.errors import PollConsumerError
 from pollconsumer.store import scripts
 from pollconsumer.store.queues.redis_store import RedisStore
-from pollconsumer.store.scripts import Scripts
+from pollconsumer.store.scripts import Script, Scripts
 from tests.conftest import NAMESPACE, real_server
 from tests.faults.covering_table import COVERING
 from tests.faults.mutation_table import MUTATIONS, Mutation, edited
@@ -31,7 +33,25 @@ if TYPE_CHECKING:
     from tests.store.servers import Server
 
 LUA = Path(scripts.__file__).parent / "lua"
+FORGOTTEN_AFTER = 200
+"""Trials after which the server forgets all scripts: it would keep each edited one."""
+PARTS = re.compile(r"-- (?:NEEDS|PART) (.+)")
 GUARDS = {each.name: each for each in MUTATIONS if all(edit.file.startswith("lua/") for edit in each.edits)}
+
+
+class ScriptsWithout(Scripts):
+    """The scripts without some guards: those in ``files`` are read again, and all others shared with ``whole``."""
+
+    def __init__(self, whole: Scripts, files: set[str]) -> None:
+        super().__init__()
+        self._whole, self._files = whole, files
+
+    def __missing__(self, name: str) -> Script:
+        if files_of(name) & self._files:
+            return super().__missing__(name)
+        script = self[name] = self._whole[name]
+        self._by_sha[script.sha] = script
+        return script
 
 
 class Trial:
@@ -39,6 +59,7 @@ class Trial:
 
     def __init__(self, server: Server, place: Path) -> None:
         self._wire, self._directory = server.wire(), place / "lua"
+        self._whole, self._without = Scripts(), 0
         shutil.copytree(LUA, self._directory)
 
     def keeps(self, promise: Promise, without: Collection[Mutation] = ()) -> bool:
@@ -50,24 +71,33 @@ class Trial:
                 path.write_text(edited(path.read_text(), edit))
         before, scripts._DIRECTORY = scripts._DIRECTORY, self._directory  # noqa: SLF001  no user has another
         try:
-            self._wire.scripts = Scripts()
+            self._wire.scripts = ScriptsWithout(self._whole, {edit.file for edit in edits})
             return promise(RedisStore(self._wire, NAMESPACE))
         except (PollConsumerError, ArithmeticError, LookupError, TypeError, ValueError):
             return False  # without a guard the store may answer what no code of ours expects
         finally:
             scripts._DIRECTORY = before  # noqa: SLF001
-            for command in (("FLUSHALL",), ("SCRIPT", "FLUSH")):
-                self._wire.command(*command)
+            self._wire.command("FLUSHALL")
+            self._without += 1
+            if self._without % FORGOTTEN_AFTER == 0:
+                self._wire.command("SCRIPT", "FLUSH")
             for edit in edits:
                 shutil.copy(LUA.parent / edit.file, self._directory.parent / edit.file)
 
     def of_use_to(self, promise: Promise) -> list[Mutation]:
         """The guards in the scripts that a promise takes, each of which it can do without."""
         assert self.keeps(promise)
-        files = {f"lua/{name}.lua" for name in self._wire.scripts}
-        files |= {f"lua/parts/{path.name}" for path in (LUA / "parts").glob("*.lua")}
+        files = set[str]().union(*(files_of(name) for name in self._wire.scripts))
         guards = [guard for guard in GUARDS.values() if {edit.file for edit in guard.edits} <= files]
         return [guard for guard in guards if self.keeps(promise, [guard])]
+
+
+@cache
+def files_of(name: str) -> set[str]:
+    """A script's file, and those of the parts that it takes, which may take others."""
+    parts = PARTS.findall((LUA / f"{name}.lua").read_text())
+    needed = [f"parts/{part}" for words in parts for part in words.split()]
+    return {f"lua/{name}.lua"}.union(*map(files_of, needed))
 
 
 def covering_sets(promise: Promise, trial: Trial) -> set[frozenset[str]]:
