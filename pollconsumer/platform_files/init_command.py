@@ -58,6 +58,8 @@ PLATFORMS: dict[str, Callable[[Installation], list[File]]] = {
 PROJECT = "project"
 LOCAL = ("cron", "systemd", "launchd")
 WITH_IMAGE = ("kubernetes", "keda", "docker", "cloudrun", "ecs", "containerapps")
+OWN_MACHINES = ("cron", "systemd", "launchd", "kubernetes", "docker", "azure")
+"""Platforms that do not charge for the time of launches."""
 WITHOUT_EMBEDDED = {
     "azure": "it is lost with the app's container, and /home is a network share",
     "github": "it ends with the run",
@@ -211,9 +213,9 @@ def _is_local(store: str) -> bool:
 
 
 def _rare(platform: str, schedule: str, timeout: float) -> Iterator[str]:
-    """A line if cron's launches leave much of their period unserved. On other platforms they last a whole period."""
+    """A line if launches leave much of their period unserved, on a platform where a longer launch costs nothing."""
     rule, handoff = LauncherRule.PARALLEL, HandOff.DEADLINE
-    if platform == "cron" and (line := unserved_time((), timeout, rule, handoff, least_gap(schedule))):
+    if platform in OWN_MACHINES and (line := unserved_time((), timeout, rule, handoff, least_gap(schedule))):
         yield f"unserved: {line}"
 
 

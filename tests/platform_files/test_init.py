@@ -237,6 +237,18 @@ def test_a_password_in_the_configuration_file_is_warned_about_where_that_file_tr
     )
 
 
+@pytest.mark.parametrize(
+    ("platform", "warned"),
+    [("cron", True), ("systemd", True), ("kubernetes", True), ("cloudrun", False), ("github", False)],
+)
+def test_a_rare_schedule_is_warned_about_where_a_longer_launch_costs_nothing(
+    run: Any, place: Path, platform: str, warned: bool
+) -> None:
+    (place / "config.toml").write_text('store = "redis://store.example/0"\n[consumer]\nqueues = ["default"]\n')
+    code, _, said = run("init", platform, "--schedule", "*/10 * * * *")
+    assert (code, "unserved: 90% of each 10m: a launch ends after 1m, " in said) == (0, warned)
+
+
 def test_an_environment_file_is_read_alike_by_the_shell_whatever_is_in_it(place: Path) -> None:
     url = "redis://:a%20b$HOME`id`\"'\\@h/0"
     files = PLATFORMS["cron"](installed(environment={"POLLCONSUMER_STORE": url, "POLLCONSUMER_NAMESPACE": "a b"}))
