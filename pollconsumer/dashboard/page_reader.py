@@ -195,8 +195,8 @@ class PageReader:
 
     def handler(self, name: str) -> Page:
         """The page of a handler, even of an unknown one, since pages of messages link to it. Values: ``messages``:
-        those of the handler, among LOOKED_THROUGH of each state; ``durations``: None if no message of the handler was
-        ever completed."""
+        up to PAGE of the handler's in each state, among LOOKED_THROUGH; ``durations``: None if no message of the
+        handler was ever completed."""
         messages = self._by_state(LOOKED_THROUGH, lambda each: each.handler == name)
         paused, durations = name in self._inspector.paused_handlers(), self._excerpts.durations().get(name)
         return Page(now=self._inspector.now(), name=name, durations=durations, messages=messages, paused=paused)

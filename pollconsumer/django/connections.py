@@ -67,7 +67,7 @@ def _end(handler: str) -> None:
 
 
 def _drop(alias: str, handler: str) -> None:
-    """Close and forget a connection in a transaction. Otherwise Django would not open another one for ``alias``."""
+    """Close and forget the connection ``alias``, left in a transaction. Otherwise Django would not open another one."""
     with suppress(Exception):
         connections[alias].close()
     del connections[alias]

@@ -195,8 +195,8 @@ def succeed(result: TaskResult[Any], value: Any) -> None:
 
 
 def worker_ids(attempts: int) -> list[str]:
-    """A name for each attempt: the framework counts attempts by names of workers. The store does not know which
-    launches made earlier attempts."""
+    """The same name for each attempt: the framework counts these names. The store does not know which launches made
+    earlier attempts."""
     return ["pollconsumer"] * attempts
 
 

@@ -72,7 +72,7 @@ class Installation:
 
     @property
     def remote_environment(self) -> dict[str, str]:
-        """Sorted variables for a platform that has the configuration file, which should lack the store's password."""
+        """Variables for other machines, sorted. They have the store's URL, since the file should lack its password."""
         store = {} if self.settings.client else {STORE: self.settings.store}
         return dict(sorted((store | dict(self.environment)).items()))
 

@@ -220,7 +220,7 @@ class EmbeddedServer:
 
     def status(self) -> ServerStatus | None:
         """The status of the running server; None if none runs. StoreUnreachable if a server is alive but does not
-        answer within 2 s, or if its socket was removed."""
+        answer within 2 s, or if, on Linux, its socket was removed."""
         if not self.check_directory():
             return None
         address = self._linked_address()

@@ -158,7 +158,7 @@ class Maintenance:
         return script, self._keys.names_for(script.keys, queue), [TRIM_PAGE, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
 
     def rename(self, aliases: Mapping[str, str]) -> None:
-        """From now on count what is settled under an alias for the handler. ``aliases``: own name by alias."""
+        """Count totals of aliases, also earlier ones, as their handler's. ``aliases``: own name by alias."""
         fields = [text for alias, name in aliases.items() for text in (f"renamed\n{alias}", name)]
         self._wire.command("HSET", self._keys.control("totals"), *fields)
 

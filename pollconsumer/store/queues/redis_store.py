@@ -205,7 +205,7 @@ class RedisStore:
     def release_unanswered(
         self, claim: Claim, steps: Sequence[QueueStep], keep: Callable[[str], Iterable[bytes]] = lambda _: ()
     ) -> None:
-        """Release what ``steps`` without an answer may have reserved, except ids of ``keep``, and what they settle."""
+        """Release what unanswered ``steps`` may have reserved. What they settle and ids of ``keep`` stay reserved."""
         for step in steps:
             if step.wanted:
                 self.unreserve(claim, step.queue, [*keep(step.queue), *step.ids()])

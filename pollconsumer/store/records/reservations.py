@@ -107,7 +107,7 @@ class Reservation:
 
     @property
     def spent(self) -> bool:
-        """Whether a launch died before the message's last attempt was settled."""
+        """Whether a launch died before the last permitted attempt was settled."""
         return self.crashes == rows.SPENT
 
     @property
