@@ -149,7 +149,7 @@ def retelling(
 
 
 class UsageError(PollConsumerError):
-    """The call, or the flag of a command, is not allowed here, or is not allowed together with another one."""
+    """A call or a command line lacks something, has parts that exclude each other, or is not allowed here."""
 
     exit_code = 2
 

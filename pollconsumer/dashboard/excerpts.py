@@ -26,8 +26,8 @@ AT_ONCE = 100
 
 
 class Completions(NamedTuple):
-    """What a queue completed since an instant, by samples: for some instants (epoch ms), ascending, how many messages
-    were completed by then; and the timestamps of these sampled messages."""
+    """A sample of what a queue completed since an instant. For each sampled message: when it ended (epoch ms),
+    ascending; its number among all completed messages; its timestamps."""
 
     instants: Sequence[int] = ()
     counts: Sequence[int] = ()

@@ -181,8 +181,8 @@ class Recurrences(RecurrenceReader):
 
 
 def _as_arguments(recurrence: Recurrence, first: First, now: int, due: int | None, held: str) -> list[Any]:
-    """The arguments of `put.lua`. ``due``, ``held``: its next instant and definition in another queue, if it had
-    one."""
+    """The arguments of `put.lua`. ``due``, ``held``: the next instant and definition that another queue had,
+    if any."""
     begins, (text, head), before = recurrence.begins(first, now), recurrence.as_put(), ""
     if begins is not None and due is not None and due <= now and due < begins:
         before = "" if held.startswith(head) else f"{now} {begins} {held}\n"

@@ -1,4 +1,4 @@
-"""Starts a launch for a request, one at a time in a process, and answers with its outcome."""
+"""Starts a launch for a request, unless one of this process still works, and answers with its outcome."""
 
 from __future__ import annotations
 

@@ -100,11 +100,11 @@ def whole(number: object) -> int:
 class Continuation(NamedTuple):
     """What happens when a message ends.
 
-    When the message is completed, ``then`` and the first of ``links`` are enqueued; that link carries the others. If it
-    ends otherwise, ``failed`` is enqueued. ``batch``: the queue of the batch that the message is a member of.
-    ``called_by``: for a callback of a batch, the queue of that batch. ``previous``: for another callback or a link, the
-    message before it. ``answers``: the message whose handler called this one: its ``queue``, its ``id``, and ``as``,
-    the name of the signal that will carry the result."""
+    When the message is completed, the first of ``links`` is enqueued, and carries the others; without links, ``then``
+    is enqueued. If the message ends otherwise, ``failed`` is enqueued. ``batch``: the queue of the batch that the
+    message is a member of. ``called_by``: for a callback of a batch, the queue of that batch. ``previous``: for a link,
+    or a callback of a message, that message. ``answers``: the message whose handler called this one: its ``queue``, its
+    ``id``, and ``as``, the name of the signal that will carry the result."""
 
     batch: str = ""
     called_by: str = ""

@@ -21,9 +21,9 @@ MOST_BATCHES = 10_000
 
 
 class NewBatch(NamedTuple):
-    """A batch to be opened. ``expires``: in ms, 0 for never. ``callbacks``: by name. ``total``: its number of members,
-    if it is closed at once; else None. ``spares_cancelled``: a cancelled member counts as completed. ``is_inner``: it
-    is a member of another batch with the same queue; its id says which."""
+    """A batch to be opened. ``expires``: after so many ms, 0 for never. ``callbacks``: by name. ``total``: its number
+    of members, if it is closed at once; else None. ``spares_cancelled``: a cancelled member counts as completed.
+    ``is_inner``: it is a member of another batch with the same queue; its id says which."""
 
     queue: str
     id: str

@@ -140,8 +140,8 @@ def redrive(batch_id: str) -> None:
 
 
 def until_ended(reader: BatchReader, status: BatchStatus) -> BatchStatus:
-    """The batch, once it has ended, is abandoned or has expired. Until then a progress bar, which is not full, shows
-    how many members have ended. The remaining time is estimated from the first end on: before, a launch may be due."""
+    """Wait until the batch has ended, is abandoned or has expired. Returns its status. A progress bar, full only then,
+    shows how many members have ended. The estimate of the remaining time begins with the first end that it sees."""
     seen = list[tuple[float, int]]()
     with progress_bar(status.total + 1, shown=True) as bar:
         bar.show_eta = False

@@ -1,4 +1,4 @@
-"""``pollconsumer list`` and ``dead``: list messages, dead letters, and entries that launches could not read."""
+"""``pollconsumer list`` lists messages. ``dead`` lists, shows, redrives and purges dead letters and bad entries."""
 
 from __future__ import annotations
 
