@@ -40,6 +40,8 @@ QUIET = 5.0
 LAST_LAUNCH_WITHIN = 80.0
 KILL_AT = 20.0
 """Second of its minute at which something is killed."""
+KILL_ROUND = 5
+"""Minutes from one round of kills to the next."""
 ENQUEUE_AT = 40.0
 """Second of a minute at which packages are enqueued: their handling then spans launches."""
 VERIFIED_WITHIN = 600.0
@@ -77,15 +79,16 @@ def latency(launches: int, variables: dict[str, str], *, keep: bool, kind: str =
 
 
 def kills(launches: int, variables: dict[str, str], *, keep: bool) -> list[str]:
-    """As latency, with messages that last and scheduled ones; consumer, mover and server are killed once each."""
+    """As latency, with messages that last and scheduled ones; consumer, mover and server are killed in each round."""
     report = Report()
     with CronPlace("measured", variables=variables, keep=keep) as place, under_cron(place) as watch:
         begin = first_launch(watch)
         done: list[Kill] = []
         with producing(place, "mixed"):
-            for minute, kill in enumerate((kill_consumer, kill_mover, kill_server), 1):
-                sleep_until(begin + minute * MINUTE + KILL_AT)
-                done.append(kill(place, watch))
+            for round_ in range(launches // KILL_ROUND):
+                for minute, kill in enumerate((kill_consumer, kill_mover, kill_server), round_ * KILL_ROUND + 1):
+                    sleep_until(begin + minute * MINUTE + KILL_AT)
+                    done.append(kill(place, watch))
             sleep_until(begin + launches * MINUTE - QUIET)
         finish(report, place, watch, begin + launches * MINUTE)
         for kill_ in done:
