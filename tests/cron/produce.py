@@ -3,7 +3,7 @@
 Each message has an id of its own, so that an enqueue whose outcome is unknown can be repeated. What was accepted is
 written to the file that is the first argument: sequence, time of the first try, seconds until accepted, tries. The
 second argument is a kind: with ``mixed``, every twentieth message takes 0.5 s to handle and every fiftieth is scheduled
-3 s ahead; with ``brief``, each takes 10 ms and every tenth is scheduled.
+3 s ahead; with ``brief``, each takes 10 ms and every tenth is scheduled; with ``site``, every fortieth takes 1 s.
 """
 
 from __future__ import annotations
@@ -34,7 +34,12 @@ class Kind(NamedTuple):
     lasts: float = 0.0
 
 
-KINDS = {"plain": Kind(), "mixed": Kind(SCHEDULED, LASTING, LASTS), "brief": Kind(10, 1, 0.01)}
+KINDS = {
+    "plain": Kind(),
+    "mixed": Kind(SCHEDULED, LASTING, LASTS),
+    "brief": Kind(10, 1, 0.01),
+    "site": Kind(0, 40, 1.0),
+}
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from pollconsumer.core.launcher import LAUNCHES
 from pollconsumer.core.window import OUR_OWN
 from tests.cron.place import show
 from tests.cron.watch import ROLES
+from tests.forecast.figures import quantile
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -209,13 +210,12 @@ def epoch(time: Any) -> float:
 
 
 def spread(seconds: Iterable[float]) -> str:
-    """Median, 99th percentile and largest, as text."""
+    """Least, median, 90th and 99th percentile and largest, as text."""
     ordered = sorted(seconds)
     if not ordered:
         return "none"
-    p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
-    lowest, median, highest = ordered[0], ordered[len(ordered) // 2], ordered[-1]
-    values = (("min", lowest), ("p50", median), ("p99", p99), ("max", highest))
+    shares = (("min", 0.0), ("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
+    values = [(name, quantile(ordered, share)) for name, share in shares]
     return " ".join(f"{name} {text(value)}" for name, value in values) + f" (n={len(ordered)})"
 
 

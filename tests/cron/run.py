@@ -5,6 +5,7 @@ Run as root in the repository, with cron installed::
     python -m tests.cron.run [--keep] [--set NAME=VALUE] latency [--launches 6] [--mixed]
     python -m tests.cron.run packages [--concurrency 1]
     python -m tests.cron.run kills [--launches 6]
+    python -m tests.cron.run demand [--minutes 30] [--by process|url]
 
 Prints a report. Exit code 1 when an invariant failed, 2 when this machine cannot run it, 130 when interrupted.
 """
@@ -17,10 +18,11 @@ import signal
 import sys
 from typing import NoReturn
 
+from tests.cron.demand import demand
 from tests.cron.place import Unfit, enter, show
-from tests.cron.scenarios import kills, latency, packages
+from tests.cron.scenarios import KILL_ROUND, kills, latency, packages
 
-LEAST_LAUNCHES = {"latency": 1, "kills": 5}
+LEAST_LAUNCHES = {"latency": 1, "kills": KILL_ROUND}
 
 
 def main() -> int:
@@ -44,8 +46,13 @@ def main() -> int:
         "--mixed", action="store_true", help="every twentieth message lasts 0.5 s, every fiftieth is scheduled"
     )
     scenarios.add_parser("packages").add_argument("--concurrency", type=int, default=1, help="slots of the consumer")
+    on_demand = scenarios.add_parser("demand", help="a site under gunicorn starts launches on demand")
+    on_demand.add_argument("--minutes", type=int, default=30)
+    on_demand.add_argument("--by", choices=("process", "url"), default="process", help="the setting on_demand")
+    on_demand.add_argument("--pace", type=float, default=8.0, help="seconds between two messages, on average")
+    on_demand.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    if given.scenario != "packages" and given.launches < LEAST_LAUNCHES[given.scenario]:
+    if given.scenario in LEAST_LAUNCHES and given.launches < LEAST_LAUNCHES[given.scenario]:
         parser.error(f"{given.scenario} needs {LEAST_LAUNCHES[given.scenario]} launches at least")
     try:
         enter()
@@ -55,6 +62,10 @@ def main() -> int:
         show(f"{given.scenario}: load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
         if given.scenario == "packages":
             failures = packages(given.concurrency, dict(given.set), keep=given.keep)
+        elif given.scenario == "demand":
+            failures = demand(
+                given.minutes, given.by, dict(given.set), keep=given.keep, pace=given.pace, seed=given.seed
+            )
         elif given.scenario == "kills":
             failures = kills(given.launches, dict(given.set), keep=given.keep)
         else:

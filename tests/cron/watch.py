@@ -30,7 +30,7 @@ class Process:
 
 
 class Watch(threading.Thread):
-    """Looks at /proc from time to time, for launches of cron alone: the namespace has no others."""
+    """Looks at /proc from time to time. The namespace has no launches but the scenario's."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -62,9 +62,9 @@ class Watch(threading.Thread):
         roles: dict[int, str] = {}
         for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
             with suppress(OSError):
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                if len(words) > 2 and words[1].endswith(b"/pollconsumer") and words[2].decode() in ROLES:
-                    roles[pid] = ROLES[words[2].decode()]
+                role = _role_of(Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"))
+                if role is not None:
+                    roles[pid] = role
         for pid in self._there.keys() - roles.keys():
             self._there.pop(pid).ended = now
         self._companions &= roles.keys()
@@ -78,3 +78,11 @@ class Watch(threading.Thread):
                 age = time.clock_gettime(time.CLOCK_BOOTTIME) - started
                 self._there[pid] = process = Process(roles[pid], pid, time.time() - age)
                 self.processes.append(process)
+
+
+def _role_of(words: list[bytes]) -> str | None:
+    """The role of a launch by its command line; None for another process. Launches on demand have ``-m``."""
+    command = words[2:] if words[1:2] == [b"-m"] else words[1:]
+    if len(command) > 1 and command[0].rpartition(b"/")[2] == b"pollconsumer":
+        return ROLES.get(command[1].decode())
+    return None
