@@ -7,7 +7,7 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -89,10 +89,17 @@ class Examiner:
             others=[self._server(other, None)[1]._replace(location=other.location) for other in others],
             lost=[each.address for each in lost],
             unreachable=overview.unreachable,
-            paused_handlers=overview.paused_handlers and all_names(self._wire, self._keys, overview.paused_handlers),
+            paused_handlers=self._paused_handlers(overview.paused_handlers, now),
             batches=batch_facts(self._store.batches, [counts.name for counts in overview.queues], now),
             outliers=dict(self._outliers(expected, now)),
         )
+
+    def _paused_handlers(self, paused: Mapping[str, int], now: int) -> dict[str, float]:
+        if not paused:
+            return {}
+        latest = max(paused.values())  # a handler may be paused by one name, and its messages have another
+        names = all_names(self._wire, self._keys, paused)
+        return {name: max(0, now - paused.get(name, latest)) / 1000 for name in names}
 
     def _outliers(self, expected: Expected, now: int) -> Iterator[tuple[tuple[str, str], tuple[float, str, float]]]:
         """The messages that launches have stored as too slow or too fast, without corrupt entries."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from typing import Any, NamedTuple
@@ -151,8 +151,9 @@ class Facts(NamedTuple):
     define, and some that are unreadable. ``launches``: the ledger's entries, newest first. ``server``: the server with
     the leases. ``others``: the other nodes of a cluster that answer. ``lost``: the addresses of nodes that do not
     answer. ``unreachable``: the queues on lost nodes. ``batches``: some batches that have not ended.
-    ``paused_handlers``: names of paused handlers, with aliases. ``outliers``: alarm and handler → a message that took
-    longer, or less time, than the alarm allows: how long it took, its id, and how long ago that was."""
+    ``paused_handlers``: name of a paused handler, or its alias → for how long it has been paused. ``outliers``: alarm
+    and handler → a message that took longer, or less time, than the alarm allows: how long it took, its id, and how
+    long ago that was."""
 
     now: int
     server: ServerFacts
@@ -164,7 +165,7 @@ class Facts(NamedTuple):
     lost: Sequence[str] = ()
     unreachable: Sequence[str] = ()
     batches: Sequence[BatchFacts] = ()
-    paused_handlers: Collection[str] = ()
+    paused_handlers: Mapping[str, float] = {}
     outliers: Mapping[tuple[str, str], tuple[float, str, float]] = {}
 
 

@@ -86,7 +86,8 @@ class Overview(NamedTuple):
     leases: list[dict[str, Any]]
     unreachable: list[str]
     """Queues that are left out, since their cluster node is lost."""
-    paused_handlers: list[str]
+    paused_handlers: dict[str, int]
+    """Name → when it was paused, in epoch ms."""
 
 
 class Inspector:
@@ -160,8 +161,11 @@ class Inspector:
         overdue, unread = sum(queue.overdue for queue in queues), sorted(self._wire.unread)
         return Overview(now, queues, overdue, ago, leases, unread, self.paused_handlers())
 
-    def paused_handlers(self) -> list[str]:
-        return sorted(map(id_text, self._wire.command("HGETALL", self._keys.control("paused_handlers"))[::2]))
+    def paused_handlers(self) -> dict[str, int]:
+        """When each paused handler was paused, in epoch ms, by name."""
+        fields = self._wire.command("HGETALL", self._keys.control("paused_handlers"))
+        paused = zip(fields[::2], fields[1::2], strict=True)
+        return {id_text(name): int(since) if since.isdigit() else 0 for name, since in sorted(paused)}
 
     def messages(self, state: State | None, queue: str | None, limit: int) -> Iterator[Message]:
         """The messages of ``queue`` (None: of all) in ``state`` (None: in any), ``limit`` at most, the longest in that

@@ -115,7 +115,7 @@ def _show_overview(reading: Inspector, *, again: bool = False) -> None:
         "mover_seen_seconds_ago": overview.mover_seen_seconds_ago,
         "leases": leases_as_json(overview.leases, ("role", "slot", "queues", "holder", "fence")),
         "unreachable": overview.unreachable,
-        "paused_handlers": overview.paused_handlers,
+        "paused_handlers": [*overview.paused_handlers],
         "launches": [launch_as_json(entry) for entry in launches],
     }
     if printed_as_json(printed):
