@@ -223,10 +223,11 @@ class QueueFull(PollConsumerError):
 
 class StoreUnreachable(PollConsumerError):
     """The store did not answer. ``sent``: it may have carried out the call. ``accepted``: ids that the call has
-    enqueued."""
+    enqueued. ``full``: it answers, but writes nothing, since its memory or its disk is full."""
 
     exit_code = 69
     sent: bool = False
+    full: bool = False
     accepted: list[str] = []  # noqa: RUF012  replaced, never changed
 
 

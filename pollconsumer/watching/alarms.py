@@ -18,7 +18,7 @@ from subprocess import DEVNULL, PIPE, Popen, TimeoutExpired
 from typing import Any, NamedTuple
 
 from pollconsumer.core import json_values
-from pollconsumer.core.errors import PollConsumerError
+from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
 from pollconsumer.core.events import Event, MessageCompleted
 from pollconsumer.core.launcher import UNLEARNED_EXIT
 from pollconsumer.core.notation.instants import LAST_MILLISECOND, iso
@@ -167,19 +167,33 @@ class FindingTeller:
     def __init__(self, settings: Settings, store: Store) -> None:
         self._settings, self._wire, self._key = settings, store.wire, store.keys.control("findings")
         self._turn = store.keys.control("telling")
+        self._records = True
+        """Whether the store takes down what is reported."""
         self._who = f"{settings.config or settings.directory} {','.join(settings.consumer.queues)}".rstrip()
 
     @contextmanager
-    def turn(self) -> Iterator[bool]:
+    def turn(self, *, unrecorded: bool = False) -> Iterator[bool]:
         """Yield whether this process may report: the settings name a channel, and no other process reports until the
-        block ends. Look for findings within the block, since another process may have reported earlier ones."""
+        block ends. Look for findings within the block, since another process may have reported earlier ones.
+
+        ``unrecorded``: report also if the store cannot write, since it is full. What was not reported before is then
+        reported at each look. Without it, StoreUnreachable is raised."""
         turn = "SET", self._turn, "1", "NX", "PX", ONE_AT_A_TIME_MS
-        is_ours = self._settings.reports_findings and self._wire.command(*turn) is not None
+        try:
+            is_ours = self._settings.reports_findings and self._wire.command(*turn) is not None
+        except StoreUnreachable as error:
+            if not (error.full and unrecorded):
+                raise
+            is_ours, self._records = True, False
         try:
             yield is_ours
         finally:
             if is_ours:
-                self._wire.command("DEL", self._turn)
+                self._record("DEL", self._turn)
+
+    def _record(self, *command: str) -> int:
+        """The answer of the store; 0 if the store takes down nothing."""
+        return int(self._wire.command(*command)) if self._records else 0
 
     def report(self, findings: Sequence[Finding], now: int, left: Callable[[], float]) -> list[str]:
         """Report what is new in ``findings``, which were found at ``now``, within ``left()`` seconds. The rest is
@@ -194,21 +208,21 @@ class FindingTeller:
         looks, is_over, problems = 0, False, list[str]()
         for name, each, is_new in changes(found, reported, self._looker, now):
             if each is None:
-                self._wire.command("HDEL", self._key, name)
+                self._record("HDEL", self._key, name)
                 continue
             if is_new:
                 if is_over or left() < LEAST + TO_RECORD:
                     continue
-                looks = looks or self._wire.command("HINCRBY", self._key, "looks", 1)
+                looks = looks or self._record("HINCRBY", self._key, "looks", "1")
                 # GUARD ways that fail are not tried at each look
                 is_postponed = looks & (looks - 1) and looks % RAREST
                 failures = [] if is_postponed else [*self._deliver(each, now, left)]
                 problems += filter(None, failures)
                 if is_over := None not in failures:
                     continue
-            self._wire.command("HSET", self._key, name, json.dumps([*each.finding, *each[1:]]))
+            self._record("HSET", self._key, name, json.dumps([*each.finding, *each[1:]]))
             if is_new:
-                self._wire.command("HDEL", self._key, "looks")
+                self._record("HDEL", self._key, "looks")
         return [f"alarms: {problem}" for problem in dict.fromkeys(problems)]
 
     def _deliver(self, reported: ReportedFinding, now: int, left: Callable[[], float]) -> Iterator[str | None]:

@@ -32,7 +32,7 @@ def doctor(quiet: bool) -> int:
     In an hourly crontab line, 'pollconsumer doctor --quiet' makes cron send a mail when there is a problem."""
     settings, store = current_settings(), opened(warn=lambda _: None)  # doctor itself looks for such problems
     teller = FindingTeller(settings, store)
-    with teller.turn() as is_ours:
+    with teller.turn(unrecorded=True) as is_ours:
         facts, found = look(settings, store)
         # Printed first, since reporting waits for mail and requests.
         _print(facts, found, quiet=quiet)

@@ -274,7 +274,6 @@ def _pause_findings(queue: QueueFacts, handlers: Mapping[str, float], longest: f
             f"'pollconsumer queue resume {queue.name}' ends the pause, 'queue pause {queue.name} --for 2h' limits it",
         )  # fmt: skip
 
-
     for handler, messages in sorted(queue.parked.items()):
         if (lasts := handlers.get(handler, 0.0)) > longest:
             yield Finding(

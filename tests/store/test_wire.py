@@ -89,6 +89,16 @@ def test_an_error_reply_becomes_the_error_that_says_what_to_do(reply: bytes, err
     assert type(caught.value) is error
 
 
+@pytest.mark.parametrize(
+    ("reply", "fix"),
+    [(b"-OOM command not allowed", "raise maxmemory"), (b"-MISCONF Errors writing to the AOF file", "on its disk")],
+)
+def test_a_server_that_is_full_is_not_called_unreachable(reply: bytes, fix: str) -> None:
+    with pytest.raises(StoreUnreachable, match=f"^store cannot write: .*; it says: .*{fix}") as caught:
+        say(reply + b"\r\n")
+    assert caught.value.full
+
+
 @given(st.text(st.characters(min_codepoint=32, exclude_categories=["Cs"])).map(str.encode))
 def test_no_exception_of_the_client_library_escapes_whatever_the_error_reply(text: bytes) -> None:
     with pytest.raises(PollConsumerError):

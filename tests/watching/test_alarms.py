@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.core.errors import ConfigurationError, StoreUnreachable
 from pollconsumer.core.launcher import UNLEARNED_EXIT
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.settings.model import SECTIONS, Settings
@@ -32,6 +32,7 @@ from pollconsumer.watching.alarms import (
 )
 from pollconsumer.watching.facts import Finding
 from tests.conftest import NAMESPACE
+from tests.store.servers import Impatient
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,10 +40,13 @@ if TYPE_CHECKING:
 
     from pollconsumer.runtime.launch.pings import Ping
     from pollconsumer.store.client.wire import Wire
+    from tests.store.servers import Server
 
 NOW = 1_900_000_000_000
 BEHIND = Finding("oldest_ready", "mail", "queue mail is behind", "<5> & more", "raise it")
 SKEWED = Finding("clock_skew", None, "clocks differ", "by 3s", "synchronise both")
+FULL = Finding("memory", None, "memory nearly full", "99 %", "raise maxmemory")
+WITH_CHANNEL = Settings(namespace="shop", doctor=SECTIONS["doctor"](url="https://example.org/secret"))
 PAGE = "https://example.org/queue?a=1&b=2"
 
 
@@ -240,9 +244,7 @@ def heard(monkeypatch: pytest.MonkeyPatch) -> Heard:
 
 @pytest.fixture
 def teller(wire: Wire) -> FindingTeller:
-    doctor = SECTIONS["doctor"](url="https://example.org/secret")
-    settings = Settings(namespace="shop", doctor=doctor)
-    return FindingTeller(settings, Store(wire, NAMESPACE))
+    return FindingTeller(WITH_CHANNEL, Store(wire, NAMESPACE))
 
 
 def report(teller: FindingTeller, *findings: Finding, now: int = NOW, left: float = 60.0) -> list[str]:
@@ -268,6 +270,24 @@ def test_one_looks_at_a_time_until_it_has_told_or_failed(teller: FindingTeller) 
         raise ValueError("a look that failed")
     with teller.turn() as is_next:
         assert is_next
+
+
+def test_a_full_store_is_told_of_by_each_look_of_a_person_and_by_no_launch(valkey: Server, heard: Heard) -> None:
+    wire = valkey.wire(Impatient)
+    teller = FindingTeller(WITH_CHANNEL, Store(wire, NAMESPACE))
+    wire.command("CONFIG", "SET", "maxmemory", 1)
+    try:
+        for _ in range(2):
+            with teller.turn(unrecorded=True) as is_ours:
+                assert is_ours
+                assert report(teller, FULL) == []
+            assert heard.told() == ["shop: memory nearly full"]
+        with pytest.raises(StoreUnreachable, match="raise maxmemory"), teller.turn():
+            pass
+    finally:
+        wire.command("CONFIG", "SET", "maxmemory", 0)
+    assert report(FindingTeller(WITH_CHANNEL, Store(wire, NAMESPACE)), FULL) == []
+    assert heard.told() == ["shop: memory nearly full"]
 
 
 def test_there_is_no_turn_where_nobody_is_to_be_told(wire: Wire) -> None:

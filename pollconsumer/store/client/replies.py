@@ -6,12 +6,16 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreRefused
+from pollconsumer.core.errors import LeaseLost, PermissionDenied, PollConsumerError, StoreRefused, StoreUnreachable
 
 RESTORE = "restore its data, or accept it: pollconsumer store adopt"
 _TRANSIENT = (
     "READONLY", "LOADING", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN", "BUSY", "OOM", "MISCONF", "NOREPLICAS", "UNBLOCKED"
 )  # fmt: skip
+_FULL = {
+    "OOM": "its memory is full: raise maxmemory, or purge messages",
+    "MISCONF": "it cannot write its file: free space on its disk; its log says more",
+}
 _REFUSED_IN_SCRIPT = ("ACL failure in script", "The user executing the script can't")
 LOGIN_REFUSED = ("NOAUTH", "WRONGPASS", "ERR AUTH")
 _FOREIGN = "another program writes to our namespace; choose another"
@@ -92,6 +96,16 @@ def _exception_for(text: str, command: Sequence[Any]) -> Exception:
             return _about(key, StoreRefused(problem, value, fix))
     # A bug of ours, shown in full: scripts must bear any value of their keys.
     return _about(key, PollConsumerError(f"the store refused a command: {text.removeprefix('ERR ')}"))
+
+
+def unreachable(address: str, met: Unanswered) -> StoreUnreachable:
+    """The error for a call that ``met`` this until its patience ended."""
+    fix = _FULL.get(str(met).partition(" ")[0])
+    if fix is None:
+        return StoreUnreachable("store unreachable", address, f"it says: {met}")
+    error = StoreUnreachable("store cannot write", address, f"it says: {met}; {fix}")
+    error.full = True
+    return error
 
 
 def _about(key: str, error: PollConsumerError) -> PollConsumerError:

@@ -24,6 +24,7 @@ from pollconsumer.store.client.replies import (
     not_understood,
     raise_if_error,
     raise_if_thrown,
+    unreachable,
 )
 from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
 from pollconsumer.store.scripts import Script, Scripts
@@ -257,7 +258,7 @@ class Wire:
                     first, self.repeated = not self.repeated, True
                     sent = sent or unanswered.sent
                     if patience.left() <= 0:
-                        error = StoreUnreachable("store unreachable", self.address, f"it says: {unanswered}")
+                        error = unreachable(self.address, unanswered)
                         error.sent = sent
                         raise error from None
                     if parting:
