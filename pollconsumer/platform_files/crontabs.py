@@ -114,7 +114,7 @@ def uninstall(user: str) -> None:
     """Remove the lines for the configuration, which may be invalid or missing by now."""
     named = click.get_current_context().find_root().params["config"] or os.environ.get(CONFIG_VARIABLE)
     config = absolute(Path(named or NAME))
-    table = UsersCrontab()
+    table = UsersCrontab("remove the lines of 'init cron' where they were put, as in a control panel")
     content = table.read()
     changed, former = with_block(content, config, b"")
     if not (named or former or config.exists()) and (above := find_config(None, None)) is not None:
@@ -166,10 +166,11 @@ class UsersCrontab:
     """A user's crontab. Only the command ``crontab`` may read and replace it. CannotCreate if the command is missing or
     fails. PermissionDenied if it refuses this user."""
 
-    def __init__(self) -> None:
+    def __init__(self, without: str = "install cron, or put what 'init cron' prints elsewhere") -> None:
+        """``without``: the fix if there is no command ``crontab``."""
         program = shutil.which("crontab")
         if program is None:
-            raise CannotCreate("crontab", "no such command", "install cron, or put what 'init cron' prints elsewhere")
+            raise CannotCreate("crontab", "no such command", without)
         self._program = program
 
     def read(self) -> bytes:

@@ -394,12 +394,20 @@ def test_where_there_is_none_there_is_one_afterwards(run: Any, crontab: Command,
     assert crontab.table
 
 
-def test_without_the_command_it_is_one_line(run: Any, monkeypatch: pytest.MonkeyPatch, place: Path) -> None:
+@pytest.mark.parametrize(
+    ("option", "fix"),
+    [
+        ("--install", "install cron, or put what"),
+        ("--uninstall", "remove the lines of 'init cron' where they were put"),
+    ],
+)
+def test_without_the_command_one_line_says_what_to_do_instead(
+    run: Any, monkeypatch: pytest.MonkeyPatch, place: Path, option: str, fix: str
+) -> None:
     monkeypatch.setenv("PATH", str(place))
-    for option in ("--install", "--uninstall"):
-        code, out, err = run("init", "cron", option)
-        assert (code, out, err.count("\n")) == (73, "", 1)
-        assert "crontab: no such command; " in err
+    code, out, err = run("init", "cron", option)
+    assert (code, out, err.count("\n")) == (73, "", 1)
+    assert f"crontab: no such command; {fix}" in err
 
 
 # A real one
