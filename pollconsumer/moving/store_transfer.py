@@ -1,4 +1,4 @@
-"""``pollconsumer store export``, ``import``, ``reopen`` and ``backup``: move or copy a whole store."""
+"""``pollconsumer store export``, ``import``, ``reopen`` and ``backup``: move a namespace, or copy a whole store."""
 
 from __future__ import annotations
 
@@ -66,10 +66,13 @@ ANOTHER_WAY = "close it for an export: pollconsumer store export FILE; or use th
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @JSON_OBJECT
 def export_(file: str, yes: bool) -> None:
-    """Close the store, and write all of it to FILE.
+    """Close this project's namespace, and write it to FILE.
+
+    Other namespaces of the server are left out: to move them, too, export in each project. 'store backup' copies all of
+    the embedded server.
 
     '-' writes to standard output. At a terminal it asks first. It waits until running launches have ended, and lets no
-    other start. Then the store refuses launches and producers until it is reopened."""
+    other start. Then the store refuses launches and producers of this namespace until it is reopened."""
     if wants_json() and file == "-":
         raise UsageError("--json", "-", "the last line of an export has its totals")
     if not yes:
@@ -162,7 +165,7 @@ def _totals(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 @click.option("--restart", is_flag=True, help="Remove what an interrupted import left behind, and begin anew.")
 @JSON_OBJECT
 def import_(file: str, restart: bool) -> None:
-    """Read an export or a backup from FILE into an empty store.
+    """Read an export or a backup from FILE into an empty namespace.
 
     '-' reads from standard input. A backup of several namespaces restores each under its name. --namespace restores
     only that one.
@@ -231,7 +234,7 @@ def _cut_off(file: str) -> BadData:
 @click.command(epilog="pollconsumer store reopen --yes")
 @click.option("--yes", is_flag=True, help="Reopen it.")
 def reopen(yes: bool) -> None:
-    """Open a store that an export closed.
+    """Open this project's namespace, which an export closed.
 
     Do this only if the export was not imported elsewhere."""
     if not yes:
