@@ -82,7 +82,7 @@ class Trial:
     def run(self, seconds: float, pace: float, faults: Faults) -> Result:
         launches = Launches(self.place, [["run"], ["move"]])
         queues = [f"q{number}" for number in range(self._queues)]
-        producer = self.place.start_python("-m", "tests.trials.producing", "m", str(pace), *queues)
+        producer = self.place.start_python("-m", "tests.trials.producing", "m", str(pace), "1", *queues)
         harming = [
             threading.Thread(target=self._harm, args=(name, act, every, time.monotonic() + seconds))
             for name, act, every in (

@@ -6,18 +6,21 @@ own FAILOVER, under Sentinels that know nothing of it. ``unwatched``: the same w
 leads to the primary. ``cut``: nobody reaches it, while it goes on. ``partition``: it is cut off together with a
 producer and launches, which go on with it. ``refusing``: the same with ``min-replicas-to-write 1``.
 
-Each without ``durability = "strict"``, with all replicas, and with one of two. Ends with 1 if a message was lost that
-all replicas had, or a message was handled twice that was not around a failover, or a contract was broken; with 77
-where a kind needs network namespaces, and they may not be made.
+Each without ``durability = "strict"``, with all replicas, and with one of two. ``--messages 1000000``: producers
+enqueue in bulk, and the kinds up to ``cut``, without ``unwatched``, come in turn until so many are acknowledged.
+
+Ends with 1 if a message was lost that all replicas had, or a message was handled twice that was not around a failover,
+or a contract was broken; with 77 where a kind needs network namespaces, and they may not be made.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 
 from tests.failovers.report import shown
-from tests.failovers.trial import KINDS, Trial
+from tests.failovers.trial import KINDS, ON_ONE_TRIO, Trial
 from tests.network import NO_RIGHT, NotPermitted
 
 STRICT = {"none": None, "two": 2, "one": 1}
@@ -29,26 +32,33 @@ def main() -> int:
     parser.add_argument("--kind", choices=KINDS, action="append", help="all by default; repeatable")
     parser.add_argument("--strict", choices=STRICT, action="append", help="replicas waited for; all by default")
     parser.add_argument("--client", choices=["redis-py"], help="reach the primary by a client of a user's")
+    parser.add_argument("--messages", type=int, default=0, help="instead of --times: kinds in turn, until so many")
     given = parser.parse_args()
+    kinds = given.kind or [*(ON_ONE_TRIO if given.messages else KINDS)]
+    if given.messages and not {*kinds} <= {*ON_ONE_TRIO}:
+        parser.error(f"--messages takes these kinds: {', '.join(ON_ONE_TRIO)}")
     failed, permitted = False, True
     for strict in given.strict or STRICT:
-        for kind in given.kind or KINDS:
-            print(f"{kind}, {given.times} times, strict: {strict}", flush=True)
+        for chosen in [kinds] if given.messages else [[kind] for kind in kinds]:
+            until = f"until {given.messages} messages" if given.messages else f"{given.times} times"
+            print(f"{', '.join(chosen)}, {until}, strict: {strict}", flush=True)
+            trial = Trial(chosen, STRICT[strict], by_client=bool(given.client))
             try:
-                failed = _fails(kind, strict, given.times, by_client=bool(given.client)) or failed
+                failed = _fails(trial, given.times, given.messages, all_replicas=strict == "two") or failed
             except NotPermitted as error:
                 print(f"  not permitted to make hosts: {error}", file=sys.stderr)
                 permitted = False
     return 1 if failed else 0 if permitted else NO_RIGHT
 
 
-def _fails(kind: str, strict: str, times: int, *, by_client: bool) -> bool:
-    trial, bad = Trial(kind, STRICT[strict], by_client=by_client), True
+def _fails(trial: Trial, times: int, messages: int, *, all_replicas: bool) -> bool:
+    bad, began = True, time.monotonic()
     try:
-        report = trial.run(times)
-        bad = bool(report.violations or report.twice_elsewhere or (report.lost and strict == "two"))
+        report = trial.run(times, messages)
+        bad = bool(report.violations or report.twice_elsewhere or (report.lost and all_replicas))
         for line in shown(report):
             print(f"  {line}", flush=True)
+        print(f"  {(time.monotonic() - began) / 60:.1f} minutes")
     finally:
         if bad and (kept := trial.directories()):
             print(f"  kept: {', '.join(map(str, kept))}")

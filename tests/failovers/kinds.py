@@ -35,12 +35,12 @@ def coordinated(trio: Trio) -> None:
 
 def failover(trio: Trio) -> None:
     """The primary hands over by itself. Sentinels take it for dead, and promote a replica of theirs."""
-    replaced(trio, lambda: trio.primary().ask(*FAILOVER))
+    replaced(trio, lambda: _hand_over(trio.primary()))
 
 
 def unwatched(trio: Trio) -> None:
     """The primary hands over, and whoever had it do so has the other replica follow the new one."""
-    before = replaced(trio, lambda: trio.primary().ask(*FAILOVER))
+    before = replaced(trio, lambda: _hand_over(trio.primary()))
     primary = trio.primary()
     for server in trio.servers:
         if server not in (before, primary):
@@ -56,6 +56,17 @@ def cut(trio: Trio) -> None:
 BY_NAME: dict[str, Callable[[Trio], None]] = {
     each.__name__: each for each in (kill, suspend, switch, coordinated, failover, unwatched, cut)
 }
+
+
+def _hand_over(primary: Server) -> None:
+    """Ask it again where it gave up, since no replica had everything in time."""
+
+    def done() -> bool:
+        if primary.is_primary():
+            primary.ask(*FAILOVER)
+        return not primary.is_primary()
+
+    await_true(done)
 
 
 def replaced(trio: Trio, act: Callable[[], object]) -> Server:

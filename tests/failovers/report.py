@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import statistics
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from pollconsumer.store.keyspace import Keys
@@ -45,12 +46,14 @@ class Span(NamedTuple):
     promoted: float = 0.0
     healed: float = 0.0
     told: bool = False
+    kind: str = ""
 
 
 class Report(NamedTuple):
     """``pauses``: by failover, seconds, of acknowledgements and of handlers' starts. ``twice_elsewhere``: not around a
     failover. ``cut_off``: what was done by places that were cut off, after the promotion."""
 
+    failovers: Counter[str]
     acknowledged: int
     in_doubt: int
     lost: list[str]
@@ -67,7 +70,7 @@ class Report(NamedTuple):
 def report(places: Sequence[Place], wire: Wire, spans: Sequence[Span]) -> Report:
     acknowledged, calls = read_accepted(places), read_executed(places)
     again = {*recording.twice(calls)}
-    first = {call.message: call.at for call in reversed(calls)}
+    first = {call.message: call.at for call in reversed(calls) if call.message in again}
     around = {name for name in again if any(span.since - AROUND <= first[name] <= span.until for span in spans)}
     commands = [command.ran() for place in places for command in place.commands]
     history = History(
@@ -77,13 +80,14 @@ def report(places: Sequence[Place], wire: Wire, spans: Sequence[Span]) -> Report
     )
     lost = recording.lost(acknowledged, calls)
     return Report(
+        failovers=Counter(span.kind for span in spans),
         acknowledged=len(acknowledged),
         in_doubt=sum(each.doubts > 0 for each in acknowledged),
         lost=[each.message for each in lost],
         twice=len(again),
         twice_elsewhere=sorted(again - around),
-        enqueueing_paused=list(_pauses(spans, acknowledged, of_each_place=True)),
-        handling_paused=list(_pauses(spans, calls, of_each_place=False)),
+        enqueueing_paused=list(pauses(spans, acknowledged, of_each_place=True)),
+        handling_paused=list(pauses(spans, calls, of_each_place=False)),
         codes=Counter(f"{'run' if 'run' in ran.arguments else 'producer'} {ran.code}" for ran in commands),
         lines=Counter(_anonymous(line) for ran in commands for line in ran.errors.splitlines()),
         cut_off=_while_cut_off(spans, acknowledged, calls) if any(span.cut is not None for span in spans) else "",
@@ -96,18 +100,22 @@ def report(places: Sequence[Place], wire: Wire, spans: Sequence[Span]) -> Report
     )
 
 
-def _pauses(
+def pauses(
     spans: Sequence[Span], instants: Sequence[Accepted] | Sequence[Executed], *, of_each_place: bool
 ) -> Iterator[float]:
-    """The longest around each failover, in seconds, where it was not cut off."""
+    """The longest around each failover, in seconds, where it was not cut off. ``instants`` are in their order."""
+    by_place: dict[int, list[float]] = {}
+    for each in instants:
+        by_place.setdefault(each.place, []).append(each.at)
     for span in spans:
-        places = {each.place for each in instants} - {span.cut}
-        longest = 0.0
-        for group in [{place} for place in places] if of_each_place else [places]:
-            own = [each.at for each in instants if each.place in group]
-            gaps = [after - before for before, after in pairwise(own) if after >= span.since and before <= span.until]
-            longest = max([longest, *gaps])
-        yield longest
+        near = [
+            at[max(0, bisect_left(at, span.since) - 1) : bisect_right(at, span.until) + 1]
+            for place, at in by_place.items()
+            if place != span.cut
+        ]
+        groups = near if of_each_place else [sorted(chain.from_iterable(near))]
+        gaps = [pair for group in groups for pair in pairwise(group)]
+        yield max((b - a for a, b in gaps if b >= span.since and a <= span.until), default=0.0)
 
 
 def _while_cut_off(spans: Sequence[Span], acknowledged: Sequence[Accepted], calls: Sequence[Executed]) -> str:
@@ -162,6 +170,7 @@ def _anonymous(line: str) -> str:
 
 
 def shown(found: Report) -> Iterator[str]:
+    yield f"failovers: {dict(found.failovers)}"
     yield (
         f"{found.acknowledged} acknowledged ({found.in_doubt} after a call in doubt), {len(found.lost)} lost, "
         f"{found.twice} handled twice, {len(found.twice_elsewhere)} of them not around a failover"

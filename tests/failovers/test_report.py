@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.failovers.report import Span, fences_of_two, stale_kept, untold
+from tests.failovers.report import Span, fences_of_two, pauses, stale_kept, untold
 from tests.trials.recording import Accepted, Executed
 
 
@@ -31,3 +31,14 @@ def test_a_loss_of_which_the_producer_that_was_cut_off_was_not_told_is_one() -> 
     assert [*untold([span], lost)] == ["1 messages were lost by a producer that was cut off and was not told, as a"]
     assert not [*untold([span._replace(told=True)], lost)]
     assert not [*untold([span], [lost[0]._replace(place=1)])]
+
+
+def test_a_pause_is_the_longest_gap_that_overlaps_its_failover() -> None:
+    instants = [Accepted("a", at, at, 0) for at in (1.0, 1.0, 2.0, 5.0, 5.0, 6.0, 16.0)]
+    spans = [Span(since=2.5, until=4.0), Span(since=5.5, until=5.8), Span(since=17.0, until=18.0)]
+    assert [*pauses(spans, instants, of_each_place=True)] == [3.0, 1.0, 0.0]
+    others = [Accepted("b", at, at, 0, place=1) for at in (1.5, 3.0, 4.5, 15.5)]
+    assert [*pauses(spans, [*instants, *others], of_each_place=True)] == [3.0, 11.0, 0.0]
+    assert [*pauses(spans, [*instants, *others], of_each_place=False)] == [1.5, 1.0, 0.0]
+    cut = [span._replace(cut=1) for span in spans]
+    assert [*pauses(cut, [*instants, *others], of_each_place=True)] == [3.0, 1.0, 0.0]

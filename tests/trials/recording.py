@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tests.trials.place import Place
 
@@ -58,16 +59,19 @@ def read_accepted(places: Iterable[Place]) -> list[Accepted]:
 def read_executed(places: Iterable[Place]) -> list[Executed]:
     """By their instants."""
     found = [
-        Executed(message, float(since), float(at), int(attempt), int(fence), launch, number)
+        Executed(message, float(since), float(at), int(attempt), int(fence), sys.intern(launch), number)
         for number, place in enumerate(places)
         for message, since, at, attempt, fence, launch in _lines(place, EXECUTED)
     ]
     return sorted(found, key=lambda each: each.at)
 
 
-def _lines(place: Place, name: str) -> list[list[str]]:
+def _lines(place: Place, name: str) -> Iterator[list[str]]:
+    """One at a time: there may be a million."""
     path = place.directory / name
-    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+    if path.exists():
+        with path.open() as lines:
+            yield from map(str.split, lines)
 
 
 def lost(accepted: Sequence[Accepted], executed: Sequence[Executed]) -> list[Accepted]:
