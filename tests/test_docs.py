@@ -12,6 +12,7 @@ from shutil import copytree
 import pytest
 
 ROOT = Path(__file__).parents[1]
+SITE = runpy.run_path(str(ROOT / ".ci" / "docs_site.py"))
 COPIED = (".ci", "docs")
 LINK = r"\]\(((?!https:)[^)#]+)(?:#[^)]*)?\)"
 
@@ -37,7 +38,7 @@ def pages_of_the_navigation() -> list[str]:
 def built(root: Path, site: Path) -> tuple[int, str]:
     """Exit code of the build of ``root``'s docs, in a theme that comes with mkdocs, and what it said; without --quiet,
     which would count no warning."""
-    configuration = str(runpy.run_path(str(ROOT / ".ci" / "docs_site.py"))["prepared"](root, site.parent / "read"))
+    configuration = str(SITE["prepared"](root, site.parent / "read"))
     place = ["--config-file", configuration, "--site-dir", str(site)]
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--theme", "mkdocs", *place]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={"NO_MKDOCS_2_WARNING": "1"})
@@ -54,10 +55,26 @@ def test_the_site_is_built_without_warnings_and_its_tables_are_tables(tmp_path: 
     code, said = built(ROOT, site)
     assert (code, "WARNING" in said) == (0, False), said
     pages = {page.relative_to(site).as_posix(): page.read_text("utf-8") for page in site.rglob("*.html")}
-    assert len(pages) == len([*(ROOT / "docs").rglob("*.md")]) + 1
+    brought = [name for name in SITE["BROUGHT"].values() if name.endswith(".md")]
+    assert len(pages) == len([*(ROOT / "docs").rglob("*.md"), *brought]) + 1
     assert [name for name, page in pages.items() if re.search(r"<p>\|", page)] == []
     read = tmp_path / "read" / "docs"  # copied beside the site's pages
     assert [page for page in pages_for_models(read / "llms.txt") if not (read / page).is_file()] == []
+
+
+def test_the_site_links_to_the_files_that_it_has_and_names_the_others(tmp_path: Path) -> None:
+    read = SITE["prepared"](ROOT, tmp_path / "read").parent / "docs"
+    pages = {page.relative_to(read).as_posix(): page.read_text("utf-8") for page in read.rglob("*.md")}
+    found = {(name, link) for name, page in pages.items() for link in re.findall(LINK, page)}
+    assert {
+        ("settings.md", "config.toml"),
+        ("reference/compatibility.md", "../changelog.md"),
+        ("changelog.md", "store.md"),
+        ("contributing.md", "decisions/index.md"),
+        ("watching.md", "alerts.yml"),
+    } <= found
+    assert [(name, link) for name, link in found if not (read / name).parent.joinpath(link).exists()] == []
+    assert all((read / name).is_file() for name in SITE["BROUGHT"].values())
 
 
 def test_llms_txt_lists_the_pages_of_the_site_in_their_order() -> None:
