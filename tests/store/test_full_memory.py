@@ -56,3 +56,12 @@ def test_everything_of_a_consumer_and_a_mover_works(store: RedisStore) -> None:
     assert store.promote(Launch(store, fence=3).claim, QUEUE, 9)[0] == 1
     assert (look.listed("completed"), look.ranked("dead_letters")) == (["completed"], ["dead"])
     assert look.listed("ready") == ["orphan", "released", "retried"]
+
+
+def test_a_launch_begins_whose_recurrences_and_aliases_an_earlier_one_has_recorded(store: RedisStore) -> None:
+    for _ in range(2):
+        store.maintenance.own_recurrences("consumer:mail", [QUEUE])
+        store.maintenance.rename({"send_mail": "mail.send"})
+        fill(store.wire)
+    with pytest.raises(StoreUnreachable, match="raise maxmemory"):
+        store.maintenance.rename({"send_mail": "mail.post"})

@@ -159,8 +159,10 @@ class Maintenance:
 
     def rename(self, aliases: Mapping[str, str]) -> None:
         """Count totals of aliases, also earlier ones, as their handler's. ``aliases``: own name by alias."""
-        fields = [text for alias, name in aliases.items() for text in (f"renamed\n{alias}", name)]
-        self._wire.command("HSET", self._keys.control("totals"), *fields)
+        totals, names = self._keys.control("totals"), [name.encode() for name in aliases.values()]
+        fields = [f"renamed\n{alias}" for alias in aliases]
+        if self._wire.command("HMGET", totals, *fields) != names:  # a full server refuses to store them
+            self._wire.command("HSET", totals, *(text for pair in zip(fields, names, strict=True) for text in pair))
 
     def owns_recurrences(self, owner: str) -> bool:
         """Whether an earlier launch of this group has defined recurrences."""
@@ -171,7 +173,8 @@ class Maintenance:
         Registers ``queues``, so that movers know them."""
         for queue in queues:
             self._register(queue)
-        self._wire.command("SADD", self._keys.control("recurring"), owner)
+        if not self.owns_recurrences(owner):  # a full server refuses the command
+            self._wire.command("SADD", self._keys.control("recurring"), owner)
 
     def disown_recurrences(self, owner: str) -> None:
         """Record that this group defines no recurrences any more. Called after they were removed."""
