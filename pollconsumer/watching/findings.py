@@ -230,7 +230,7 @@ def _queue_findings(
         if queue.name not in (facts.expected.queues or ("default",)):
             fix += ", or name it in consumer.queues with the others"
         yield _unserved([queue], facts.expected, f"no launch serves queue {queue.name}", fix)
-    yield from _pause_findings(queue, facts.paused_handlers, DAY if alarm is None else alarm)
+    yield from _pause_findings(queue, facts.paused_handlers)
     yield from _bad_end_findings(queue, facts.expected.recent)
     yield from _parked_findings(queue, facts.paused_handlers)
     yield from _of_held_order(queue)
@@ -263,19 +263,18 @@ def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str |
     return found
 
 
-def _pause_findings(queue: QueueFacts, handlers: Mapping[str, float], longest: float) -> Iterator[Finding]:
-    """Findings about pauses that a person may have forgotten: messages have waited longer than ``longest``.
-    ``handlers``: for how long each paused handler has been paused."""
+def _pause_findings(queue: QueueFacts, handlers: Mapping[str, float]) -> Iterator[Finding]:
+    """Findings about pauses that a person may have forgotten. ``handlers``: for how long each paused handler has been
+    paused."""
     waits = queue.counts.oldest_ready_seconds
-    if queue.counts.paused and queue.counts.resumes_in_seconds is None and waits is not None and waits > longest:
+    if queue.counts.paused and queue.counts.resumes_in_seconds is None and waits is not None and waits > DAY:
         yield Finding(
             "paused", queue.name, f"queue {queue.name} is paused",
             f"{counted(queue.counts.ready, 'message')} ready, the oldest for {format_duration(waits)}",
             f"'pollconsumer queue resume {queue.name}' ends the pause, 'queue pause {queue.name} --for 2h' limits it",
         )  # fmt: skip
-
     for handler, messages in sorted(queue.parked.items()):
-        if (lasts := handlers.get(handler, 0.0)) > longest:
+        if (lasts := handlers.get(handler, 0.0)) > DAY:
             yield Finding(
                 "paused", handler, f"handler {handler} is paused",
                 f"for {format_duration(lasts)}, {counted(messages, 'message')} of queue {queue.name} waiting",
