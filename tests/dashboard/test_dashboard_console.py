@@ -16,6 +16,7 @@ from pollconsumer import Item, PollConsumer
 from pollconsumer.audit import interventions
 from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.dashboard.server import LONGEST_FORM
+from pollconsumer.interface.api.registry import registry
 from pollconsumer.store.recurrences import LaunchRecurrences
 from tests.conftest import NAMESPACE
 from tests.dashboard.pages import Document, admitted, browser, seen
@@ -31,8 +32,14 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def app(valkey: Server) -> PollConsumer:
-    app = PollConsumer(store=valkey.url, namespace=NAMESPACE)
+def app(valkey: Server) -> Iterator[PollConsumer]:
+    """It alone is registered: other tests have modules with applications of their own."""
+    with registry.afresh():
+        yield of_mail(valkey.url)
+
+
+def of_mail(store: str) -> PollConsumer:
+    app = PollConsumer(store=store, namespace=NAMESPACE)
 
     @app.handler("mail.send", queue="mail")
     def send(to: str, copies: int = 1, urgent: bool | None = None, tags: list[str] = [], note=None) -> None: ...  # type: ignore[no-untyped-def]  # noqa: B006
