@@ -72,4 +72,7 @@ COVERING: dict[str, tuple[tuple[str, ...], ...]] = {
     "a key of what has ended is free": (
         ("unique_keys: what has ended holds no key", "settle: unique key freed at the end"),
     ),
+    "a key of what is cancelled is free": (
+        ("unique_keys: what has ended holds no key", "ended: the unique key is freed"),
+    ),
 }
