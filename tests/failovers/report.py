@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from tests.trials.recording import Accepted, Executed
 
 AROUND = 2.0
-"""Seconds before a failover in which a change may have been unreplicated."""
+"""Seconds before a failover in which a change may have been unreplicated, and after it in which another launch takes a
+lease that lapsed."""
 INVARIANTS = (
     exit_codes_are_those_of_the_contract, fences_rise, no_process_stays, nothing_is_printed_but_warnings
 )  # fmt: skip
@@ -71,7 +72,7 @@ def report(places: Sequence[Place], wire: Wire, spans: Sequence[Span]) -> Report
     acknowledged, calls = read_accepted(places), read_executed(places)
     again = {*recording.twice(calls)}
     first = {call.message: call.at for call in reversed(calls) if call.message in again}
-    around = {name for name in again if any(span.since - AROUND <= first[name] <= span.until for span in spans)}
+    around = {name for name in again if any(is_around(span, first[name]) for span in spans)}
     commands = [command.ran() for place in places for command in place.commands]
     history = History(
         commands=[ran for ran in commands if "run" in ran.arguments],
@@ -162,6 +163,12 @@ def _kept(wire: Wire, messages: Iterable[str]) -> dict[str, int]:
         if result := wire.command("HGET", key, message):
             kept[message] = int(result.partition(b"\n")[0])
     return kept
+
+
+def is_around(span: Span, at: float) -> bool:
+    """Whether a call that began ``at`` this instant may be repeated because of the failover. Shortly after it, another
+    launch takes a lease that lapsed meanwhile, and what its holder has begun since."""
+    return span.since - AROUND <= at <= span.until + AROUND
 
 
 def _anonymous(line: str) -> str:

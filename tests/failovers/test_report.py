@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.failovers.report import Span, fences_of_two, pauses, stale_kept, untold
+from tests.failovers.report import Span, fences_of_two, is_around, pauses, stale_kept, untold
 from tests.trials.recording import Accepted, Executed
 
 
@@ -42,3 +42,8 @@ def test_a_pause_is_the_longest_gap_that_overlaps_its_failover() -> None:
     assert [*pauses(spans, [*instants, *others], of_each_place=False)] == [1.5, 1.0, 0.0]
     cut = [span._replace(cut=1) for span in spans]
     assert [*pauses(cut, [*instants, *others], of_each_place=True)] == [3.0, 1.0, 0.0]
+
+
+def test_a_message_may_be_handled_twice_from_shortly_before_a_failover_until_a_lapsed_lease_is_taken() -> None:
+    span = Span(since=100.0, until=105.0)
+    assert [is_around(span, at) for at in (97.0, 99.0, 103.0, 106.0, 108.0)] == [False, True, True, True, False]
