@@ -168,7 +168,7 @@ class FindingTeller:
         self._settings, self._wire, self._key = settings, store.wire, store.keys.control("findings")
         self._turn = store.keys.control("telling")
         self._records = True
-        """Whether the store takes down what is reported."""
+        """Whether the store can record what is reported."""
         self._who = f"{settings.config or settings.directory} {','.join(settings.consumer.queues)}".rstrip()
 
     @contextmanager
@@ -192,7 +192,7 @@ class FindingTeller:
                 self._record("DEL", self._turn)
 
     def _record(self, *command: str) -> int:
-        """The answer of the store; 0 if the store takes down nothing."""
+        """The store's answer; 0 if the store can record nothing."""
         return int(self._wire.command(*command)) if self._records else 0
 
     def report(self, findings: Sequence[Finding], now: int, left: Callable[[], float]) -> list[str]:

@@ -174,7 +174,7 @@ class Trial:
                     yield f"{name}:then found other members"
 
     def _wrong_with(self, batch: BatchStatus, called: set[str]) -> Iterator[str]:
-        """What is wrong with a batch, whatever it is within."""
+        """What is wrong with a batch itself, whether it is a member of another or not."""
         expected, missed = CALLED.get(batch.state), {"then"} if batch.completed < batch.total else set[str]()
         if expected is None or called != expected - missed:
             yield f"{batch.id} is {batch.state}, and has called {called}"

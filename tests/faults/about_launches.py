@@ -76,8 +76,8 @@ def nothing_is_printed_but_warnings(history: History) -> Iterator[str]:
 
 
 def _interrupted_before(ran: Ran) -> bool:
-    """The interpreter itself says so if SIGINT comes while it imports what is installed, or what ``-m`` needs: before
-    any line of ours."""
+    """The interpreter itself says so if SIGINT comes before our first line: while it imports what is installed, or what
+    ``-m`` needs."""
     began, ended = ran.errors.startswith(INTERPRETER), ran.errors.rstrip().splitlines()[-1:]
     return ran.code == 1 and began and ended == ["KeyboardInterrupt"] and not ran.output
 

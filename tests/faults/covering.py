@@ -74,7 +74,7 @@ class Trial:
             self._wire.scripts = ScriptsWithout(self._whole, {edit.file for edit in edits})
             return promise(RedisStore(self._wire, NAMESPACE))
         except (PollConsumerError, ArithmeticError, LookupError, TypeError, ValueError):
-            return False  # without a guard the store may answer what no code of ours expects
+            return False  # without a guard the store may answer what our code does not expect
         finally:
             scripts._DIRECTORY = before  # noqa: SLF001
             self._wire.command("FLUSHALL")

@@ -190,7 +190,7 @@ class Wire:
         self._connection: Connection | None = None
         self._client: int | None = None
         self._abandoned: dict[str, list[int]] = {}
-        """For each server, the client ids of the wire's connections that were closed with an unanswered command."""
+        """Client ids of connections that were closed with an unanswered command, by server."""
         self._pid = 0
         self._greeted = self._awaits = False
         """``_greeted``: the connection's server was checked. ``_awaits``: an answer is outstanding."""
