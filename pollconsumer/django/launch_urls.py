@@ -22,5 +22,5 @@ def _endpoint() -> LaunchEndpoint:
     return LaunchEndpoint(site_app())
 
 
-ROUTES = ("launch", "messages", "messages/<str:id>", "recurrences/<str:name>")
+ROUTES = ("launch", "messages", "messages/<str:id>", "messages/<str:id>/rerun", "recurrences/<str:name>")
 urlpatterns = [path(route, csrf_exempt(_respond)) for route in ROUTES]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.web.conftest import ENQUEUE_TOKEN, MANAGE_TOKEN, TOKEN
+from tests.web.openapi import openapi
 from tests.web.test_odd_requests import TEXTS
 
 if TYPE_CHECKING:
@@ -64,13 +65,14 @@ def asked(site: DjangoSite, *requests: str) -> Any:
 def test_a_task_is_sent_by_a_request_and_handled_by_the_launch_of_another(urls: DjangoSite) -> None:
     task = {"handler": "shop.tasks.record", "payload": {"args": ["a"], "kwargs": {"times": 2}}, "id": "t"}
     recurrence = {"handler": "shop.tasks.record", "every": "1h", "payload": {"args": ["a"]}, "first": "next"}
-    sent, unknown, refused, launched, state, put, removed = asked(
+    sent, unknown, refused, launched, state, again, put, removed = asked(
         urls,
         f"told('POST', '/queue/messages', {task}, {ENQUEUE_TOKEN!r})",
         f"told('POST', '/queue/messages', {task | {'handler': 'shop.tasks.note', 'id': 'n'}}, {ENQUEUE_TOKEN!r})",
         f"told('POST', '/queue/messages', {task}, {TOKEN!r})",
         f"told('GET', '/queue/launch', None, {TOKEN!r})",
         f"told('GET', '/queue/messages/t', None, {ENQUEUE_TOKEN!r})",
+        f"told('POST', '/queue/messages/t/rerun', None, {MANAGE_TOKEN!r})",
         f"told('PUT', '/queue/recurrences/a:b', {recurrence}, {MANAGE_TOKEN!r})",
         f"told('DELETE', '/queue/recurrences/a:b', None, {MANAGE_TOKEN!r})",
     )
@@ -79,9 +81,17 @@ def test_a_task_is_sent_by_a_request_and_handled_by_the_launch_of_another(urls: 
     assert refused[0] == 401
     assert launched[:2] == [200, {"stop_reason": "empty", "handled": 1, "failed": 0}]
     assert (state[0], state[1]["state"]) == (200, "completed")
+    assert (again[0], again[1].get("rerun_of")) == (200, "t")
     assert (put[0], put[1].get("rule")) == (200, "every 1h")
     assert removed[:2] == [200, {"name": "a:b", "removed": True}]
     assert urls.notes() == ["a", "a"]
+
+
+def test_the_site_has_each_path_of_the_endpoint(urls: DjangoSite) -> None:
+    routes = urls.plain_program("from pollconsumer.django.launch_urls import ROUTES; print(json.dumps(ROUTES))")
+    assert {route.replace("<str:", "{").replace(">", "}") for route in routes} == {
+        path[1:] for path in openapi()["paths"]
+    }
 
 
 def test_a_site_without_a_backend_of_ours_has_the_application_of_its_settings(urls: DjangoSite) -> None:
