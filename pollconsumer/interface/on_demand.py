@@ -100,8 +100,8 @@ def _import_path() -> list[str]:
 def start_launch(settings: Settings, await_answer: Callable[[], float] | None = None) -> None:
     """Start a launch by the setting ``on_demand``. If none can be started, a warning says why.
 
-    ``await_answer``: a launch that exits gives this function, which returns how many seconds it may wait until its
-    request has arrived. If None, this function does not wait."""
+    ``await_answer``: given by a launch that exits; returns how many seconds it may wait until its request has arrived.
+    None: do not wait."""
     launch_by = settings.consumer.on_demand
     try:
         if launch_by == PROCESS:

@@ -220,8 +220,8 @@ class Sandbox:
 
     ``apps`` provide handlers and recurrences; by default all applications of the process do. Within the block no
     application of the process reaches its own store. Time begins at ``start`` (default: now), and passes only in
-    ``advance``, ``run_for``, and while a launch waits. ``config``: a configuration file; the environment and other
-    files are ignored."""
+    ``advance``, ``advance_to``, ``run_for``, and while a launch waits. ``config``: a configuration file; the
+    environment and other files are ignored."""
 
     def __init__(self, *apps: PollConsumer, start: datetime | None = None, config: str | Path | None = None) -> None:
         """Raise TypeError for a naive ``start``, ConfigurationError for an invalid ``config``."""
@@ -289,7 +289,7 @@ class Sandbox:
 
         Without ``until_empty`` the launch uses its whole window, waits, and handles what comes due. With ``raising``
         the launch ends with the first unexpected exception of a handler, which is raised here, while the message is
-        retried as usual. Fatal, RetryIn, Yield, and the handler's ``fatal`` exceptions are expected."""
+        retried as usual. Fatal, RetryIn, Yield, and ``fatal`` exceptions are expected, except for bad arguments."""
         self._prepare()
         self._clock.next_due()
         timeout = self._settings.consumer.timeout
@@ -329,7 +329,7 @@ class Sandbox:
         self, state: State | str | None = None, *, handler: str | None = None, queue: str | None = None
     ) -> list[Message]:
         """Messages, all or those in ``state`` (scheduled, ready, reserved, completed, dead, cancelled, expired), of
-        ``handler`` and in ``queue``. Those that entered their state first come first."""
+        ``handler`` and in ``queue``. By queue and state; those that entered their state first come first."""
         wanted = None if state is None else State(state)
         if queue is not None and queue not in self._inspector.queues():
             return []
@@ -377,7 +377,7 @@ class Sandbox:
         max_messages: int | None = None,
         end: int | None = None,
     ) -> Launched:
-        """Run one launch. With an ``end`` it waits at most until that instant, and only if something is due by then."""
+        """Run one launch. With an ``end`` it waits at most until that instant, and only while something can happen."""
         if self._launching:
             raise RuntimeError("sandbox.run() was called in a handler, while a launch runs: call it in the test")
         _refuse_running_loop()
@@ -417,7 +417,7 @@ class Sandbox:
         return Launched(counts.handled, counts.failed, counts.released + counts.yielded, reason)
 
     def _served(self, handlers: Mapping[str, Handler]) -> tuple[str, ...]:
-        """The queues that launches serve: the configured ones; if there are none, all queues."""
+        """The queues that launches serve: with a configuration file as usual, without one all queues."""
         if self._configured:
             return served_queues(self._settings, handlers)
         known = {*self._store.queues(), *(handler.queue for handler in handlers.values())}

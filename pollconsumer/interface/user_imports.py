@@ -50,8 +50,8 @@ def find_modules(settings: Settings, modules: Iterable[str]) -> None:
 
 @contextmanager
 def importing(setting: str, module: str) -> Iterator[None]:
-    """Wrap an import of ``module``, which ``setting`` names. If it raises anything, ConfigurationError. If ``module``
-    has forked this process, the child process ends here."""
+    """Wrap an import of ``module``, which ``setting`` names. ConfigurationError if the import raises, except for Ctrl-C
+    and MemoryError, which pass. If ``module`` has forked this process, the child process ends here."""
     pid = os.getpid()
     try:
         with users_output(), _refusing(setting, module):
@@ -113,7 +113,7 @@ def client_of(settings: Settings) -> SuppliedClient:
 
 
 def credentials_of(settings: Settings) -> CredentialProvider:
-    """The provider that ``credentials`` names, or that what it names makes. ConfigurationError for anything else."""
+    """The provider that ``credentials`` names, or the named function returns. ConfigurationError for anything else."""
     name = str(settings.credentials)
     provider = _found(settings, "credentials", name)
     if callable(provider) and (isinstance(provider, type) or not hasattr(provider, "get_credentials")):

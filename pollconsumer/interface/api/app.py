@@ -47,7 +47,7 @@ OnLaunch = TypeVar("OnLaunch", bound="Callable[[], object]")
 P = ParamSpec("P")
 R = TypeVar("R")
 PATIENCE = 5.0
-"""Default of how long a call is repeated while the store does not answer, in seconds."""
+"""How many seconds, by default, a call is repeated while the store does not answer."""
 
 
 class HookRegistration:
@@ -59,7 +59,8 @@ class HookRegistration:
     _hooks: Hooks
 
     def before(self, hook: Before) -> Before:
-        """Call ``hook(context)`` before each handler of this application runs, on the handler's thread."""
+        """Call ``hook(context)`` before each handler of this application runs, on the handler's thread. If the hook
+        raises ``Skip``, the handler is not called, and the message is completed without a result."""
         return _hook(self._hooks.before, hook, 1)
 
     def after(self, hook: After) -> After:
@@ -67,7 +68,7 @@ class HookRegistration:
         return _hook(self._hooks.after, hook, 2)
 
     def on_failure(self, hook: OnFailure) -> OnFailure:
-        """Call ``hook(context, error, delay)`` when an attempt has failed. The next one begins in ``delay`` seconds."""
+        """Call ``hook(context, error, delay)`` when an attempt has failed, and another follows in ``delay`` seconds."""
         return _hook(self._hooks.on_failure, hook, 3)
 
     def on_dead(self, hook: OnDead) -> OnDead:
@@ -85,12 +86,13 @@ class HookRegistration:
         return _hook(self._hooks.before_enqueue, hook, 1)
 
     def on_launch(self, hook: OnLaunch) -> OnLaunch:
-        """Call ``hook()`` in each launch that has its lease, before the launch handles a message. If the hook raises,
-        the launch ends with exit code 78."""
+        """Call ``hook()`` in each launch of the consumer that has its lease, before the launch handles a message. If
+        the hook raises, the launch ends with exit code 78."""
         return _hook(self._hooks.on_launch, hook, 0)
 
     def on_launch_end(self, hook: OnLaunch) -> OnLaunch:
-        """Call ``hook()`` when a launch that has its lease ends, unless ``on_launch`` raised. It has five seconds."""
+        """Call ``hook()`` when a launch of the consumer that had its lease exits, unless ``on_launch`` raised. The
+        whole exit has five seconds."""
         return _hook(self._hooks.on_launch_end, hook, 0)
 
 
@@ -213,13 +215,13 @@ class PollConsumer(HookRegistration):
         (text such as ``90s``, seconds, a timedelta). If it has a parameter ``occurrence: datetime``, it gets the due
         instant.
 
-        ``H`` in a field of the expression stands for a value that depends on namespace and name alone. So does the
-        delay, less than ``jitter``, that each instant gets (default: none). ``missed``: ``"skip"`` skips occurrences
-        that came due while no launch ran, ``"once"`` (default) enqueues the last one, ``"all"`` the last 100.
-        ``overlap``: what happens while the last occurrence is unfinished. ``"allow"`` (default) enqueues the next one,
-        ``"skip"`` does not; with ``"queue"`` it waits until the last one has ended; ``"replace"`` stops the last one.
-        With ``after="end"`` a period counts from the end of the last occurrence in any state, by default from its due
-        time. With ``enabled=False`` the handler is listed and does not recur. ``ping``: the URL of a monitor that is
+        ``H`` in a field of the expression stands for a value that depends on namespace and name alone. ``jitter``: each
+        instant is delayed by a part of this (default: no delay); the part depends on them, too. ``missed``: ``"skip"``
+        skips occurrences that came due while no launch ran, ``"once"`` (default) enqueues the last one, ``"all"`` the
+        last 100. ``overlap``: what happens while the last occurrence is unfinished. ``"allow"`` (default) enqueues the
+        next one, ``"skip"`` does not; with ``"queue"`` it waits until the last one has ended; ``"replace"`` stops the
+        last one. Periods count from due times; with ``after="end"`` from the end of the last occurrence, whatever its
+        state. With ``enabled=False`` the handler is listed and does not recur. ``ping``: the URL of a monitor that is
         told how each occurrence begins and ends. ``expires``: how long after its instant an occurrence may still begin.
         ``concurrency_key``, ``concurrency_limit``, ``order_key``, ``headers``: as in a message's ``using``."""
         if callable(when):
@@ -267,8 +269,8 @@ class PollConsumer(HookRegistration):
         """Enqueue a message by its handler's name, without the handler's code.
 
         ValueError or TypeError for an invalid message. OutcomeUnknown if the reply was lost. StoreUnreachable if the
-        store does not answer. Conflict, a ValueError, if ``id`` belongs to a message with another handler or
-        payload."""
+        store does not answer. QueueFull if the queue has ``max_ready`` messages. Conflict, a ValueError, if ``id``
+        belongs to a message with another handler or payload."""
         calls = self._calls
         return calls.enqueue_one(calls.new_message(handler, {} if payload is None else payload, **options))
 
@@ -277,7 +279,7 @@ class PollConsumer(HookRegistration):
     ) -> Handle[Any]:
         """`enqueue` without blocking the event loop. Messages are enqueued in the order of the calls.
 
-        If the call is cancelled before the message is sent, it is not enqueued; if later, it may be enqueued."""
+        If the call is cancelled before the message is sent, the message is not enqueued; if later, it may be."""
         return await self._calls.enqueue_by_name_async(handler, {} if payload is None else payload, options)
 
     def batch(
@@ -293,10 +295,10 @@ class PollConsumer(HookRegistration):
         """A new batch, for ``with`` or ``async with``. Its ``add`` adds members within the block.
 
         Each callback, ``handler.args(…)``, is enqueued once: ``then`` when all members are completed, ``failed`` when
-        the first member is dead, cancelled or expired, ``ended`` when all have ended. ``expires``: if members have not
-        ended so long after the batch was opened, ``failed`` and ``ended`` are enqueued all the same. With
-        ``cancelled_as="completed"`` a cancelled or stopped member counts as completed. A batch with an ``id`` can be
-        enqueued again after an error. BadData or UsageError for an invalid argument."""
+        the first member is dead, cancelled or expired, ``ended`` when all have ended. ``expires``: how long after its
+        opening the batch expires; if members have not ended by then, ``failed`` and ``ended`` are enqueued all the
+        same. With ``cancelled_as="completed"`` a cancelled or stopped member counts as completed. A batch with an
+        ``id`` can be enqueued again after an error. BadData or UsageError for an invalid argument."""
         from pollconsumer.interface.api.batches import OpenBatch
         from pollconsumer.runtime.handling.handler_batches import new_batch
 
@@ -306,15 +308,15 @@ class PollConsumer(HookRegistration):
 
     @property
     def batches(self) -> AppBatches:
-        """All batches in the store, whoever has enqueued them."""
+        """All batches of the application's namespace, whoever has enqueued them."""
         from pollconsumer.interface.api.batches import AppBatches
 
         return AppBatches(self._calls)
 
     def chain(self, *links: Sendable, failed: Sendable | None = None) -> Chain:
         """A chain of messages, each given as ``handler.args(…)``. Each link is enqueued when the previous one is
-        completed, and gets its result as ``context.previous.result``. The first link that is dead, cancelled or expired
-        ends the chain, and the message ``failed`` is enqueued. UsageError for links that do not fit in a chain."""
+        completed, and gets that one's result as ``context.previous.result``. The first link that is dead, cancelled or
+        expired ends the chain, and the message ``failed`` is enqueued. UsageError for links that no chain can have."""
         from pollconsumer.interface.api.batches import Chain
 
         return Chain(self._calls, links, failed)

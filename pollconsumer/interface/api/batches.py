@@ -45,7 +45,7 @@ from pollconsumer.store.store import Store
 
 T = TypeVar("T")
 _WHICH: dict[State | None, str] = {State.COMPLETED: "completed", State.DEAD: "dead"}
-"""State → the kind of members that a reader returns for it. For other states it returns all members."""
+"""State → the kind of members to ask a reader for. For any other state it is asked for all members."""
 LONGEST_PAUSE = 0.5
 PAGE = ENQUEUE_PAGE * ENQUEUE_PAGES
 """Number of members that are sent together."""
@@ -65,12 +65,12 @@ class AppBatch(Batch):
 
     @property
     def listed(self) -> BatchStatus:
-        """The batch as it was last read from the store."""
+        """The batch as it was last read from the store; it is read now if it was not read before."""
         return self._seen or self.status()
 
     def members(self, state: State | StateName | None = None) -> Iterator[Handle[Any]]:
-        """Handles to the members that the store still has, or to those in ``state``, by their numbers, read a page at a
-        time. For a chain it is a handle to its latest link. Each handle's ``listed`` is the message as it was read."""
+        """Handles to the members that the store still has, all or those in ``state``, sorted by number, read a page at
+        a time. A chain gives a handle to its latest link. Each handle's ``listed`` is the message as it was read."""
         wanted, batch = None if state is None else parse_word(State, "state", state), self.status()
         for message in self._app.ask_for_each(lambda store: store.batches.members(batch, _WHICH.get(wanted))):
             if wanted is None or message.state is wanted:
@@ -110,7 +110,7 @@ class AppBatch(Batch):
         return lambda store: answer_about(store, *question, readable=self._app.decoded)
 
     async def _pages_async(self, what: str) -> AsyncIterator[Any]:
-        """Yield the result of ``what``, such as ``cancel``, for each chunk. Other calls may come between two chunks."""
+        """Yield the result of ``what``, as ``cancel``, for each chunk of members. Other calls may come in between."""
         at: int | None = 0
         while at is not None:
             page, at = await self._app.ask_async(self._question(what, self._batch_queue, self.id, at))
@@ -118,7 +118,7 @@ class AppBatch(Batch):
 
 
 class AppBatches:
-    """An application's batches; iterate to get all. ``get`` raises NotFound. All methods raise StoreUnreachable."""
+    """All batches of a namespace: iterate to get them. ``get`` raises NotFound. All methods raise StoreUnreachable."""
 
     def __init__(self, app: AppCalls) -> None:
         self._app = app
@@ -242,7 +242,7 @@ class OpenBatch(AppBatch):
         return self._numbered(message)
 
     def _numbered(self, make: Callable[..., T]) -> T:
-        """Number the next member, and return what ``make`` creates, given the number and whether it has ended."""
+        """Number the next member. Return what ``make`` creates, given its number and whether it must not be sent."""
         if not self._is_within:
             raise UsageError("batch", self.id, "add members within its with block: none is enqueued after it")
         with self._adding:
@@ -339,8 +339,8 @@ class OpenBatch(AppBatch):
             )
 
     def _has_ended(self, number: int) -> bool:
-        """Whether the member ``number`` of a resumed batch has ended. If the store no longer keeps it, adding would
-        enqueue it again."""
+        """Whether the member ``number`` of a resumed batch has ended. Then it must not be sent: if the store no longer
+        keeps it, it would be enqueued again."""
         chunk = number // PER_CHUNK
         if self._ended[0] != chunk:
             batch = self._batch
@@ -407,9 +407,9 @@ class Chain:
 
 
 class LinkHandle(Handle[Any]):
-    """A handle to the last link of a chain. Until that is enqueued, ``state`` is ``waiting``. `wait` waits for the last
-    link, or raises NotCompleted for the link that ended the chain. `status`, `cancel`, `stop`, `redrive` and
-    `reschedule` concern the latest link, which was enqueued last. Cancelling it ends the chain."""
+    """A handle to the last link of a chain. ``state``, `wait` and `signal` concern that link: ``state`` is ``waiting``
+    until it is enqueued, `wait` raises NotCompleted for the link that ended the chain. All other methods concern the
+    latest link, which was enqueued last. Cancelling the latest link ends the chain."""
 
     __slots__ = ("_links",)
 
@@ -420,7 +420,7 @@ class LinkHandle(Handle[Any]):
 
     @property
     def state(self) -> State | LinkState:  # type: ignore[override]  # it may not be enqueued yet
-        """The state of the last link at present. It asks the store."""
+        """The state of the last link, read from the store; ``waiting`` until that link is enqueued."""
         return self._seen(self.status())
 
     async def state_async(self) -> State | LinkState:  # type: ignore[override]  # as above

@@ -25,8 +25,8 @@ _NO_SCHEMAS = {"config", "default", "metadata", "serialization"}
 
 def converting(hint: Any) -> Callable[[Any], Any]:
     """A function that converts JSON values to the type ``hint``, and raises Mismatch if a value does not fit. It is
-    strict: an instant may be text, a number may not. NoJsonForm for a ``hint`` without a JSON form, pydantic's
-    exception for an unsupported ``hint``."""
+    strict: text may stand for an instant, but not for a number. NoJsonForm for a ``hint`` without a JSON form,
+    pydantic's exception for an unsupported ``hint``."""
     validator = SchemaValidator(_exact(_adapter(hint).core_schema))
 
     def convert(value: Any) -> Any:
@@ -43,8 +43,8 @@ def converting(hint: Any) -> Callable[[Any], Any]:
 
 
 def dumping(hint: Any) -> Callable[[Any], Any]:
-    """A function that turns a value of the type ``hint`` into JSON, from which `converting` gets an equal value. Raises
-    the errors of `converting`."""
+    """A function that turns a value of the type ``hint`` into JSON values, which `converting` turns into an equal
+    value. The errors are those of `converting`."""
     adapter = _adapter(hint)
 
     def dump(value: Any) -> Any:
@@ -72,7 +72,7 @@ def _adapter(hint: Any) -> TypeAdapter[Any]:
 
 def _exact(schema: Any) -> Any:
     """``schema``, with stricter types wherever pydantic's strict mode would accept another JSON type: ``true`` for a
-    literal 1 or an enum's 1, or the text "1" for an instant. Models validate themselves."""
+    literal 1 or an enum's 1, or the text "1" for an instant. Models are validated by validators of their own."""
     if isinstance(schema, list | tuple):
         return type(schema)(map(_exact, schema))
     if not isinstance(schema, dict):

@@ -129,8 +129,8 @@ class MessageCalls(Protocol):
 
 class Handle(Generic[R]):
     """A message whose handler returns R. ``id``: the message's id. ``duplicate``: True if the store already had the
-    message, or another one with its unique key; None if the message is spooled. ``listed``: the message as
-    `PollConsumer.message` or `PollConsumer.messages` read it; None after `enqueue`."""
+    message, or another one with its unique key; None if the message is spooled. ``listed``: the message as it was read
+    by `PollConsumer.message`, `PollConsumer.messages` or a batch's ``members``; None for any other handle."""
 
     __slots__ = ("_app", "duplicate", "id", "listed", "queue")
     if not TYPE_CHECKING:  # type checkers would accept any attribute
@@ -156,7 +156,7 @@ class Handle(Generic[R]):
 
     @property
     def state(self) -> State:
-        """The state of the message at present: asks the store. NotFound if it is no longer kept. StoreUnreachable."""
+        """The message's state, read from the store. NotFound if the message is no longer kept. StoreUnreachable."""
         return self.status().state
 
     def status(self) -> Message:
@@ -165,7 +165,7 @@ class Handle(Generic[R]):
 
     @property
     def progress(self) -> Progress | None:
-        """How far the handler says it has come, in the last attempt that said it. Raises the errors of ``state``."""
+        """The progress that the handler reported last, in any attempt; else None. Raises the errors of ``state``."""
         return self.status().progress
 
     @property
@@ -188,14 +188,14 @@ class Handle(Generic[R]):
     def reschedule(self, *, in_: Span | None = None, at: datetime | None = None) -> None:
         """Give the message another due time, if no launch has reserved it yet, else raise BadData. ``in_``: a delay in
         seconds, as text such as ``5m``, or as a timedelta. ``at``: an aware datetime; a past one is due now. TypeError
-        if both or neither are given, and for a naive one. BadData for an invalid time. NotFound, StoreUnreachable."""
+        if both or neither are given, or ``at`` is naive. BadData for an invalid time. NotFound, StoreUnreachable."""
         self._act(partial(rescheduling, in_=in_, at=at))
 
     def change(self, *, priority: int | None = None, payload: Mapping[str, Any] | None = None) -> None:
         """Give the message another priority or payload, if no launch has reserved it yet, else raise BadData.
-        Everything else stays. A ready message goes behind those of its new priority. If this process knows the handler,
-        the payload is checked against its parameters. BadData, too, for an invalid value. TypeError for arguments that
-        do not fit, or if nothing is given. NotFound, StoreUnreachable."""
+        Everything else stays. A ready message goes behind those of its new priority. If this process has registered the
+        handler, TypeError for a payload that does not fit it. TypeError, too, if nothing is given. BadData, too, for an
+        invalid value, or for a priority if the message has an order key. NotFound, StoreUnreachable."""
         encoded = b"" if payload is None else self._encoded(payload, self.status().handler)
         self._act(partial(changing, priority=priority, payload=encoded))
 
@@ -206,17 +206,17 @@ class Handle(Generic[R]):
         self._act(partial(redriving, from_start=from_start))
 
     def rerun(self) -> Handle[R]:
-        """Enqueue a new message like this one, which has ended in any state. Handler, payload, options, unique key,
-        headers and callbacks are the same; the header ``created-by`` names this message. The new message is due now,
-        never expires, and belongs to no batch. BadData if this message has not ended, if its payload is no longer kept,
-        or if another message has its unique key. NotFound, QueueFull, StoreUnreachable."""
+        """Enqueue a new message like this one, once this one has ended in any state. Handler, payload, options, unique
+        key, headers and callbacks are the same; the header ``created-by`` names this message. The new message is due
+        now, never expires, and belongs to no batch. BadData if this message has not ended, if its payload is no longer
+        kept, or if another message has its unique key. NotFound, QueueFull, StoreUnreachable."""
         return self._again(*self._act(rerunning))
 
     def signal(self, name: str, value: Any = True) -> bool:
-        """Send ``value`` under ``name`` to the message. Its handler waits for it by ``context.wait_for``, now or later.
-        The value has at most 64 KiB of JSON, and is not None, which a wait returns at its timeout. Returns False if
-        another value was sent before under that name: the first one holds. BadData if the message has ended, has
-        signals of 1 MiB, or for an invalid name or value. NotFound, StoreUnreachable."""
+        """Send ``value`` under ``name`` to the message. Its handler gets the value from ``context.wait_for(name)``, now
+        or later. The value has at most 64 KiB of JSON, and is not None, which ``wait_for`` returns at its timeout.
+        Returns False if another value was sent before under that name: the first one holds. BadData if the message has
+        ended, if its signals would exceed 1 MiB, or for an invalid name or value. NotFound, StoreUnreachable."""
         return self._app.ask(signalling(self.queue, self.id, name, value, self._app.codec))
 
     async def status_async(self) -> Message:
@@ -257,17 +257,17 @@ class Handle(Generic[R]):
         return (await self.status_async()).state
 
     def wait(self, timeout: Span | None = None) -> R | None:
-        """Wait until the message is completed. Returns its result; None if it has none, or if it is no longer kept.
+        """Wait until the message is completed. Returns its result; None if there is none, or it is no longer kept.
 
         A result is the JSON of what the handler returned: a tuple comes back as a list, an instant as text.
 
         ``timeout``: seconds, text such as ``5m``, or a timedelta; None for no limit. TimeoutError after it.
-        NotCompleted if the message became a dead letter, was cancelled or expired. NotFound if it is no longer kept.
-        StoreUnreachable. BadData if the application's codec cannot decode the result. The call polls the store, at
+        NotCompleted if the message became a dead letter, was cancelled or expired. NotFound if the message is no longer
+        kept. StoreUnreachable. BadData if the application's codec cannot decode the result. The call polls the store at
         least every tenth of a second. It also waits for a spooled message, until a launch has enqueued and handled it.
 
-        In a handler: WaitRefused, a TimeoutError, when every slot of the launch waits for messages that no other launch
-        can handle, and just before the launch must end its work."""
+        In a handler: WaitRefused, a TimeoutError, if only this launch can handle the message, and every slot waits, or
+        the handler waits for its own message; also just before the launch must end its work."""
         with _MessageLooks(timeout, self._app) as waiting:
             while True:
                 try:
@@ -316,7 +316,7 @@ class Handle(Generic[R]):
         return await self._app.ask_async(act(self.queue, self.id))
 
     def _goes_on(self, _message: Message) -> bool:
-        """Whether this handle, when this message is completed, waits for another one: the next link of a chain."""
+        """Whether `wait` goes on when this message is completed, since the next link of a chain follows."""
         return False
 
 
@@ -356,14 +356,14 @@ class _MessageLooks:
             self._slots.end(self._for)
 
     def pause_unseen(self, handle: Handle[Any], error: PollConsumerError) -> float:
-        """Seconds until the next read of a spooled message that was never found. Raises ``error`` for any other one."""
+        """Seconds until the next read of a spooled message that was never found. For any other, raises ``error``."""
         if self._seen or handle.duplicate is not None:
             raise error
         return self._next_pause(handle.id, handle.queue, "spooled")
 
     def pause_after(self, message: Message, *, goes_on: bool) -> float | None:
-        """Seconds until the next read; None if the wait is over, since ``message`` is completed and no link follows
-        (``goes_on``). NotCompleted, TimeoutError or WaitRefused if it will not be completed, or not in time."""
+        """Seconds until the next read; None if ``message`` is completed and no link of a chain follows. ``goes_on``: a
+        link follows. NotCompleted if the message ended otherwise; TimeoutError or WaitRefused if no time is left."""
         self._seen = True
         if message.state is State.COMPLETED and not goes_on:
             return None
@@ -380,7 +380,7 @@ class _MessageLooks:
         return min(pause, self._slots.seconds_left())
 
     def may_be_stuck(self, message: Message) -> bool:
-        """Whether ``message`` cannot end, since all slots wait, unless another launch serves its queue."""
+        """Whether ``message`` cannot end unless another launch serves its queue, since all slots of this one wait."""
         slots = None if self._elsewhere else self._slots
         return slots is not None and slots.may_be_stuck(self._for, message.queue, message.id)
 
@@ -394,6 +394,6 @@ class _MessageLooks:
         )
 
     def give_up(self, message: Message) -> None:
-        """Raise WaitRefused, unless another slot's wait was refused meanwhile, so that its slot is free."""
+        """Raise WaitRefused, unless the wait of another slot was refused meanwhile, which makes that slot free."""
         if self._slots is not None and self._slots.give_up(self._for, message.queue, message.id):
             raise WaitRefused(message.id, message.queue, message.state, STUCK)

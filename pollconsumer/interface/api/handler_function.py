@@ -1,4 +1,4 @@
-"""A handler as its producers see it: its function, which can be called, or enqueued with arguments and options."""
+"""A handler as its producers see it: a function that can be called, or whose messages can be enqueued with options."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ C = TypeVar("C", covariant=True)
 R = TypeVar("R", covariant=True)
 
 MADE_AT_ONCE = 100
-"""Number of messages created before other tasks of an event loop get a turn. They take a millisecond or less."""
+"""Number of messages created before other tasks of an event loop get a turn. To create so many takes up to 1 ms."""
 
 
 class MessageMaker:
-    """Creates the messages of a handler. ``options`` are those of all its messages."""
+    """Creates messages of one handler. Each of them gets ``options``."""
 
     def __init__(self, calls: AppCalls, registered: RegisteredHandler, options: SendOptions | None = None) -> None:
         self.calls, self.registered, self._arguments = calls, registered, registered.arguments
@@ -62,7 +62,7 @@ class MessageMaker:
         return self.message_of(self._arguments.encoded(args, kwargs))
 
     def message_of(self, encoded: bytes, own: SendOptions | None = None) -> NewMessage:
-        """A new message. ``encoded``: the JSON of arguments that fit. Its ``own`` options are added to the maker's."""
+        """A new message. ``encoded``: the JSON of arguments that fit. ``own``: options to add to those of the maker."""
         if own:
             return MessageMaker(self.calls, self.registered, {**self._options, **own}).message_of(encoded)
         if not self._has_no_options:
@@ -100,7 +100,7 @@ class Args(Generic[P]):
         return f"Args({self._encoded.decode()})"
 
     def using(self, **options: Unpack[SendOptions]) -> Args[P]:
-        """The same arguments, with these options of their message added to the earlier ones."""
+        """The same arguments. These options are added to the earlier options of their message."""
         return Args(self._maker, self._encoded, {**(self._options or {}), **copied(options)})
 
     def __message__(self) -> NewMessage:
@@ -124,7 +124,7 @@ class HandlerFunction(Generic[P, Q, C, R]):
         return f"<handler {self._registered.definition.name}>"
 
     def __reduce__(self) -> str:
-        """Pickle it by its name, like any function: a process of a `multiprocessing.Pool` imports its own."""
+        """Pickle the handler by name, like any function: each process of a `multiprocessing.Pool` imports it."""
         return str(getattr(self.__wrapped__, "__qualname__", self.__name__))
 
     if not TYPE_CHECKING:  # type checkers would accept any attribute
@@ -141,7 +141,7 @@ class HandlerFunction(Generic[P, Q, C, R]):
     async def enqueue_async(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """`enqueue` without blocking the event loop. Messages are enqueued in the order of the calls.
 
-        If the call is cancelled before the message is sent, it is not enqueued; if later, it may be enqueued."""
+        If the call is cancelled before the message is sent, the message is not enqueued; if later, it may be."""
         return await self._calls.enqueue_one_async((self._maker or self._made()).message(args, kwargs))
 
     def enqueue_many(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
@@ -154,7 +154,7 @@ class HandlerFunction(Generic[P, Q, C, R]):
     async def enqueue_many_async(self, payloads: Iterable[Args[P] | Mapping[str, Any]]) -> list[Handle[R]]:
         """`enqueue_many` without blocking the event loop. Other calls may be made between its round trips.
 
-        If it is cancelled, the messages that were sent before may be enqueued; the others are not."""
+        If the call is cancelled, the messages sent before that may be enqueued; the others are not."""
         return await self.using().enqueue_many_async(payloads)
 
     def args(self, *args: P.args, **kwargs: P.kwargs) -> Args[P]:

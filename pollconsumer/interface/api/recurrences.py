@@ -40,12 +40,12 @@ class PutOptions(OccurrenceOptions, total=False):
 
     Give either ``every`` or ``cron``. ``every``: a period in seconds, as text such as ``5m`` or as a timedelta.
     ``cron``: an expression in ``timezone`` (UTC); ``H`` in a field stands for a value that depends on namespace and
-    name alone. So does the delay, less than ``jitter``, that each instant gets. The messages get
-    ``payload``, ``priority`` and ``queue`` (by default the handler's, else ``default``). ``concurrency_key``,
-    ``concurrency_limit``, ``order_key``, ``rate_key``, ``rate``, ``headers``, ``timeout``, ``max_attempts``, ``retry``:
-    as in a message's ``using``. ``expires``: how long after its instant an occurrence may still begin. ``missed``,
-    ``overlap``, ``after``: as in ``PollConsumer.every``. ``enabled=False``: the recurrence is listed, and does not
-    recur.
+    name alone. ``jitter``: each instant is delayed by a part of this. The part depends on namespace and name, too.
+    The messages get ``payload``, ``priority`` and ``queue`` (by default the handler's, else ``default``).
+    ``concurrency_key``, ``concurrency_limit``, ``order_key``, ``rate_key``, ``rate``, ``headers``, ``timeout``,
+    ``max_attempts``, ``retry``: as in a message's ``using``. ``expires``: how long after its instant an occurrence may
+    still begin. ``missed``, ``overlap``, ``after``: as in ``PollConsumer.every``. ``enabled=False``: the recurrence is
+    listed, and does not recur.
 
     ``first``: the first instant if the recurrence is new, or has another rule than before. ``now`` (default): at once.
     ``next``: the next instant of the rule, with periods counted from the epoch. An aware datetime: the first instant
@@ -125,7 +125,7 @@ def given_put(
 
 
 def instant_given(key: str, value: object) -> datetime:
-    """The instant that ``value`` stands for. BadData for anything else; it names the option ``key``."""
+    """The instant that ``value`` stands for. BadData, which names the option ``key``, if there is none."""
     try:
         return value if isinstance(value, datetime) else given_instant(value)
     except ValueError as error:
@@ -180,8 +180,8 @@ def _rule(given: dict[str, Any]) -> RecurrenceSettings:
 
 
 def _payload(given: Mapping[str, Any], registered: RegisteredHandler | None, retry: str | None) -> Any:
-    """The payload in ``given`` as JSON. If this process has registered the handler, the payload is checked against its
-    parameters, and the name of the policy ``retry`` as well."""
+    """The payload ``given`` as JSON values. If this process has registered the handler, the payload is checked against
+    the handler's parameters, and ``retry`` against the names of its application's policies."""
     given = dict(given) if isinstance(given, Mapping) else given
     if registered is None or not isinstance(given, dict):  # what is no object is refused for that
         return json.loads(encode_payload(given))
@@ -199,8 +199,8 @@ class AppRecurrences:
     """All recurrences of an application's namespace, including those that configurations define. Iterate to get all,
     about 1000 in a round trip.
 
-    A name has at most one recurrence. All methods raise StoreUnreachable, and NotFound if no recurrence has the name.
-    Each ``…_async`` does the same without blocking an event loop."""
+    A name has at most one recurrence. All methods raise StoreUnreachable. Those for an existing recurrence raise
+    NotFound if none has the name. Each ``…_async`` does the same without blocking an event loop."""
 
     def __init__(self, app: AppCalls) -> None:
         self._app = app
@@ -209,9 +209,9 @@ class AppRecurrences:
         """Add the recurrence ``name``, or replace it.
 
         Replacing changes only what is different. A recurrence with the same rule, even with another payload, keeps its
-        next instant. With another ``every``, ``cron``, ``timezone``, ``jitter``, ``after`` or ``enabled`` it begins
-        again, with ``first``. Occurrences due already stay due. BadData for an invalid value, or if a configuration
-        defines a recurrence of that name."""
+        next instant. With another ``every``, ``cron``, ``timezone``, ``jitter``, ``after``, ``enabled`` or ``queue`` it
+        begins again, with ``first``. An occurrence that is due already stays due. BadData for an invalid value, or if a
+        configuration defines a recurrence of that name."""
         self._app.ask(_putting([self._new(name, options)]))
 
     async def put_async(self, name: str, /, **options: Unpack[PutOptions]) -> None:
@@ -219,7 +219,7 @@ class AppRecurrences:
         await self._app.ask_async(_putting([self._new(name, options)]))
 
     def put_many(self, wanted: Iterable[NamedPutOptions]) -> int:
-        """`put` each, some hundreds in a round trip. Returns their number. If it raises, some may have been put."""
+        """`put` each, up to 500 in a round trip. Returns their number. If this raises, some may have been put."""
         put = [self._named(options) for options in wanted]
         for part in _round_trips(put):
             self._app.ask(_putting(part))

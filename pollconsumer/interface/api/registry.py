@@ -43,11 +43,11 @@ class HandlerOptions(TypedDict, total=False):
     in a separate process, which is killed at the timeout. ``result_ttl``: how long a result is kept (a day); 0 disables
     results. ``delivery="at_most_once"``: a message is never handled twice, so it becomes a dead letter if the handler
     fails or its process dies. ``rate``: the most messages that are handed out within a period, such as ``60/1h``.
-    ``rate_key``: the name of an argument; ``rate`` then holds for each of its values. ``order_on_dead``: what happens
-    to the messages behind a dead letter with their ``order_key``. With ``"pass"`` (default) they are handled; with
-    ``"hold"`` they wait until it is redriven or purged. ``aliases``: earlier names of the handler, whose messages it
-    handles, too. ``upgrade(payload)``: called with a payload that does not fit the function, returns one that fits. Its
-    exceptions count as the handler's."""
+    ``rate_key``: the name of an argument; ``rate`` then holds for each of its values. ``order_on_dead``: what a dead
+    letter means for later messages with its ``order_key``. With ``"pass"`` (default) they are handled; with ``"hold"``
+    they wait until the dead letter is redriven or purged. ``aliases``: earlier names; the handler handles messages
+    with these names, too. ``upgrade(payload)``: called with a payload that does not fit the function, returns one that
+    fits. Its exceptions count as the handler's."""
 
     queue: str
     max_attempts: int
@@ -75,7 +75,7 @@ class BulkOptions(HandlerOptions, total=False):
 
 
 def check_options(options: HandlerOptions | BulkOptions) -> dict[str, Any]:
-    """``options``, checked, as fields of a `Handler`. ConfigurationError if invalid, TypeError for an unknown one."""
+    """``options`` as fields of a `Handler`. ConfigurationError or BadData if one is invalid, TypeError if unknown."""
     known = BulkOptions.__annotations__.keys()
     if unknown := options.keys() - known:
         raise unknown_options(unknown, known)
@@ -157,7 +157,7 @@ def _is_policy(retry: object) -> bool:
 
 
 def parsed(name: str, value: V, parse: Callable[[V], P]) -> P:
-    """What ``parse`` returns for ``value``, which the option ``name`` has. ConfigurationError if it raises."""
+    """The ``value`` of the option ``name``, parsed. ConfigurationError if ``parse`` raises TypeError or ValueError."""
     try:
         return parse(value)
     except (TypeError, ValueError) as error:
@@ -301,8 +301,8 @@ class Application:
     def registering(
         self, name: str | None, options: HandlerOptions | BulkOptions
     ) -> Callable[[Any], RegisteredHandler]:
-        """A function that registers its argument as the handler ``name``, by default under the argument's own name.
-        Both functions raise ConfigurationError for an invalid handler, and BadData for an invalid name."""
+        """A decorator that registers a function as the handler ``name``, by default under the function's name. This
+        method and the decorator raise ConfigurationError for an invalid handler, BadData for an invalid name."""
         checked, aliases, upgrade = check_options(options), options.get("aliases", ()), options.get("upgrade")
         if not isinstance(aliases, list | tuple) or len(set(map(str, aliases))) < len(aliases):
             raise ConfigurationError("aliases", repr(aliases), 'a list of different names, as ["send_mail"]')
@@ -346,10 +346,10 @@ class Registry:
     def __init__(self) -> None:
         self.apps: list[Application] = []
         self.settings: Settings | None = None
-        """The settings of the command that imports the modules. Applications without a store of their own use them."""
+        """The settings of the importing command. Applications without ``store`` and ``namespace`` use them, too."""
         self.imported: Collection[str] | None = None
-        """Names of all handlers and programs of ``settings`` once the modules are imported. None before, or without
-        any."""
+        """Names of all handlers and programs of ``settings``. None before the modules are imported, or if ``settings``
+        name neither modules nor programs."""
         self.stand_in: StandIn | None = None
 
     def add(self, *apps: Application) -> None:
@@ -387,7 +387,7 @@ class Registry:
     def afresh(
         self, apps: Iterable[Application] = (), settings: Settings | None = None, stand_in: StandIn | None = None
     ) -> Iterator[None]:
-        """Within the block only ``apps`` are registered, with these settings. Afterwards all is as before."""
+        """Within the block only ``apps`` are registered, with these settings. Then the registry is as before."""
         before = vars(self).copy()
         self.apps, self.settings, self.imported, self.stand_in = list(apps), settings, None, stand_in
         try:

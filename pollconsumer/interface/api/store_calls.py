@@ -105,7 +105,7 @@ class PooledStore:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Put the connection back, unless a reply on it may be pending. An ``error`` that is not ours may have
-        interrupted anything. One of ours may come from a call that a signal handler made in between."""
+        interrupted anything. So may an error of ours, if it comes from a call that a signal handler made in between."""
         wire = self._store.wire
         may_stay = wire.at_rest() and (error is None or isinstance(error, PollConsumerError | GeneratorExit))
         if may_stay and len(self._idle) < MOST_IDLE:
@@ -118,7 +118,7 @@ class PooledStore:
 
 
 class StorePool:
-    """The connections that no call uses. The last one used is taken first. ``open_store`` opens a further one."""
+    """The connections that no call uses. The last one used is taken first. ``open_store`` opens one if none is left."""
 
     def __init__(
         self, open_store: Callable[[Patience], Producer], seconds: float, clocks: Clocks = SYSTEM_CLOCKS
@@ -214,8 +214,8 @@ def _future() -> tuple[AbstractEventLoop, Future[Any]]:
 
 
 def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
-    """What ``call`` returns or raises in a thread of its own, for the caller's event loop. RuntimeError if the system
-    refuses another thread."""
+    """A future of the running event loop, for what ``call`` returns or raises in a thread of its own. RuntimeError if
+    the system refuses another thread."""
     loop, future = _future()
     start_thread(name, _answer_loop, loop, future, call)
     return future
@@ -246,9 +246,9 @@ def _end(future: Future[Any], result: object, error: BaseException | None) -> No
 
 
 class AppCalls(Application):
-    """The calls of a `PollConsumer` that only our own modules make; `calls_of` returns it. Each call has a connection
-    of its own, opened when it is needed. Each ``…_async`` call does not block the event loop. A child process opens its
-    own connections."""
+    """The methods of a `PollConsumer` that only our own modules call: `calls_of` returns this object. Each call has a
+    connection of its own, opened when it is needed. No ``…_async`` call blocks the event loop. A child process opens
+    its own connections."""
 
     def __init__(
         self,
@@ -273,7 +273,7 @@ class AppCalls(Application):
         self._store_url, self._namespace = store, namespace
         self._config = None if config is None else Path(config)
         self.beside: Callable[[], Beside | None] = partial(beside_module, _module_of_caller())
-        """Returns where the search for an unnamed configuration begins: beside the application's module; None: here."""
+        """Returns where the search for an unnamed configuration begins: beside the module; None: current directory."""
         self._opener: StoreOpener | None = None
         self._own_settings: Settings | None = None
         self._pid, self._pool = os.getpid(), StorePool(self._open, patience)
@@ -417,9 +417,9 @@ class AppCalls(Application):
         return self.settings().defaults_of(handler) if known is None else known.definition.defaults
 
     def known(self, handler: str, anywhere: bool = True) -> RegisteredHandler | None:
-        """The handler of that name that this process has registered for the same store; None if there is none.
-
-        Unless the handler may be ``anywhere`` else: BadData if the whole configuration was imported and lacks it."""
+        """The handler of that name that this process has registered for the same store; None if there is none. Unless
+        the handler may be ``anywhere`` else: BadData if the configuration is imported and lacks it; if none is
+        imported, a warning if the application has other handlers."""
         known = self.handlers.get(handler) or registry.known(handler, self.location)
         if known is not None:
             return known
@@ -455,7 +455,7 @@ class AppCalls(Application):
 
     def ask(self, question: Callable[[Store], T]) -> T:
         """What ``question`` returns, given the store, on a connection of its own. If the settings ask for replicas, a
-        change raises an error until the replicas have it."""
+        change waits for them, and raises StoreUnreachable if they do not have it in time."""
         with Shield(), self._pool.take() as store:
             return self._answered(question, store)
 

@@ -70,7 +70,7 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
     """Handlers by name, from the modules in ``settings`` and from the Django site. ConfigurationError for a module that
     cannot be imported.
 
-    The directory of the configuration file is first on sys.path. A ``PollConsumer()`` in the modules has
+    The directory of the configuration file is put first on sys.path. A ``PollConsumer()`` in the modules uses
     ``settings``."""
     registry.settings = settings
     begin_reading()
@@ -201,8 +201,8 @@ def long_handlers(
 ) -> Iterator[LongHandler]:
     """Yield the handlers that may outlast the window of a launch that serves ``queues``: their timeout is longer than
     ``window``, or their longest ``measured`` duration nearly as long, in seconds. Handlers that keep no other message
-    waiting are left out. ``programs``: the handlers that are programs, by name. ``slots``: with several, a launch
-    handles other messages beside a long one."""
+    waiting are left out; if there are several ``slots``, none keeps any waiting. ``programs``: the handlers that are
+    programs, by name."""
     if slots > 1:
         return
     served = {each.name: each for each in handlers.values() if each.queue in queues}

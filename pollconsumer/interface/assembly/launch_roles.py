@@ -58,7 +58,7 @@ INTAKE_BUDGET = 2.0
 
 
 class ConsumerRole:
-    """What a consumer's launch prepares, and what it does under the lease. From then on ``launch`` is set."""
+    """What a consumer's launch prepares, and what it does under the lease. Before that, ``launch`` is None."""
 
     def __init__(
         self,

@@ -22,8 +22,8 @@ from pollconsumer.runtime.system.watchdog import finish
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command that ``arguments`` name, and return its exit code. A user's error is printed as one line. Any
-    other exception is a bug, and is raised."""
+    """Run the command that ``arguments`` name, and return its exit code. An error that a user can fix is printed as one
+    line. Any other exception is a bug, and is raised, unless it is damped."""
     logs.configure()
     logs.log.streaks = _streaks(arguments)
     streams = sys.stdout, sys.stderr  # handlers' modules may replace them
@@ -64,7 +64,7 @@ def _streaks(arguments: Sequence[str]) -> logs.LaunchStreaks | None:
 
 
 def _reported(error: Exception) -> int | None:
-    """Print the line of the error that ended a command. Returns the exit code; None for a bug to be shown."""
+    """Print the line of the error that ended a command. Returns the exit code; None if the error is to be raised."""
     shown = error if isinstance(error, PollConsumerError) else met_by(error)
     if shown is not None:
         logs.write_error(shown)

@@ -90,9 +90,9 @@ CHANGING = frozenset(
 """Commands that change what is stored. They are refused if the user has not chosen a store in any way. Other commands
 then warn, and read."""
 ALARM = "doctor"
-"""This command is refused then, too: the alarm must not call a store healthy that nobody has chosen."""
+"""This command is refused, too, if no store was chosen: the alarm must not call a store healthy that nobody chose."""
 UNWARNED = frozenset({*LAUNCHES, "metrics"})
-"""Commands without that warning. Launches refuse by themselves, and nobody reads what metrics print."""
+"""Commands that do not warn if no store was chosen. Launches refuse by themselves; nobody reads what metrics print."""
 SHORT = frozenset({"check", "doctor", "enqueue", "launches", "lease", "metrics", "status"})
 """Commands whose whole time is limited, since cron starts them, too. Input or output without end lifts the limit."""
 END_WITHIN = 60.0
@@ -157,8 +157,8 @@ def _imported(target: str) -> click.Command:
 
 
 def _complete(command: click.Command) -> None:
-    """Add to a command, and to its subcommands, the common options, the completion of their values, and what help shows
-    below the options."""
+    """Add the common options to a command and its subcommands, limit the values of their parameters (see `bound`), and
+    add what help shows below the options."""
     if any("--config" in parameter.opts for parameter in command.params):
         return  # the command was looked up before in this process
     for parameter in command.params:
@@ -274,7 +274,7 @@ def _meet_nowhere(settings: Settings) -> None:
 
 
 def limit_command() -> None:
-    """Limit the time of the running command if it is in `SHORT`."""
+    """Limit the time of the running command if it is in `SHORT`; else lift the limit."""
     name = click.get_current_context().find_root().invoked_subcommand
     if name in SHORT:
         limit(END_WITHIN, f"{name} not ended")
@@ -322,8 +322,8 @@ def invoke(arguments: Sequence[str]) -> int:
 
 
 def _raise_if_misread(error: Exception) -> None:
-    """If ``error`` came from the reply of a server that is not Redis, raise an error that says so. With ``-v`` that
-    shows the traceback of ``error``."""
+    """If ``error`` came from the reply of a server that is not Redis, raise an error that says so. With ``-v`` the new
+    error shows the traceback of ``error``."""
     for wire in wires_of_command():
         if (refusal := wire.misread(error)) is not None:
             refusal.traced = "".join(format_exception(error))

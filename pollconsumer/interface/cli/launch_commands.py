@@ -69,7 +69,7 @@ def _settings_of_launch(
 ) -> Settings:
     """``settings``, overridden by the flags of ``run`` or ``move``. At a terminal the log shows what happens.
 
-    At a terminal the configured schedule, which is that of the platform, bounds a launch only if a flag gives it."""
+    At a terminal only a schedule given as a flag bounds the launch. The configured schedule is the platform's."""
     settings, attended = with_flags(settings, section, flags), is_terminal(sys.stdin) and is_terminal(sys.stderr)
     is_verbose = log.isEnabledFor(logging.INFO)
     if attended and log.isEnabledFor(logging.WARNING):

@@ -48,8 +48,8 @@ def wants_json() -> bool:
 
 
 def printed_as_json(value: object) -> bool:
-    """If ``--json`` was given, print ``value``, an object or an array, on one line. An iterator becomes an array, with
-    an element a line as they come. Returns whether ``--json`` was given."""
+    """If ``--json`` was given, print ``value``, an object or an array, on one line. An iterator becomes an array, whose
+    elements are printed as they come, each on a line. Returns whether ``--json`` was given."""
     if not wants_json():
         return False
     if not isinstance(value, Iterator):
@@ -78,7 +78,7 @@ def print_table(
 ) -> Sequence[int]:
     """Print a table. Columns are as wide as their widest cell, and None is ``-``. A row that is a text is a line of its
     own. On a narrow terminal the columns with the headers ``least`` are left out, the first one first, and the last
-    cell is shortened. ``columns``: what this function returned for an earlier part of the same table."""
+    cell is shortened. Returns the columns shown; ``columns``: those that an earlier part of the table showed."""
     width, every = None, [*range(len(headers))]
     if is_terminal(sys.stdout):
         import shutil  # slow to import

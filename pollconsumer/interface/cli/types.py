@@ -198,8 +198,8 @@ def json_option(help_text: str) -> Callable[[Function], Function]:
 
 
 def _past(text: str) -> Callable[[int], int]:
-    """A function that returns the instant which ``text`` means, given the present one, both in epoch ms: a time, or a
-    duration ago. A time without offset is in this machine's zone."""
+    """A function that is given the present instant, and returns the one that ``text`` means, both in epoch ms.
+    ``text``: a time, in this machine's zone if it has no offset, or how long ago."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

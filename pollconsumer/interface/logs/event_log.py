@@ -109,7 +109,7 @@ WARNINGS: dict[type, tuple[str, str]] = {
     ),
     events.QueueLeftOut: ("queue left out: {queue}", "queue {queue} is skipped: {reason}"),
 }
-"""Event → the name of its warning's streak (see `logs.about`), and its text. Fields of the event are filled in."""
+"""Event → its warning: the name of the streak (see `logs.about`), and the text. Fields of the event are filled in."""
 NOTES: dict[type, str] = {
     events.LaunchWaits: "another launch is running ({holders}); waiting up to {left} for it to end",
     events.MessageCompleted: "{id} ({handler}) completed in {took}",

@@ -66,7 +66,7 @@ Copy = Callable[[str, str, Mapping[str, Any]], None]
 
 
 def identify(launch_id: str, run_id: str | None, the_one: Callable[[], InFlight | None] = lambda: None) -> None:
-    """Give each later record the attributes ``pollconsumer_launch_id`` and so on; one that does not apply is None.
+    """Give each later record the attributes of `ABOUT`, as ``pollconsumer_launch_id``; one that does not apply is None.
     ``the_one`` returns the message in flight if there is only one."""
     log.identity = launch_id, run_id
     make = logging.getLogRecordFactory()
@@ -156,7 +156,7 @@ def text_line(level: str, text: str, fields: Mapping[str, Any]) -> str:
 
 
 class _Lines(logging.Handler):
-    """Writes each record from the level ``threshold`` up to standard error, on one line. Never raises."""
+    """Writes each record of the level ``threshold`` or above on one line of standard error. Never raises."""
 
     def __init__(self, threshold: int) -> None:
         super().__init__(threshold)
@@ -212,7 +212,7 @@ class _OwnLogger(logging.Logger):
     def __init__(self) -> None:
         super().__init__("pollconsumer", logging.CRITICAL + 1)
         self.lines: _Lines | None = None
-        """Our handler of records. None until `configure` is called: in a producer only the program's own print."""
+        """Our handler of records. None until `configure` is called: in a producer only its own handlers print."""
         self.others = logging.getLogger(self.name)
         self.identity: tuple[str | None, str | None] = (None, None)
         """The id of this process's launch, and the platform's id of the run."""
@@ -430,8 +430,8 @@ def _write(text: str) -> None:
 
 
 def _output_of(stream: TextIO | None) -> Callable[[str], object]:
-    """The function that writes to standard error. ``stream``: ``sys.stderr`` when the command began, also if a test or
-    a calling program has replaced it before. If handlers replace it later, that has no effect."""
+    """The function that writes to standard error. ``stream``: what ``sys.stderr`` was when the command began, perhaps a
+    replacement by a test or a calling program. If handlers replace ``sys.stderr`` later, that has no effect."""
     if stream is None:
         return lambda _: None
     if stream is sys.__stderr__:

@@ -6,8 +6,8 @@ test compares with this module. Their settings are plain objects (``model.py``),
 of these classes. ``check --schema`` prints the JSON Schema of the model.
 
 Every key of ``[consumer]`` is a flag of ``run``, and every key of ``[mover]`` a flag of ``move``, unless
-``flag_only_in`` names the other section. A ``former`` name is accepted, but not shown. A field with ``repr=False`` may
-hold a secret, and is not shown. Validators are functions of ``values.py``, which a launch imports."""
+``flag_only_in`` names another section, or none. A ``former`` name is accepted, but not shown. A field with
+``repr=False`` may hold a secret, and is not shown. Validators are functions of ``values.py``, which launches import."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ Token = Annotated[str, checked(values.check_token)]
 MonitorUrl = Annotated[str, checked(check_address)]
 MailAddress = Annotated[str, checked(values.check_mail)]
 Linger = Annotated[str, _READ_PERIOD, checked(values.check_linger)]
-"""A period as text, or the word that stands for all the time there is."""
+"""A period as text, or ``budget``, which stands for all the time of a request."""
 OnDemand = Annotated[str, checked(values.check_on_demand)]
 LogTarget = Annotated[str, checked(values.check_log_target)]
 Quota = Annotated[str, checked(parse_quota)]
@@ -111,7 +111,7 @@ class QueueSettings(Section):
     keep_completed: Keep | None = None
     """How long completed, cancelled and expired messages are kept, how many of each, or both. Default: `1d/10000`."""
     keep_dead: Keep | None = None
-    """How long, or how many, dead letters are kept. Default: until a person redrives or purges them."""
+    """How long dead letters are kept, how many, or both. Default: until a person redrives or purges them."""
     wait_alarm: Duration | None = Field(default=None, gt=0, le=YEAR)
     """`doctor` reports a message that is ready for longer. Default: `10m`, longer where launches come more rarely."""
 
@@ -123,12 +123,12 @@ class RecurrenceSettings(Section):
     handler: str = ""
     """Handler of its messages."""
     cron: str | None = None
-    """When it recurs, as a cron expression, in which `H` is a value that namespace and name choose. Give `cron` or
+    """When it recurs, as a cron expression, in which `H` is a value that depends on namespace and name. Give `cron` or
     `every`."""
     every: Period | None = None
     """How often it recurs, as `90s`. Give `cron` or `every`."""
     jitter: Period | None = None
-    """Enqueue each message later by a part of this, as `5m`; which part, the namespace and the name choose."""
+    """Enqueue each message later by a part of this, as `5m`. The part depends on namespace and name."""
     timezone: str = "UTC"
     """Time zone of `cron`, as `Europe/Paris`."""
     queue: str | None = None
@@ -138,7 +138,7 @@ class RecurrenceSettings(Section):
     priority: Whole = 0
     """Priority of its messages. Smaller numbers come first."""
     missed: Missed = Missed.ONCE
-    """Occurrences missed while no launch ran: `skip` them, enqueue the last one `once`, or enqueue `all`."""
+    """Occurrences missed while no launch ran: `skip` them, enqueue the last one `once`, or `all`, but at most 100."""
     overlap: Overlap = Overlap.ALLOW
     """What happens at an instant while the last message is unfinished. `allow`: enqueue another. `skip`: enqueue none.
     `queue`: enqueue one, to begin after it. `replace`: stop the last one first."""
@@ -250,8 +250,8 @@ class ConsumerSettings(LaunchSettings):
     memory_limit: Memory | None = None
     """End the launch when it uses more memory than this, as `200MB`."""
     on_demand: OnDemand | None = Field(default=None, repr=False, json_schema_extra={"flag_only_in": "no section"})
-    """How a producer starts a launch if none serves its queue. `process`: as a process of its own machine. A URL: by a
-    request to it. Default: it starts none."""
+    """How a producer starts a launch if none serves its queue. `process`: as a process on the producer's machine. A
+    URL: by a request to the URL. Default: it starts none."""
 
 
 class MoverSettings(LaunchSettings):
@@ -301,13 +301,13 @@ class DashboardSettings(Section):
     url: MonitorUrl | None = None
     """Address at which people find the pages. Alarms name it."""
     static: DirectoryPath | None = None
-    """Directory into which each launch writes the pages at its end, relative to the configuration file."""
+    """Directory into which each launch of `run` writes the pages at its end, relative to the configuration file."""
     token: Token | None = Field(default=None, repr=False)
     """Token that is needed to see the pages of `dashboard`. Default: a new one at each start, if one is needed."""
 
 
 class DoctorSettings(Section):
-    """What ``doctor`` reports, and whom it and launches tell."""
+    """What ``doctor`` reports, and whom ``doctor`` and launches notify."""
 
     recent: Duration = Field(default=3600.0, ge=0, le=YEAR)
     """How long `doctor` reports a dead letter, a skipped occurrence, or a handler beyond its alarms. 0: never."""
@@ -315,7 +315,7 @@ class DoctorSettings(Section):
     """URL to which `doctor` and launches send each finding when it begins and when it ends. Keep it secret. The form
     follows the host: Slack, Discord, Teams, ntfy, else JSON."""
     mail: MailAddress | None = None
-    """Address to which they mail the same, by the program `sendmail`."""
+    """Address to which `doctor` and launches mail each finding when it begins and ends, by the program `sendmail`."""
 
 
 class AlarmsSettings(Section):
@@ -327,7 +327,7 @@ class AlarmsSettings(Section):
 
 
 class PingsSettings(Section):
-    """A monitor that is told of each launch of the consumer."""
+    """A monitor that is notified of each launch of the consumer."""
 
     url: MonitorUrl | None = Field(default=None, repr=False)
     """URL of the monitor to ping at each launch. Keep it secret. Default: none."""
@@ -343,8 +343,7 @@ class LogsSettings(Section):
     target: LogTarget = "stderr"
     """`stderr`, `syslog`, or the path of a file. Warnings and errors of pollconsumer also go to standard error."""
     keep: KeptSize = 8192
-    """How much of what a handler logs and prints is kept with its message, the end of it: from `1KiB` to `64KiB`. `0`:
-    nothing."""
+    """How much of what a handler logs and prints is kept with its message: the last `1KiB` to `64KiB`. `0`: nothing."""
 
 
 class Settings(BaseSettings, Placed):

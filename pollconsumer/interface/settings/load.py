@@ -203,7 +203,7 @@ def django_site() -> str | None:
 
 
 def environment_in_force() -> dict[str, str]:
-    """Variables that a platform must give its launches, too: settings and the Django site, not the file's name."""
+    """Variables of this process that a platform must set for launches, too: settings, Django site, but no file name."""
     ours = {name: value for name, value in _variables().items() if value and name != CONFIG_VARIABLE}
     site = django_site()
     return ours if site is None else ours | {DJANGO_VARIABLE: site}
@@ -246,7 +246,7 @@ class _ConfigFile(NamedTuple):
 
 
 def _find(config: Path | None, variables: Mapping[str, str], beside: Beside | None = None) -> _ConfigFile:
-    """The file that ``config`` or a variable names, else the one found from ``beside`` or the current directory on."""
+    """The file that ``config`` or a variable names, else the first in or above ``beside`` or the current directory."""
     trusted = variables.get(TRUST_VARIABLE, "").lower() == TRUSTED
     if named := config or variables.get(CONFIG_VARIABLE):
         path = absolute(Path(named))

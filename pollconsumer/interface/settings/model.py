@@ -36,7 +36,7 @@ FOUND_AT = ("directory", "config", "nowhere")
 
 
 class InvalidValue(ValueError):
-    """An invalid value. The text is the rule that it breaks. ``value``: the value or its invalid item, as shown."""
+    """An invalid value. The text is the rule that it breaks. ``value``: the value or its invalid item, to be shown."""
 
     def __init__(self, rule: str, value: object) -> None:
         super().__init__(rule)
@@ -44,8 +44,8 @@ class InvalidValue(ValueError):
 
 
 class DeclaredField(NamedTuple):
-    """A declared field. Its attributes come from JSON, so functions are named ``module:function``. The one in ``reads``
-    turns the written value into the setting's. Those in ``checks`` raise a ValueError for an invalid value."""
+    """A declared field. Its attributes come from JSON, so functions are named ``module:function``. The function in
+    ``reads`` turns the written value into the setting's. Those in ``checks`` raise ValueError for an invalid value."""
 
     key: str
     kind: str
@@ -144,8 +144,8 @@ def _duration(seconds: float) -> str:
 
 
 class FieldTable(NamedTuple):
-    """All declared fields by key: ``sections`` has those of each section, and under an empty name the keys at the top
-    of the file; ``tables`` has those of an entry of each table whose entries the user names."""
+    """All declared fields. ``sections``: section → key → field; the top of the file is the section with an empty name.
+    ``tables``: table whose entries the user names, such as ``queues`` → key of an entry → field."""
 
     sections: Mapping[str, Mapping[str, DeclaredField]]
     tables: Mapping[str, Mapping[str, DeclaredField]]

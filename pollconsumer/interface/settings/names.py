@@ -6,7 +6,7 @@ VERSION = "1.0.0"
 PREFIX = "POLLCONSUMER_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 OUTCOME_VARIABLE = f"_{PREFIX}OUTCOME"
-"""No setting. It holds the descriptor on which a request, which started the launch, awaits its outcome."""
+"""No setting. It holds the descriptor on which the request that started the launch awaits the launch's outcome."""
 NO_STATE = "none"
 
 

@@ -38,9 +38,9 @@ def refuse_writable_file(path: Path) -> None:
 
 
 def refuse_found_of_others(path: Path, beside: int | None = None) -> None:
-    """Raise ConfigurationError for another user's configuration that nobody named: this process found it, because it
-    was started there, and the file names code to run. ``beside``: the owner of the module at which the search began. A
-    file of this owner is accepted, since the module's code runs anyway."""
+    """Raise ConfigurationError for another user's configuration that this process found without being given its path:
+    the file names code to run. Root's files are accepted. ``beside``: the owner of the module at which the search
+    began. A file of this owner is accepted, too, since the module's code runs anyway."""
     found = path.stat()
     # GUARD no found configuration of another user's is read, but that of the owner of the module beside it
     if stat.S_ISREG(found.st_mode) and found.st_uid not in (0, os.geteuid(), beside) and not modes_mean_nothing(path):
@@ -50,8 +50,8 @@ def refuse_found_of_others(path: Path, beside: int | None = None) -> None:
 
 def refuse_writable_modules(directory: Path, modules: Iterable[str] = ()) -> None:
     """Raise ConfigurationError if others may put a module into ``directory`` or one of PYTHONPATH. Python would find
-    that module first, so a sticky directory is refused, too. The same for importable files there, and in the packages
-    of ``modules``, that others may write, or replace through a link."""
+    that module first, so a sticky directory is refused, too. Raise it also if others may write, or replace through a
+    link, an importable file in ``directory`` or in the packages of ``modules``."""
     if loose := directory if _others_may_write(directory) else _directory_to_replace_it_in(directory):
         raise ConfigurationError("handlers' directory is writable by others", loose, _remedy(loose))
     for entry in filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)):

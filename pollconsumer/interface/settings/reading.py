@@ -138,7 +138,8 @@ def check_strict(settings: Settings) -> None:
 
 
 def check_connection(settings: Settings) -> None:
-    """Raise ConfigurationError if two stores or two logins are given. It is separate for `check_strict`'s reason."""
+    """Raise ConfigurationError for two stores, two logins, or a login to the embedded server. Like `check_strict` it is
+    not part of `check_together`."""
     if settings.client is not None and settings.store != EMBEDDED:
         raise refusal("client", settings.client, "store names another: keep one of them")
     if settings.credentials is None:

@@ -95,7 +95,7 @@ read_duration, read_memory, _read_size = _reading(parse_duration), _reading(pars
 
 
 def read_kept_size(value: object) -> int:
-    """The bytes that ``value`` stands for, as in `read_memory`: 0, or 1 KiB to 64 KiB."""
+    """The bytes that ``value`` stands for, as in `parse_size`. ValueError unless they are 0, or 1 KiB to 64 KiB."""
     size = _read_size(value)
     if size and not KIBIBYTE <= size <= 64 * KIBIBYTE:
         raise ValueError("0, or 1KiB to 64KiB; was a unit meant, as in 8KiB?")
@@ -111,7 +111,7 @@ def parse_timeout(value: Span) -> float:
 
 
 def parse_word(kind: type[W], key: str, value: str) -> W:
-    """The member of the enum ``kind`` with the value ``value``. The ValueError for others names ``key``."""
+    """The member of the enum ``kind`` with the value ``value``. ValueError, which names ``key``, if there is none."""
     try:
         return kind(value)
     except ValueError:
@@ -127,7 +127,7 @@ def read_argv(value: object) -> object:
 
 
 def read_exit_codes(value: object) -> object:
-    """``value``, if it is a list of exit codes other than 0."""
+    """``value``, if it is a list of exit codes from 1 to 255. ValueError otherwise."""
     if not isinstance(value, list | tuple) or not all(type(code) is int and 1 <= code <= 255 for code in value):
         raise ValueError("expected a list of exit codes from 1 to 255, as in [64, 65]")
     return value
@@ -161,7 +161,7 @@ def check_shared_directory(data: str) -> None:
 
 
 def _naming(rule: str) -> Callable[[str], None]:
-    """A check that raises ValueError with ``rule`` for what cannot be a path, as of an unknown user's home."""
+    """A check that raises ValueError with ``rule`` for text that is no path, such as one with an unknown ``~user``."""
 
     def check(path: str) -> None:
         try:
@@ -320,8 +320,8 @@ def _cron_reason(part: str, name: str, values: str, index: int) -> str:
 
 
 def parse_keep(keep: str) -> tuple[int | None, int | None]:
-    """The number and the milliseconds in ``keep``, written ``10000``, ``1d`` or ``1d/10000``. None for a missing part.
-    ValueError for any other text."""
+    """The number of messages and the milliseconds in ``keep``, written ``10000``, ``1d`` or ``1d/10000``. None for a
+    missing part. ValueError for any other text."""
     number = ms = None
     for part in map(str.strip, keep.split("/")):
         if re.fullmatch(r"[0-9]{1,9}", part) and number is None:

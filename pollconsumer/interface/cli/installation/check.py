@@ -170,8 +170,8 @@ def _by_role(past: Sequence[dict[str, Any]], queues: Iterable[str]) -> dict[str,
 def _next_windows(
     settings: Settings, now: datetime, launches: Mapping[str, list[dict[str, Any]]], longest: float
 ) -> dict[str, dict[str, Any]]:
-    """Role → its next window. ``launches``: earlier ones by role. ``longest``: for the consumer, as in
-    `next_window`."""
+    """Role → its next window. ``launches``: earlier launches by role. ``longest``: see `next_window`; it holds for the
+    consumer."""
     schedules: dict[str, str | None] = {role: getattr(settings, role).schedule for role in launches}
     if schedules["consumer"] is None and settings.config is not None:  # this user's crontab may give one
         schedules["consumer"] = optional_part("installed_schedule")(settings.config)
@@ -191,7 +191,7 @@ def _unserved_time(launches: list[dict[str, Any]], window: Mapping[str, Any], ha
 
 def _reached(settings: Settings, files: OwnFiles) -> Store | None:
     """The store, on a connection that has answered. None for an embedded server that is not running, since ``check``
-    does not start it. Then it raises the errors of a start, as far as they can be found without one."""
+    does not start it. If such a server could not start, the start's error is raised, if it can be found beforehand."""
     opener = opener_of(settings, files)
     if settings.is_embedded and (server := server_of(settings)).status() is None:
         server.check_start()
@@ -222,7 +222,7 @@ def _long_work(
     store: Store | None,
 ) -> list[LongHandler]:
     """The handlers that may outlast the window of this configuration's launches, by their timeouts and their durations
-    in earlier launches. Handlers are left out if this user's crontab has launches of its own for their queue."""
+    in earlier launches. Handlers are left out if this user's crontab has launches for their queue alone."""
     measured: dict[str, float] = {}
     if store is not None and past:
         with suppress(PermissionDenied):
@@ -238,7 +238,7 @@ def _long_work(
 
 
 def _locations_of(settings: Settings, store: Store | None, state: Path | None) -> dict[str, Any]:
-    """Where configuration, store and state are, and who owns each."""
+    """Where configuration, store, state and the like are; which files other users own, or a group may write."""
     data, program = (settings.data_directory(), settings.server_program()) if settings.is_embedded else (None, None)
     if settings.spool is not None:
         spool_of(settings).check()
@@ -264,7 +264,7 @@ def _locations_of(settings: Settings, store: Store | None, state: Path | None) -
 
 def _import_in_time(settings: Settings) -> dict[str, Handler]:
     """Import the handlers. A ConfigurationError shows its traceback. If the import takes too long, the process ends.
-    The time zone is restored, which a Django site may change: a launch reads its schedule before the import."""
+    Then restore the time zone, which a Django site may change: a launch reads its schedule before the import."""
     names = ", ".join([*filter(None, [django_site()]), *settings.handlers])
     until = time.monotonic() + IMPORT_WITHIN
     watch(lambda: until, lambda: f"handlers: {shown(names)}: import took longer than {IMPORT_WITHIN:g}s")
@@ -436,8 +436,8 @@ def _print(
 def _described_commands(
     settings: Settings, handlers: Mapping[str, Handler], own: Collection[str]
 ) -> dict[str, dict[str, object]]:
-    """Handlers that are programs. ``fits``: whether a program of one of the queues ``own`` has a timeout, so that a
-    launch can wait for it; None for a program of other queues."""
+    """Handlers that are programs. ``own``: the queues that launches serve. ``fits``: whether the program has a timeout,
+    so that a launch can wait for its end; None if its queue is not in ``own``."""
     found: dict[str, dict[str, object]] = {}
     for name, command in settings.commands.items():
         run, timeout = handlers[name].run, command.timeout
@@ -539,8 +539,8 @@ def next_window(
 
 
 def _launcher_of(role: ConsumerSettings | MoverSettings, past: list[dict[str, Any]]) -> tuple[Found, Observed]:
-    """The launcher of the role: the one that started this process, else the one that an earlier launch found. If both
-    are unknown, the rule that launches have observed."""
+    """The launcher of the role (the one that started this process, else the one that an earlier launch recorded), and
+    what launches observed of its rule. Unless the rule is known or set, the observations decide it."""
     found = launcher_of(role)
     if not found.platform:
         known = (

@@ -46,7 +46,7 @@ LOOK_EVERY = 0.5
 OVERVIEW_EVERY = 2.0
 """Seconds after which ``--watch`` reads the overview again."""
 MOVER_MISSING_AFTER = 5.0
-"""When a message is overdue for so many seconds, the mover is reported as missing."""
+"""If messages are overdue, and no mover was seen for so many seconds, the overview says that no launch is running."""
 USUAL = 20
 """Number of launches shown by default."""
 BEFORE = 50
@@ -270,9 +270,9 @@ def launches_table(
     entries: list[dict[str, Any]], now: int, holes: Sequence[Hole] = (), *, ago: bool = False, utc: bool = False
 ) -> None:
     """Print launches, with their hosts if there are several, and their queues if these differ. Further lines say what a
-    launch works on beyond its window, and describe ``holes``. Launches and holes are sorted newest first. ``now``: the
-    server's clock in epoch ms. ``ago``: show ages as the article does, ``1 minute ago (55 seconds running time)``,
-    instead of times, which are local or in ``utc``."""
+    launch works on beyond its window, and at which ticks no launch came (``holes``). Launches and holes are sorted
+    newest first. ``now``: the server's clock in epoch ms. ``ago``: show ages as the article does, ``1 minute ago (55
+    seconds running time)``, instead of times, which are local or in ``utc``."""
     if not entries and not holes:
         print_line("no launches yet; cron starts one each minute once `pollconsumer init cron --install` was called")
         return

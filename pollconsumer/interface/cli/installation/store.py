@@ -71,7 +71,8 @@ def path() -> None:
 def adopt() -> None:
     """Accept a store whose data was replaced, emptied or rolled back.
 
-    Until then, launches and commands of this user refuse it with exit code 78. What it has lost stays lost."""
+    Until then, launches and commands of this user refuse it with exit code 78. If it was rolled back, they only warn,
+    unless strict.on_rollback is refuse. What it has lost stays lost."""
     opened = opener_of(current_settings())
     opened.memo.forget()
     opened.wire(command_patience).command(*TIME)

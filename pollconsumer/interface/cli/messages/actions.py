@@ -227,8 +227,8 @@ def rerun(ids: tuple[str, ...], queue: str | None) -> None:
 def signal(message_id: str, name: str, value: str, queue: str | None) -> None:
     """Send the signal NAME with VALUE to a message whose handler waits for it.
 
-    VALUE is JSON. Default: true. A signal sent before the handler waits is kept. A second signal of the same name is
-    refused."""
+    VALUE is JSON. Default: true. A signal sent before the handler waits is kept. A second signal of the same name with
+    another value is refused."""
     try:
         given = parse(value)
     except (ValueError, RecursionError):
@@ -258,7 +258,7 @@ def list_queues() -> None:
 
 
 def _pause(name: str | None, *, every: bool, paused: bool, lasts_ms: int = 0) -> list[str]:
-    """Pause or resume a queue, or all existing queues. Returns their names."""
+    """Pause or resume a queue, or all existing queues. Returns the names of all queues that existed before."""
     if (name is None) != every:
         raise UsageError("queues", name, "give the name of one, or --all")
     store = opened()

@@ -141,7 +141,7 @@ def redrive(batch_id: str) -> None:
 
 def until_ended(reader: BatchReader, status: BatchStatus) -> BatchStatus:
     """Wait until the batch has ended, is abandoned or has expired. Returns its status. A progress bar, full only then,
-    shows how many members have ended. The estimate of the remaining time begins with the first end that it sees."""
+    shows how many members have ended. It estimates the remaining time by the members that end while it is shown."""
     seen = list[tuple[float, int]]()
     with progress_bar(status.total + 1, shown=True) as bar:
         bar.show_eta = False
@@ -162,7 +162,7 @@ def until_ended(reader: BatchReader, status: BatchStatus) -> BatchStatus:
 
 
 def _counts(details: dict[str, Any], until: str | None = None) -> dict[str, Any]:
-    """The counts of a batch, for people. While the batch is open, its total is unknown."""
+    """The counts of a batch, for people. In place of counts that are unknown while the batch is open: ``until``."""
     unknown = dict.fromkeys(("total", "outstanding"), until) if details["state"] == "open" else {}
     return {name: details[name] for name in COUNTS} | unknown
 

@@ -1,4 +1,4 @@
-"""``pollconsumer list`` lists messages. ``dead`` lists, shows, redrives and purges dead letters and bad entries."""
+"""``pollconsumer list`` lists messages; ``dead`` lists, shows, redrives, purges dead letters and unreadable entries."""
 
 from __future__ import annotations
 
