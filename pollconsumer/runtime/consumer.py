@@ -75,7 +75,7 @@ class Consumer:
             parts = self._exchange, self._attempts, deliveries.context_of_call
             self._bulks = BulkCaller(launch, options, handlers, *parts)
         self._asked: StopReason | None = None
-        """The first reason to stop. It is kept, since one such as used memory may be gone at the next look."""
+        """The first reason to stop. It is kept, since a reason such as used memory may be gone at the next look."""
         self._is_closed = False
         """Whether no further message begins, because time was short while others were in flight."""
         self._exhausted = False
@@ -84,7 +84,7 @@ class Consumer:
         self._memory_checked = self.window.start
 
     def run(self) -> StopReason:
-        """Handle messages until the window closes. Raises LeaseLost or StoreUnreachable."""
+        """Handle messages until there is a reason to stop; return it. LeaseLost, StoreRefused or StoreUnreachable."""
         began = self.clock()
         if self.executor.slots == 1:
             self._launch.progress.stops.called = self._attempts.stopping.interrupt
@@ -133,8 +133,8 @@ class Consumer:
         return now + self.margin() < self._begins_until(now)
 
     def _begins_until(self, now: float) -> float:
-        """The instant until which messages may begin, apart from the margin: the window's end, or later while long
-        messages keep the launch alive. It is over once time was short, or the next launch has called for the lease."""
+        """The instant until which messages may begin, apart from the margin: the window's end; 0 once time was short,
+        or the next launch has called for the lease. While long messages keep the launch alive, it may be later."""
         closes = 0.0 if self._is_closed or self._exchange.called < inf else self.window.stop_before
         if not self.executor.busy or now + self.margin() < closes:
             return closes

@@ -16,7 +16,7 @@ from pollconsumer.store.records.reservations import DeadLetter
 EVERY = 1.0
 """Seconds between repairs."""
 EXPIRING_FOR = 0.2
-"""Most seconds, at a launch's end, for queues that no launch serves. The next launch may wait meanwhile."""
+"""Maximum seconds of `end_expired` at a launch's end. The next launch may wait meanwhile."""
 EXPIRING_PAGES = 10
 LAUNCHED_EVERY = 600.0
 """Assumed maximum time between two launches of a consumer, in seconds, unless its settings make it longer."""
@@ -101,7 +101,7 @@ def repair(launch: Launch, queue: str, live_fences: list[bytes], on_dead_letter:
 
 def end_expired(launch: Launch, queues: Sequence[str]) -> None:
     """Expire messages of ``queues``, which no launch serves, and send what is in the outboxes of these queues. Time may
-    not suffice for all of them, so each launch begins with another one. Errors are ignored, since rights may be
+    not suffice for all queues, so each launch begins with another queue. Errors are ignored, since rights may be
     missing."""
     until = min(launch.clock() + EXPIRING_FOR, launch.window.stop_before - launch.min_margin / 2)
     first = int(launch.claim.fence) % len(queues) if queues else 0

@@ -47,8 +47,8 @@ class Mover:
         """Queues in which the last `promote` found something to repair."""
 
     def run(self) -> StopReason:
-        """Promote until the window closes. Raises LeaseLost; StoreRefused if no queue is usable; StoreUnreachable, for
-        lost cluster nodes only at the window's end."""
+        """Promote until the window closes. Raises LeaseLost or StoreUnreachable; if no queue is usable, the error of
+        the first queue; if cluster nodes are lost, StoreUnreachable at the window's end."""
         while self.window.has_time(self.clock(), self._launch.min_margin):
             self._launch.check_lease()
             if self._launch.interrupted():
@@ -64,8 +64,8 @@ class Mover:
         return StopReason.NO_TIME_TO_IDLE
 
     def promote(self) -> tuple[int, float]:
-        """Promote one page of messages in every queue. Returns the number promoted, and the seconds until the next one
-        is due."""
+        """Promote one page of messages in every queue, and enqueue due occurrences. Returns the number of all these,
+        and the seconds until the next one is due."""
         moved, soonest = 0, inf
         self._to_repair = []
         for queue in self.queues():
@@ -136,8 +136,8 @@ class Mover:
 
     @contextmanager
     def _leaving_out(self, queue: str) -> Iterator[None]:
-        """Within the block, an error skips ``queue`` instead: until this launch ends if its keys are foreign or
-        corrupt, or as long as its cluster node is lost."""
+        """Within the block, an error makes the mover skip ``queue`` instead: until this launch ends if the queue's keys
+        are foreign or corrupt, or as long as its cluster node is lost."""
         try:
             yield
         except NodeLost:

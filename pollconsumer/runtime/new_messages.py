@@ -127,7 +127,7 @@ class SendOptions(OccurrenceOptions, total=False):
     ``concurrency_limit`` (1) messages of the queue with the same key are in flight. ``order_key``: messages of the
     queue with the same key begin in the order in which they became due, each when the one before has ended.
     ``rate_key``: messages of the queue with the same key are handed out at ``rate`` at most, such as ``60/1h``; by
-    default at the queue's rate.
+    default at the handler's or the queue's rate.
 
     ``headers``: names and texts, 4 KiB at most, that travel with the message apart from its payload. ``created_by``:
     who creates the message, 200 characters at most, for lists; it is the header ``created-by``. ``timeout``,
@@ -244,8 +244,8 @@ def new_message(handler: str, payload: Mapping[str, Any], **options: Unpack[Send
 
 def callback_of(sendable: Sendable, owner: str, name: str, called_by: str = "") -> dict[str, Any]:
     """A callback as it is stored. ``owner``: the id of its message or batch, from which its own id follows. ``name``:
-    ``then`` or ``failed``. ``called_by``: the batch's queue; empty for a message's callback. TypeError if ``sendable``
-    is no message. UsageError if it has an id, a key or callbacks of its own. BadData for an invalid ``owner``."""
+    ``then``, ``failed`` or ``ended``. ``called_by``: the batch's queue; empty for a message's callback. TypeError if
+    ``sendable`` is no message. UsageError if it has an id, a key or callbacks. BadData for an invalid ``owner``."""
     message = message_of(sendable, name)
     refuse_own_identity(message, f"the callback {name}")
     if message.continuation:

@@ -259,7 +259,7 @@ def _reserved(ledger: int, count: int) -> tuple[str, range]:
 
 
 def _aged(message: NewMessage, spooled: int) -> NewMessage:
-    """``message``, whose expiry counts from ``spooled``, when it was written (epoch ms), or from its later due time."""
+    """``message`` with a lifetime that counts from ``spooled`` (epoch ms), or from its due time if that is later."""
     if not message.lifetime:
         return message
     age = time.time_ns() // 1_000_000 - max(spooled, int(message.due or 0))

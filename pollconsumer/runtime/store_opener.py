@@ -164,8 +164,8 @@ class StoreOpener:
         return partial(Wire, self._url, credentials=credentials)
 
     def for_heartbeat(self, patience: Callable[[], Patience]) -> tuple[Leases, RedisStore, Wire]:
-        """The heartbeat's connections to the store; the last is for blocking commands. They also start the embedded
-        server if it has died, since the launch may be busy in a handler for long."""
+        """The heartbeat's connections to the store. The last is for blocking commands. The others also start the
+        embedded server if it has died, since the launch may be busy in a handler for long."""
         greet = None if self._strict is None else count_replicas
         wire = self._connection(patience, revive=self._revive_silently, greet=greet, strict=self._strict)
         leases = Leases(wire, self.namespace, refuse_rollback=self._refuse_rollback)

@@ -3,7 +3,7 @@
 Standard input is a file, since a program need not read it, and a pipe would block then. Most of the output is
 discarded, so that it cannot fill our memory.
 
-Each running program has a file that names its message, its note. Another launch reads the notes to find and kill the
+Each running program has a file, its note, which names its message. Another launch reads the notes to find and kill the
 programs that a dead launch has left behind. A note is locked by an ``flock`` on a descriptor that the program and its
 children inherit. So it is locked exactly as long as any of them lives, even if the launch dies. The program of a dead
 launch is killed before its message is handled again: its outcome is lost, and a message must not run twice
@@ -44,11 +44,11 @@ from pollconsumer.store.client.own_descriptors import above_standard
 KILLED_WITHIN = 5.0
 """Seconds within which a killed process must exit."""
 UNKNOWN_FOR = 0.2
-"""Seconds to wait for processes that have a note open but are not identified, so that they are not killed."""
+"""Seconds to wait for the end of processes that have a note open but are not killed, since they are not identified."""
 LOOK_AGAIN_AFTER = 0.01
 """Seconds between two checks whether a killed process has ended."""
 UNFINISHED, STALE_AFTER = ".", 3600.0
-"""Notes being written have names with this prefix. One that is older, in seconds, was abandoned, and is removed."""
+"""The prefix of an unfinished note's name; and the age, in seconds, from which such a note is removed as abandoned."""
 
 
 class ProgramAlive(Exception):
@@ -111,8 +111,8 @@ class Noted(NamedTuple):
         return False
 
     def kill(self) -> bool:
-        """Kill the program's process group; if the program has ended, its identified children. Returns if any was
-        killed."""
+        """Kill the program's process group; if the program has ended, its identified children. Returns whether any
+        process was killed."""
         killed = False
         with suppress(ProcessLookupError, PermissionError):
             if self.program is None:
@@ -129,9 +129,9 @@ class Noted(NamedTuple):
         return killed
 
     def _holders(self, session: int | None) -> Iterator[int]:
-        """The processes of ``session``, which the program leads, that have the note open. While one lives, the
-        session's id is not reused. ``session`` is None if the launch died before it recorded its program: then the
-        leaders of all sessions that have inherited the note's lock. A mere reader of the note has no lock."""
+        """The pids of processes of ``session``, which the program leads, that have the note open. While one lives, the
+        session's id is not reused. If ``session`` is None, the launch died before it recorded its program: then the
+        pids of all session leaders that have inherited the note's lock. A mere reader of the note has no lock."""
         with suppress(OSError):
             ours = self.path.stat()
             for process in [path for path in Path("/proc").iterdir() if path.name.isdecimal()]:
@@ -200,8 +200,8 @@ class Programs:
         return note
 
     def clear(self, launch: int | None = None) -> None:
-        """Kill the programs of dead launches, and those of the process ``launch``: this one, or one that is dying,
-        which closes its files before it counts as dead."""
+        """Kill the programs of dead launches, and those of the process ``launch``. That is this process, or a launch
+        that is dying: it closes its files before it counts as dead."""
         for noted in [noted for path in self._paths() if (noted := Noted.read(path))]:
             if noted.launch.pid == launch or not noted.launch.is_alive():
                 self._end(noted)
@@ -392,7 +392,7 @@ class Command:
     """The function of a handler that is a program. ``argv`` begins with the program's absolute path. Durations are in
     seconds.
 
-    After the ``timeout`` the program's process group gets SIGTERM, and ``kill_after`` seconds later SIGKILL."""
+    At the ``timeout``, or at a stop, its process group gets SIGTERM, and ``kill_after`` seconds later SIGKILL."""
 
     def __init__(
         self,
@@ -415,8 +415,8 @@ class Command:
         return other
 
     def __call__(self, payload: dict[str, Any], context: LaunchContext | None) -> dict[str, Any]:
-        """Run the program until it exits; return exit code and output. CommandFailed, ProgramAlive, Stopped,
-        NotBegun."""
+        """Run the program until it exits. Returns its exit code and output. Raises CommandFailed, ProgramAlive, Stopped
+        or NotBegun."""
         assert context is not None
         note = self._programs.begin(context.delivery)
         try:

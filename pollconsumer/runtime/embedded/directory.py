@@ -102,7 +102,7 @@ def create_directory(directory: Path, access: DirectoryModes = PRIVATE) -> None:
 
 
 def check_parent(directory: Path, access: DirectoryModes) -> None:
-    """Raise CannotCreate if the directory is missing and this user cannot make it."""
+    """Raise CannotCreate if this user cannot make the directory, which is missing."""
     parent = next(each for each in directory.parents if each.exists())
     if not os.access(parent, os.W_OK | os.X_OK):
         raise cannot_create(directory, PermissionError(errno.EACCES, os.strerror(errno.EACCES)), access.fix)

@@ -1,8 +1,8 @@
 """The embedded server: one Valkey server for each user. The first process that needs it starts it; all share it.
 
-It listens on a unix socket in a directory that only the user can enter, and on no port. It outlives the process that
-started it. If it dies, the next process that needs it starts it again with all acknowledged data, from its append-only
-file. That is written to disk every second, or with durability ``strict`` at every write."""
+It listens on a unix socket, in a directory that only the user, or a group, can enter, and on no port. It outlives the
+process that started it. If it dies, the next process that needs it starts it again with all acknowledged data, from its
+append-only file. That is written to disk every second, or with durability ``strict`` at every write."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SHORTEST_WAIT = 0.01  # even past the deadline a healthy server can answer
 APPENDFSYNC = {"everysec": "everysec", "strict": "always"}
 STATUS_BUDGET = 2.0
 LONG = 2.0
-"""Seconds after which the log tells a person at a terminal that the server takes long."""
+"""Seconds of loading data after which ``report`` is called."""
 GONE = 0.5
 """Seconds. A server that holds its lock without a socket for so long is neither starting nor ending: it was cut off."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.05  # a cold start takes about 0.05 s, loading a large file many seconds
@@ -139,8 +139,8 @@ class EmbeddedServer:
         patience: float = 0.0,
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Start the server unless it runs, and return once it answers, within ``budget`` seconds. ``patience``: further
-        seconds while it is loading its data. ``report`` is called once if this takes long.
+        """Start the server unless it runs, and return once it answers, within ``budget`` seconds. While it is loading
+        its data, within ``patience`` seconds if that is longer. ``report`` is called once if loading takes long.
 
         With durability ``strict``, a running server with ``everysec`` is switched to ``strict``. It is never switched
         back, since another process may rely on ``strict``.
@@ -251,7 +251,7 @@ class EmbeddedServer:
 
     def _start(self, address: Path, appendfsync: str, lock: int, deadline: float, log_began: int | None) -> int:
         """Start a server that inherits ``lock``. Returns its log's size before the start. ``log_began``: the log's size
-        before an earlier start, whose server has ended. If it was never ready, that error is raised."""
+        before an earlier start, whose server has ended; if that server was never ready, raises the reason."""
         from pollconsumer.runtime.embedded.start import start, why_ended
 
         try:

@@ -1,8 +1,8 @@
-"""Binds a payload, a JSON object, to the parameters of a handler's function. The function ``upgrade`` first converts a
-payload of an earlier version's form.
+"""Binds a payload, a JSON object, to the parameters of a handler's function. If the payload does not fit, the function
+``upgrade`` converts it, since it may have the form of an earlier version.
 
-Annotations tell types; errors say which argument does not fit. If an annotation cannot be resolved, such as a name
-under TYPE_CHECKING, only its own parameter is not checked."""
+Annotations say which types fit; errors say which argument does not fit. If an annotation cannot be resolved, such as a
+name under TYPE_CHECKING, only its own parameter is not checked."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class BadArguments(Fatal):
 
 
 class Mismatch(ValueError):
-    """A value does not fit. ``problems``: pairs of a path within the value, and the error at that path. Errors do not
+    """A value does not fit. ``problems``: texts, each a path within the value and the error at that path. Errors do not
     show values, which may be secret."""
 
     def __init__(self, problems: list[str]) -> None:
@@ -52,8 +52,8 @@ class NoJsonForm(Exception):
 
 
 def refuse_thrown(error: Exception, call: Callable[..., object], *args: Any) -> None:
-    """Call ``call(*args)`` again, which raised ``error``. Raise ``error`` unless it raises the like again: then a
-    signal handler, or another thread, had raised it within the first call."""
+    """Call ``call(*args)`` again, which raised ``error``. Return if it raises the same type of error again. Else raise
+    ``error``: a signal handler, or another thread, had raised it within the first call."""
     try:
         call(*args)
     except Exception as again:
@@ -170,8 +170,8 @@ SENT_WITH = {
     *("queue", "in_", "at", "priority", "key", "id", "expires", "headers", "timeout", "max_attempts", "retry", "then"),
     *("failed", "countdown", "eta", "delay"),
 }
-"""Names of options, pollconsumer's and those of other queues. If an unknown argument has one, the error says where the
-option goes."""
+"""Names of options, of pollconsumer and of other job queues. If an unknown argument has such a name, the error says
+where the option goes."""
 Convert = Callable[[Any], Any]
 """Converts a JSON value to a parameter's type. Raises Mismatch if the value does not fit."""
 Kinds = tuple[type, ...] | None
@@ -192,7 +192,7 @@ class FormField(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """The types of each parameter; ``others``: those of ``**kwargs``."""
+    """For each parameter, the types that fit. ``others``: the types that fit ``**kwargs``."""
 
     kinds: dict[str, Kinds]
     others: Kinds
@@ -214,10 +214,10 @@ class _Ready(NamedTuple):
 class Arguments:
     """The parameters of a handler's function.
 
-    JSON types are compared here. For any other annotation ``converter`` makes a conversion at the first message, since
-    its import is slow. It raises NoJsonForm; after any other exception the parameter is not checked. ``dumper`` makes a
-    function that writes such a value as JSON. ``upgrade`` gets each payload that does not fit. ConfigurationError for a
-    function that no payload can call."""
+    JSON types are compared here. For any other annotation ``converter`` makes a conversion, at the first message since
+    its import is slow. It raises NoJsonForm for a type without JSON form; after any other exception the parameter is
+    not checked. ``dumper`` makes a function that writes a value of such a type as JSON. ``upgrade`` gets each payload
+    that does not fit. ConfigurationError for a function that no payload can call."""
 
     def __init__(
         self,
@@ -326,8 +326,8 @@ class Arguments:
         return payload
 
     def encoded(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-        """The payload of these arguments as JSON, with values that have no JSON form of their own, such as a datetime,
-        written by the `dumper`. TypeError if they do not fit, or an error of ``encode_payload``."""
+        """The payload of these arguments as JSON. ``dumper`` writes values that have no JSON form of their own, such as
+        a datetime. TypeError if the arguments do not fit, or an error of ``encode_payload``."""
         payload = self.for_call(args, kwargs)
         try:
             return encode_named(payload)
@@ -335,8 +335,8 @@ class Arguments:
             return encode_named(self.dumped(payload))
 
     def json_of(self, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """``payload`` with only JSON values, ready for ``encode_payload``. One of an earlier form is returned
-        unchanged. TypeError if neither it nor its upgrade fits."""
+        """``payload`` with only JSON values, ready for ``encode_payload``. A payload that fits only after its upgrade
+        is returned unchanged. TypeError if neither it nor its upgrade fits."""
         try:
             return self.dumped(self.for_call((), payload))
         except TypeError:

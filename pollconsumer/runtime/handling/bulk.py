@@ -64,7 +64,7 @@ class BulkContext:
         self._context = context
 
     def time_left(self) -> float:
-        """Seconds until the window or the handler's timeout ends, whichever is first; at least 0."""
+        """Seconds until the handler's limit, or until a platform ends the launch, whichever is first; at least 0."""
         return self._context.time_left()
 
     @property
@@ -189,7 +189,7 @@ class BulkArguments(Arguments):
         return f"parameter {parameter.name} of {self._bulk_function}"
 
     def _hint(self) -> Any:
-        """The element type of the function's list of messages; Any if it cannot be resolved yet."""
+        """The type of the list of messages; ``list[Item]`` or ``list[Any]`` if it cannot be resolved yet."""
         annotation = self._messages.annotation
         try:
             hint = self._annotated.resolve(annotation)
@@ -314,7 +314,7 @@ def around_bulk(
 def _after(
     hooks: Hooks, contexts: Sequence[LaunchContext], skipped: Sequence[bool], called: CallOutcomes
 ) -> CallOutcomes:
-    """Call the hooks ``after``. Returns the outcomes of all messages, including skipped ones, from those ``called``."""
+    """Call the hooks ``after``. Returns the outcomes of all messages. ``called``: those that were not skipped."""
     rest = iter(called)
     outcomes = CallOutcomes(DONE if skips else next(rest) for skips in skipped)
     for context, outcome in zip(contexts, outcomes, strict=True):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 MOST_ENQUEUED, MOST_BYTES = 1000, 16 * 1024**2
-"""Limits of what one handler may enqueue with its completion: its script must not block the server for long."""
+"""Limits of what one handler may enqueue with its completion: the script for it must not block the server for long."""
 
 
 class Context:
@@ -106,7 +106,7 @@ class Context:
 
     @property
     def occurrence(self) -> datetime | None:
-        """The instant of the recurrence that yielded the message; None for any other message."""
+        """The instant at which the message's recurrence was due. None for a message that no recurrence has yielded."""
         instant = self._delivery.occurrence
         return None if instant is None else datetime_of(instant)
 
@@ -141,7 +141,7 @@ class Context:
         return decoded_value(value, self._codec)
 
     def time_left(self) -> float:
-        """Seconds until the window or the handler's timeout ends, whichever is first; at least 0."""
+        """Seconds until the handler's limit, or until a platform ends the launch, whichever is first; at least 0."""
         return max(0.0, self._deadline - self._situation.clock())
 
     @property
@@ -169,7 +169,7 @@ class Context:
         headers. Options and errors are those of ``PollConsumer.enqueue``. A duplicate, by id or by key, is dropped.
         BadData beyond 1000 messages, or 16 MiB of payloads. UsageError in a thread that outlives the attempt.
 
-        In ``on_failure`` and ``on_dead``, after the settlement, it is enqueued immediately."""
+        In ``on_failure``, ``on_dead`` and ``on_expired``, after the settlement, it is enqueued immediately."""
         defaults = self._situation.defaults_of(handler)
         if options.get("queue") is None:
             options["queue"] = defaults.queue
@@ -250,8 +250,8 @@ class Context:
         """Store ``state``, a JSON object of at most 1 MiB, as `Context.state` of this attempt and later ones.
 
         It survives the death of the process. ``raise Yield`` then releases the message, and no attempt is charged: the
-        next launch continues. LeaseLost if the message is no longer this launch's. UsageError in ``on_failure`` and
-        ``on_dead``."""
+        next launch continues. LeaseLost if the message is no longer this launch's. UsageError in hooks after the
+        settlement, such as ``on_dead``."""
         if self._settled:
             raise UsageError("context.checkpoint", "after the attempt", "save it before the handler ends")
         given = dict(state)
@@ -301,9 +301,9 @@ class Context:
         result without another message. ``message``: a handler's name, with its ``payload``, or ``handler.args(…)``.
 
         Until the result is there, the slot is free, as with `sleep`. ChildFailed if the other message is not completed,
-        or has not ended within ``timeout``, counted from the first call (seconds, text such as ``1h``, or a timedelta);
-        it then goes on. A result is at most 64 KiB of JSON. UsageError for a message with an id, a key or callbacks, or
-        with this message's order key; otherwise the errors are those of `step`."""
+        or has not ended within ``timeout``: seconds, text such as ``1h``, or a timedelta, counted from the first call;
+        ten years by default. The other message then goes on. A result is at most 64 KiB of JSON. UsageError for a
+        message with an id, a key, callbacks, or this message's order key; otherwise the errors are those of `step`."""
         if not isinstance(message, str):
             return self.call_many([message], timeout=timeout)[0]
         defaults = self._situation.defaults_of(message)
@@ -412,7 +412,7 @@ class LaunchContext(Context):
 
     @property
     def added(self) -> int:
-        """How many of the messages in `enqueued` are added to this message's batch as members."""
+        """How many members the completion adds to this message's batch: messages in `enqueued`, and inner batches."""
         return self._added
 
     def batches(self) -> list[NewBatch]:

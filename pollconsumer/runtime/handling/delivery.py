@@ -12,13 +12,13 @@ from pollconsumer.runtime.new_messages import BeforeEnqueue, Defaults
 
 
 class Delivery(NamedTuple):
-    """One delivery of a message to a handler. It has only JSON values, to be sent to another process.
+    """One delivery of a message to a handler. It has only JSON values, so that it can be sent to another process.
 
     ``attempt``: from 1. ``generation``: the number of redrives. ``state``: the last checkpoint. ``occurrence``: the
-    instant of an occurrence, in epoch ms. ``previous``: the fields of `Previous`, in epoch ms; None if there is none.
-    ``batch``: queue and id of the batch, and the member's number, None for a callback. ``recorded``: the message's
-    steps and signals, or None. ``shown``: one instant by the server's clock, in epoch ms, and by this host's monotonic
-    clock."""
+    instant of an occurrence, in epoch ms. ``previous``: the fields of `Previous`, instants in epoch ms; None if there
+    is none. ``batch``: queue and id of the batch, and the member's number, None for a callback. ``recorded``: the
+    message's steps and signals, or None. ``shown``: the time of one instant on the server's clock, in epoch ms, and on
+    this host's monotonic clock, in seconds."""
 
     namespace: str
     queue: str
@@ -55,11 +55,11 @@ class Situation(NamedTuple):
     """What a launch does for its handlers. ``ends_by``: returns when a handler must have ended, given when it began and
     its ``limit`` in seconds; instants are on the monotonic clock.
 
-    Four functions are called with the context's ``message``: ``save`` stores its checkpoint, ``report`` stores its
-    progress soon, ``stop_asked`` returns whether somebody asked to stop it, and ``extend`` sets when its handler must
-    have ended. ``defaults_of`` returns a handler's defaults. ``send`` enqueues a message at once and returns its id,
-    for hooks after the settlement. ``before_enqueue``: the application's hooks. ``record`` records a step; None if the
-    message is delivered at most once. ``ask_batch`` asks the store about a batch. ``codec``: the application's."""
+    Five functions are called with the context's ``message``: ``save`` stores its checkpoint, ``report`` stores its
+    progress soon, ``record`` records a step (None if delivered at most once), ``stop_asked`` returns whether somebody
+    asked to stop it, and ``extend`` sets when its handler must have ended. ``defaults_of`` returns a handler's
+    defaults. ``send`` enqueues a message at once, after the settlement, and returns its id. ``before_enqueue``: the
+    application's hooks. ``ask_batch`` asks the store about a batch. ``codec``: the application's."""
 
     ends_by: Callable[..., float]
     cancelled: Callable[[], bool]

@@ -49,8 +49,8 @@ class ExactSelector(DefaultSelector):
 
 
 class EventLoop:
-    """The event loop of a launch. ``thread``: it runs in a thread of its own, else in the calling one. RuntimeError if
-    another loop runs in the calling thread."""
+    """The event loop of a launch. ``thread``: it runs in a thread of its own. Else it runs in the calling thread:
+    RuntimeError if another loop runs there."""
 
     def __init__(self, *, thread: bool) -> None:
         if not thread and _running_loop() is not None:
@@ -90,9 +90,9 @@ class EventLoop:
         return Outcome(intruder) if intruder is not None and outcome.error is not None else outcome
 
     def _run_to_end(self, task: asyncio.Task[Any], *, cancelling: bool) -> BaseException | None:
-        """Run the loop until ``task`` has ended. Returns None, or the error that ended the loop before: a RuntimeError
-        if its descriptors are closed or another loop runs here; SystemExit or KeyboardInterrupt if another task raised
-        it. After the latter, with ``cancelling``, ``task`` is cancelled."""
+        """Run the loop until ``task`` has ended, or until a handler has closed the loop's descriptors. Returns
+        RuntimeError if another loop runs in this thread; SystemExit or KeyboardInterrupt if another task raised it;
+        else None. With ``cancelling``, ``task`` is cancelled after SystemExit or KeyboardInterrupt."""
         intruder: BaseException | None = None
         while not task.done():
             try:
@@ -112,8 +112,8 @@ class EventLoop:
         return intruder
 
     def stop(self, key: object, seconds: float) -> None:
-        """Cancel, after ``seconds``, the handler that `start` was given ``key`` for; with None, the one that runs in
-        the launch's thread. May be called in any thread, or in a signal handler."""
+        """Cancel, after ``seconds``, the handler for which `start` got ``key``. A loop without a thread of its own
+        ignores ``key``, and cancels the handler that it runs. May be called in any thread, or in a signal handler."""
         limited = self._in_thread if self._thread is None else self._started.get(key)
         if limited is not None:
             self._loop.call_soon_threadsafe(limited.hasten, seconds)
@@ -199,7 +199,7 @@ class EventLoop:
 
 
 def restart_timeout() -> None:
-    """Start the timeout of the handler that calls this anew, in the calling task."""
+    """Restart the timeout of the calling handler. At the timeout the calling task will be cancelled."""
     limited = _current.get(None)
     if limited is not None:
         limited.restart()

@@ -101,8 +101,8 @@ class Executor:
         seconds: float,
         in_flight: Callable[[], bool],
     ) -> None:
-        """Interrupt the handler of ``reservation`` after ``seconds``, as its timeout would, and again while
-        ``in_flight()`` returns True, if it can be interrupted. With one slot, a signal handler calls this."""
+        """If the handler of ``reservation`` can be interrupted, interrupt it after ``seconds``, as its timeout would,
+        and again while ``in_flight()`` returns True. With one slot, a signal handler calls this."""
         limit = in_force.get(threading.get_ident())
         if limit is not None:
             limit.hasten(seconds)
@@ -230,7 +230,7 @@ class ThreadExecutor(Executor):
         self._wake()
 
     def _make_bell(self) -> None:
-        """Make the pipe that ends a `wait`. An earlier one is not closed: its numbers may have been reused."""
+        """Make the pipe that ends a `wait`. An earlier pipe stays open: its numbers may lead to other files by now."""
         with above_standard():
             bell, ring = os.pipe()
         os.set_blocking(bell, False)

@@ -1,7 +1,7 @@
 """Handlers: the function under a name, its options, and hooks around its calls, for logging and tracing.
 
-An exception of a hook is logged, and has no other effect. A hook that exceeds its timeout is stopped, if that is
-possible, and not called again in this process, so that not every message waits for it.
+An exception of a hook, unless it is Skip or of ``on_launch``, is logged, and has no other effect. A hook that exceeds
+its timeout is stopped, if possible, and not called again in this process, so that not every message waits for it.
 
 The outcome of a handler is its result, or its error, whose text is stored."""
 
@@ -175,8 +175,8 @@ def described_with_location(error: BaseException, most: int) -> str:
 
 
 def user_frames(error: BaseException, *, installed: bool = True) -> list[TracebackType]:
-    """The traceback's frames of users' code, outermost first: neither ours, nor the standard library's, nor installed.
-    If there are none and ``installed`` is True: those of installed code in the same directory as the first."""
+    """Frames of users' code in the traceback, outermost first: not ours, the standard library's or installed packages'.
+    If there are none and ``installed`` is True: packages' frames in the directory of the first such frame."""
     frames = [each for each in _frames(error.__traceback__) if not _file(each).startswith(_NOT_THEIRS)]
     own = [each for each in frames if "-packages" not in Path(_file(each)).parent.as_posix()]
     if own or not installed:
@@ -248,7 +248,7 @@ def own_context(base: Context | None = None) -> Context:
 
 
 class Crashed(Exception):
-    """The message's attempts ended several times with the death of the process."""
+    """The process died in the last attempt at the message, or in several attempts."""
 
 
 def hook_timeout() -> float:
@@ -277,13 +277,13 @@ class Hooks:
         """Ids of hooks that exceeded their timeout, and were not logged yet."""
 
     def __bool__(self) -> bool:
-        """Whether there are hooks around handlers."""
+        """Whether there are hooks that concern messages: any but ``on_launch`` and ``on_launch_end``."""
         settled = self.on_failure or self.on_dead or self.on_expired
         return bool(self.before or self.after or settled or self.before_enqueue)
 
     def settled(self, kind: str, context_of: Callable[[], LaunchContext], *given: object) -> None:
-        """Call the hooks after a settlement: ``kind`` is on_failure, ``given`` the error and the seconds until the next
-        attempt; on_dead, given the error; or on_expired, given nothing."""
+        """Call the hooks after a settlement. ``kind`` and ``given``: on_failure, the error and the seconds until the
+        next attempt; on_dead, the error; on_expired, nothing."""
         if getattr(self, kind):
             own_context().run(self.call, kind, context_of(), *given)
 
@@ -406,12 +406,12 @@ class Handler(NamedTuple):
     It returns the result, or raises.
 
     ``result_ttl``: seconds for which a result is kept; 0 for none. ``at_most_once``: a message is recorded as begun
-    before it is handled, and never tried again. ``timeout``: in seconds, or None. ``run`` enforces it, but not for a
-    coroutine, nor if the handler is ``isolated``, in a process that can be killed. ``timed`` makes ``run`` with another
-    timeout. ``policies``: retry policies that a message may name. ``rate``, ``rate_key``: see `Defaults`.
+    before it is handled, and never tried again. ``timeout``: in seconds, or None. ``run`` enforces it, except for a
+    coroutine or an ``isolated`` handler, which runs in a process that can be killed. ``timed`` makes this handler with
+    another timeout. ``policies``: retry policies that a message may name. ``rate``, ``rate_key``: see `Defaults`.
     ``holds_order``: messages wait behind a dead letter with their order key. ``bulk``: set for a bulk handler, whose
     ``run`` takes payload and context of a call, and returns its messages' outcomes: see `bulk.py`. ``codec``: the
-    application's; ``run`` decodes payloads. ``limited``: its timeout is the launch's window, since the message did not
+    application's; ``run`` decodes payloads. ``limited``: its timeout is one window at most, since the message did not
     stop at a limit before."""
 
     name: str

@@ -50,8 +50,8 @@ def new_batch(
     codec: Codec | None = None,
     within: str = "",
 ) -> NewBatch:
-    """A batch with these callbacks, encoded by ``codec``, and the first one's queue. ``within``: for an inner batch,
-    the outer one's queue, and its own. BadData for an invalid id, expiry, or ``cancelled_as``."""
+    """A batch with these callbacks, encoded by ``codec``. Its queue is ``within``, the outer batch's queue, if it is an
+    inner batch; else that of the first callback. BadData for an invalid id, expiry, or ``cancelled_as``."""
     if batch_id.endswith(INNER) and not within:
         raise BadData("batch id", repr(batch_id), f"another ending than {INNER}, which those of inner batches have")
     if cancelled_as not in (None, "completed"):
@@ -97,8 +97,8 @@ class MemberOutcome:
 
 
 class Batch:
-    """A batch. Each attribute and each method asks the store. NotFound if the store does not have the batch, perhaps
-    not yet. StoreUnreachable if the store does not answer."""
+    """A batch. Attributes other than ``id`` and ``index``, and methods, ask the store. NotFound if the store does not
+    have the batch, perhaps not yet. StoreUnreachable if the store does not answer."""
 
     id: str
     index: int | None = None
@@ -126,8 +126,8 @@ class Batch:
 
     @property
     def total(self) -> int:
-        """The number of members. While the batch is open: how many its members have added. If it was abandoned: how
-        many have ended, at least."""
+        """The number of members. While the batch is open: only of those that members have added. If it was abandoned:
+        how many have ended, at least."""
         return self.status().total
 
     @property
@@ -302,9 +302,9 @@ def answer_about(
     *more: Any,
     readable: Callable[[Message], Message] = lambda message: message,
 ) -> Any:
-    """The answer to the question ``what`` of a `Batch`. ``status``: the batch's status. ``members``, ``cancel``,
-    ``redrive``: the last argument is a chunk's number; the answer is a page of members, or the counts of what was done
-    in the chunk, and the number of the next chunk, None after the last. NotFound if there is no such batch."""
+    """The answer to the question ``what`` of a `Batch`. For ``status``: the batch's status. For ``members``, ``cancel``
+    and ``redrive``, the last argument is a chunk's number, and the answer is a pair: the chunk's members, or the counts
+    of what was done in it; and the next chunk's number, None after the last. NotFound if there is no such batch."""
     reader = store.batches
     batch = reader.status(batch_id, batch_queue) if what == "status" else reader.batch(batch_id, batch_queue)
     if what == "status":

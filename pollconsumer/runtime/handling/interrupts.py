@@ -4,12 +4,12 @@ In the main thread a signal handler raises it, which also ends blocking system c
 raises it before the next instruction of Python code, so not in a blocking call. If a handler swallows the exception, it
 is raised again every second.
 
-It is raised only in functions that `inside` has called, and never in a `Shield` or in an import. A handler that ends
+It is raised only below `inside` or `Handler.handle_here`, and never in a `Shield` or in an import. A handler that ends
 just in time must not affect the next message, no answer of the store must be left half read, and no module half
 imported.
 
 A timeout is armed before each message, which takes time. Nothing is armed for a handler without one: it is interrupted
-only if somebody asks to stop its message. The exception is then caught by `Handler.handle_here`, as the outcome."""
+only by `Executor.stop`. The exception is then caught by `Handler.handle_here`, as the outcome."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _starting = threading.Lock()
 _STORE = "pollconsumer.store."
 """Prefix of modules in which no interruption is raised, since an answer of the store must not be left half read."""
 _SPARED = ("pollconsumer.runtime.children.",)
-"""Prefixes of modules in which none is raised: they stop the handler's own process or program instead."""
+"""Prefixes of modules in which no interruption is raised: they stop the handler's own process or program instead."""
 
 
 def inside(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -56,8 +56,8 @@ def is_importing(frame: FrameType) -> bool:
 
 
 class Limit(Stopper):
-    """Interrupts a handler or a hook at its timeout. With ``in_flight``, interrupts a handler that somebody asked to
-    stop, again and again while ``in_flight()`` returns True. An `Alarm` can be hastened only in the main thread."""
+    """Interrupts a handler or a hook at its timeout. With ``in_flight``: interrupts a handler without a timeout, after
+    ``seconds`` and again while ``in_flight()`` returns True. An `Alarm` can be hastened only in the main thread."""
 
     __slots__ = ("_in_flight", "_when_fired", "due", "fired", "hastened", "over", "seconds")
 
@@ -89,7 +89,7 @@ class Limit(Stopper):
         return self.over if self._in_flight is None else not self._in_flight()
 
     def reaches(self, frame: FrameType | None) -> bool:
-        """Whether the handler may be interrupted in ``frame``: `inside` has called it, and it is not in an import."""
+        """Whether a handler may be interrupted in ``frame``. For a timeout: `inside` called it, outside of imports."""
         if self._in_flight is not None:
             return _may_be_interrupted(frame)
         while frame is not None and frame.f_back is not None and not is_importing(frame):
@@ -157,8 +157,8 @@ class Alarm(Limit):
 
 
 def limited(run: Run, seconds: float) -> Run:
-    """``run`` with a timeout of ``seconds``. If it was interrupted, raises HandlerTimeout even if it then returned;
-    Stopped if somebody asked to stop the message."""
+    """``run`` with a timeout of ``seconds``. After an interruption it raises HandlerTimeout, even if the handler
+    returned; Stopped if somebody asked to stop the message; or the handler's own exception if that is in `VERDICTS`."""
 
     def call(payload: dict[str, Any], context: LaunchContext | None) -> Any:
         limit = _limit(seconds)
@@ -307,7 +307,7 @@ def interrupt_in(thread: int, seconds: float, in_flight: Callable[[], bool]) -> 
 
 def _may_be_interrupted(frame: FrameType | None, *, even_in_store: bool = False) -> bool:
     """Whether ``frame`` belongs to a handler or to code that it called, and not to an import or to our own modules that
-    must not be interrupted. ``even_in_store``: the modules that call the store may be."""
+    must not be interrupted. ``even_in_store``: modules of ``pollconsumer.store`` may be interrupted, too."""
     spared = _SPARED if even_in_store else (*_SPARED, _STORE)
     while frame is not None and frame.f_back is not None:
         if is_importing(frame) or str(frame.f_globals.get("__name__")).startswith(spared):

@@ -101,7 +101,7 @@ class Journal:
         raise Asleep(until)
 
     def call(self, messages: Sequence[NewMessage], caller: tuple[str, str], timeout: Span | None) -> list[Packed]:
-        """The answers of ``messages``; Asleep unless all have ended. ``caller``: the calling message's queue and id."""
+        """The answers of ``messages``. Raises Asleep unless all have ended. ``caller``: the caller's queue and id."""
         ends_in = _milliseconds("timeout of context.call", LONGEST_WAIT if timeout is None else timeout)
         awaited, signals = self._awaited, list[str]()
         answers, waiting = list[Packed](), list[tuple[Step, str, NewMessage]]()
@@ -134,8 +134,8 @@ class Journal:
         raise Asleep(min(step.until or 0 for step, _, _ in waiting))
 
     def _ask(self, name: str, what: str = "step name") -> tuple[str, Step | None]:
-        """The name under which the step is recorded, such as ``name#2``, and what is recorded of it, or None. ``what``:
-        what ``name`` is, for errors."""
+        """The name under which the step is recorded, such as ``name#2``, and the step if it is recorded, else None.
+        ``what``: what ``name`` is, for errors."""
         check_step_name(name, what)
         with self._lock:
             times = self._asked[name] = self._asked.get(name, 0) + 1
@@ -176,7 +176,7 @@ def _calling(step: str) -> Iterator[None]:
 
 
 def _child(message: NewMessage, caller: tuple[str, str], signal: str, ending: str) -> NewMessage:
-    """``message`` as a child of ``caller``, which gets ``signal`` when it ends. Its id: the caller's and ``ending``."""
+    """``message`` as a child. Its id is the caller's and ``ending``. ``caller`` gets ``signal`` when the child ends."""
     queue, name = caller
     continuation = encoded(Continuation(answers={"queue": queue, "id": name, "as": signal}))
     return message._replace(id=following_id(name, ending), continuation=continuation)

@@ -1,7 +1,7 @@
 """The last lines that handlers log and print, by message.
 
-A message that logs nothing has no entry. A line belongs to the message in `IN_SLOT`: that of the thread or task, or of
-a thread that was given its context. Lines of other threads of a handler belong to no message."""
+A message that logs nothing has no entry. A line belongs to the message that `IN_SLOT` has in the thread or task that
+writes it. A thread that a handler starts has a message only if it was given the handler's context variables."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class KeptLines:
         self.tails: dict[InFlight, Tail] = {}
         self.begun: Callable[[], object] = bool
         self.keeper: logging.Handler | None = None
-        """Adds log records here. It is a handler of the logger `ROOT`, unless users' code has replaced those."""
+        """The log handler that adds records here. The logger `ROOT` has it, unless users' code has removed it."""
 
     def add(self, text: str, *, is_line: bool = False) -> None:
         """Keep ``text`` with the message that this thread handles. Without one, drop it."""

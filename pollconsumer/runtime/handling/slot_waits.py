@@ -1,4 +1,4 @@
-"""The message that a thread handles, and the handlers of a launch that wait for other messages in their slots."""
+"""The message that a thread handles, and the handlers of a launch that occupy slots while they wait for messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class InFlight(Protocol):
 
 class ServedQueues(NamedTuple):
     """What a launch serves: ``queues``, with ``slots`` slots, until ``latest()`` on the monotonic clock. ``shared``:
-    other launches may serve them, too. ``in_flight``: returns its messages whose handlers run in this process."""
+    other launches may serve the queues, too. ``in_flight``: returns the launch's messages in flight."""
 
     launch: str
     queues: tuple[str, ...]
@@ -71,12 +71,12 @@ class SlotWaits:
             self._waiting.pop(waiting, None)
 
     def seconds_left(self) -> float:
-        """Seconds for which a handler may wait: until just before its limit, so that it can still report why."""
+        """Seconds for which a handler may wait, and still report before ``latest()`` why it waited in vain."""
         return self.serving.latest() - ENDS_BEFORE - time.monotonic()
 
     def may_be_stuck(self, waiting: InFlight | None, queue: str, awaited: str) -> bool:
-        """Whether ``waiting`` waits in vain for the unfinished message ``awaited``: they are the same; or only this
-        launch serves ``queue``, all its slots wait, and ``awaited`` has no slot. False if ``waiting`` is None."""
+        """Whether ``waiting`` waits in vain for the unfinished message ``awaited`` of ``queue``, which only this launch
+        serves: both are the same message; or all slots wait, and ``awaited`` has none. False if ``waiting`` is None."""
         if waiting is None or queue not in self.serving.queues or self.serving.shared:
             return False
         if any(each.name == awaited for each in self.serving.in_flight()):

@@ -29,8 +29,8 @@ _COUNTS_AT = 8
 _END_AT = _COUNTS_AT + _COUNTS.size
 _REASONS = list(StopReason)
 LOST, EMPTIED, ROLLED_BACK = -1.0, -2.0, -3.0
-"""Values of that double once the lease is lost: another launch took it; the store was emptied; the store was rolled
-back, and the settings refuse such a store."""
+"""Values of `LaunchProgress.trusted` once the lease is lost: another launch took it; the store was emptied; the store
+was rolled back, and the settings refuse such a store."""
 _OF_PROCESSES = ("namespace", "births")
 _DESCRIBING = ("role", "queues", "host", "pid", "config", "handlers", *_OF_PROCESSES)
 LongRunning = tuple[str, str, str, float, float]
@@ -96,7 +96,7 @@ class Flight:
             self._times[2 * ((at - self._FROM) // self._ENTRY) + 1] = ends_by
 
     def end(self, reservation: Reservation, ended: float = 0.0) -> None:
-        """Record that the handler ended, at ``ended``. A later death of the process is not charged to the message."""
+        """Record that the handler ended, at ``ended``. A later death of the process adds no death to the message."""
         self._times[self._LAST] = ended
         self._memory[self._entries[reservation]] = self._ENDED
         self._ended.append(reservation)
@@ -141,7 +141,7 @@ class Flight:
         self._ended.clear()
 
     def in_flight(self) -> list[Reservation]:
-        """Messages whose handler has not ended in this process. May be called in any thread."""
+        """Messages of this process whose handlers have not ended. May be called in any thread."""
         return [each for each, at in [*self._entries.items()] if self._memory[at] == self._IN_FLIGHT]
 
     def ids(self, queue: str) -> set[bytes]:
@@ -182,11 +182,11 @@ class Stops:
         self._seen = 0
         self._asked: set[tuple[str, bytes]] = set()
         self._handlers: Mapping[bytes, str] = {}
-        """For each name of a handler of the launch, its own name. Pauses of other handlers are ignored."""
+        """For each name or alias of the launch's handlers, the handler's own name. Pauses of others are ignored."""
         self.paused = frozenset[str]()
         """Own names of the paused handlers, as of the last call of `pending`."""
         self.called: Callable[[], None] = lambda: None
-        """Called in the main thread's signal handler, when the heartbeat has recorded a request and sent `CALL`."""
+        """Called in the main thread at `CALL`, which the heartbeat sends for a request to stop or a passed limit."""
         self._lock = RLock()  # a signal handler may read while its thread does
 
     def ask(self, *requests: tuple[str, bytes]) -> None:
@@ -203,7 +203,7 @@ class Stops:
         self.ask((_NO_QUEUE, _ALL_RESUMED), *((_NO_QUEUE, name) for name in names))
 
     def serve(self, handlers: Mapping[str, str], paused: Iterable[str]) -> None:
-        """Set the launch's handlers: the own name for each name. ``paused``: own names of those that are paused."""
+        """Set ``handlers``: for each name or alias, the own name; and ``paused``: the own names of paused handlers."""
         self._handlers = {name.encode(): own for name, own in handlers.items()}
         self.paused = frozenset(paused)
 

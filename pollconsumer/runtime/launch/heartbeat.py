@@ -1,5 +1,5 @@
-"""The process that renews a lease while its launch works. If the launch dies, it requeues its messages and releases the
-lease.
+"""The process that renews a lease while its launch works. If the launch dies, this process requeues the launch's
+messages and releases the lease.
 
 It is a process and not a thread, because a handler may hold the GIL: a regular expression that ran for 4.8 s kept a
 thread from renewing for 4.9 s. It is forked before the launch has a connection or a second thread, the only time at
@@ -41,15 +41,15 @@ from pollconsumer.store.records.rows import id_text
 from pollconsumer.store.suitability import went_back
 
 FIRST_AFTER = 0.5
-"""Seconds from the launch's start until the heartbeat listens. A shorter launch is not worth a connection."""
+"""Seconds from taking the lease until the heartbeat listens. A shorter launch is not worth a connection."""
 BLOCK = 60.0
-"""Seconds that one blocking read lasts. The next one needs a new connection if this one was lost without notice."""
+"""Seconds that one blocking read lasts. If its connection was lost meanwhile, the next read opens another one."""
 ANSWER_WITHIN = 0.5
 """Seconds within which the server must answer the listening connection, so that it does not delay a renewal."""
 STUBBORN_AFTER = 15.0
-"""Seconds after a request to stop. By then every message has stopped whose handler can be interrupted."""
+"""Seconds after a request to stop. By then every handler that can be interrupted has ended."""
 STILL_RUNNING_EVERY = 60.0
-"""Seconds between lines. Azure kills a WebJob that is silent and idle for WEBJOBS_IDLE_TIMEOUT, 120 s by default."""
+"""Seconds between signs of life: after WEBJOBS_IDLE_TIMEOUT, by default 120 s, Azure kills a silent and idle WebJob."""
 REPORT_LINE_WITHIN = 0.2
 """Seconds that a line, and with it the next renewal, waits for a slow reader of the output."""
 RETRY_EVERY = 1.0
@@ -57,10 +57,10 @@ RETRY_EVERY = 1.0
 WITHOUT_WATCHDOG_AFTER = 1.0
 """Seconds after the launch's hard end. If its watchdog has not ended it by then, the heartbeat kills it."""
 RELEASE_BUDGET = 2.0
-"""Least seconds after a launch's death for tries to release its lease. They go on until the hard end at least."""
+"""Seconds after a launch's death to try to release its lease. The tries go on until the hard end at least."""
 LOOK_EVERY = 0.4
-"""Seconds between looks at the messages in flight. One that is seen twice is reported, within a second of its
-beginning."""
+"""Seconds between looks at the messages in flight. A message that is seen twice is written to the ledger, within a
+second of its beginning."""
 MOST_REPORTED = 256
 """The most long-running messages that are reported. A launch has at most so many slots."""
 GONE = "the heartbeat process is gone; the next launch goes on"
@@ -89,7 +89,7 @@ class StopListener:
 
     def wait(self, wait: Callable[[float, int | None], bool], seconds: float) -> bool:
         """Wait at most ``seconds`` for the launch's end, and pass on requests. Returns whether the launch has ended.
-        ``wait`` does the same without requests; a readable descriptor ends its wait."""
+        ``wait`` only waits: for so many seconds, for the launch's end, or until a descriptor is readable."""
         if not self._markers:  # of a mover, which has none
             return wait(seconds, None)
         self._report()
@@ -132,7 +132,7 @@ class StopListener:
             del self._asked[each]
 
     def _report(self) -> None:
-        """Warn, once for each, of messages that go on long after they were asked to stop."""
+        """Warn once about each message that goes on long after it was asked to stop."""
         overdue = {each for each, at in self._asked.items() if time.monotonic() - at >= STUBBORN_AFTER}
         for held in self._progress.flight.left_behind() if overdue else []:
             if (held.queue, held.id) in overdue and not held.ended:
@@ -257,8 +257,8 @@ class LongRunningWatch:
 
     def look(self, now: float, monotonic: float) -> bool:
         """Look at the messages in flight. ``now`` is on the boot clock. Returns whether the ledger must be written
-        early: for a message that was in flight at the previous look, too, and is unreported; or because the window has
-        ended."""
+        early: a message that was already in flight at the previous look is unreported, or was reported before the
+        window ended."""
         in_flight = {(each.queue, each.id): each for each in self._flight.left_behind() if not each.ended}
         self._since = {each: self._since.get(each, now) for each in in_flight}
         long_running = {each: since for each, since in self._since.items() if since < now}
@@ -375,8 +375,8 @@ def _requeue(
     resisted: Mapping[tuple[str, bytes], str],
 ) -> None:
     """Requeue what a dead launch had reserved. Messages in flight are charged an attempt and a death. Messages whose
-    handlers had ended, but were not settled, are charged an attempt. Others are charged nothing. ``resisted``: for
-    messages that did not stop at their limits, by queue and id, the error to store."""
+    handlers had ended, but were not settled, are charged an attempt. Other messages are charged nothing. ``resisted``:
+    for messages that did not stop at their limits, by queue and id, the error to store."""
 
     def print_death(dead_letter: DeadLetter) -> None:
         message, problem = dead_letter

@@ -108,8 +108,8 @@ class Host(Clocks):
         watch(end.hard_end, last_act)
 
     def extend(self, end: LaunchEnd) -> None:
-        """If the GIL is held, faulthandler ends this process: let that be at `LaunchEnd.farthest` and the grace, later
-        than before."""
+        """Let faulthandler, which ends this process if the GIL is held, do so only at `LaunchEnd.farthest` plus the
+        grace."""
         WATCHDOG.bound(end.farthest() + end.grace - self.monotonic())
 
 
@@ -126,10 +126,10 @@ _REASONS = {LeaseLost: StopReason.LEASE_LOST, StoreUnreachable: StopReason.STORE
 
 
 class LaunchPlan(NamedTuple):
-    """The settings of a launch; durations in seconds. ``next_launches``: seconds from now to the next two.
-    ``launched_ago``: seconds from the scheduled time of this launch until now. ``observes``: the launcher's rule is
-    learned from the ledger. ``min_margin``: None if it is learned. ``reports_completed``: the log shows each completed
-    message. ``config``: the path of the configuration. ``if_free``: do not wait if the lease is held.
+    """The settings of a launch; durations in seconds. ``next_launches``: seconds from now to the next two scheduled
+    ones. ``launched_ago``: seconds from the scheduled time of this launch until now. ``observes``: the launcher's rule
+    is learned from the ledger. ``min_margin``: None if it is learned. ``reports_completed``: the log shows each
+    completed message. ``config``: the path of the configuration. ``if_free``: do not wait if the lease is held.
     ``handler_limit``: the limit of a handler without a timeout. ``window_is_budget``: the platform ends the launch at
     the end of its window. ``least_exit``: see `learned`."""
 
@@ -162,9 +162,9 @@ class Attendance:
         self._asked = asked
 
     def since(self, now_ms: int, asked: float, answered: float) -> int:
-        """Since when this launch has been there, in epoch ms. ``now_ms``: the server's time, for which the launch asked
-        at ``asked``, with the answer at ``answered``. Time that the server's clock skipped since the last call is left
-        out."""
+        """Since when this launch could enqueue occurrences, in epoch ms. ``now_ms``: the server's time, for which the
+        launch asked at ``asked``, with the answer at ``answered``, on the monotonic clock. Time that the server's clock
+        skipped since the last call is left out."""
         present_since = max(0, now_ms - ceil_ms(answered - self._asked))
         if present_since > self.seen_ms + STEP_MS:
             self._since = present_since
@@ -221,14 +221,14 @@ class Launch:
         self._unlearned = 0.0
         """Seconds of the exit that the ledger does not count, see `unlearned`."""
         self._first_seen: dict[str, float] = {}
-        """When this launch first saw each sign, on the boot clock. A holder's sign changes with each renewal."""
+        """When this launch first saw each holder's sign, on the boot clock. A sign changes with each renewal."""
         self._gone: list[str] = []
         """Signs of the holders whose processes are known to have ended."""
         self._called = 0
         """The highest fence among the holders that this launch has called to hand over; 0 if it has called none."""
 
     def _learn(self, punctuality: Punctuality, rule: LauncherRule) -> None:
-        """Set the launcher's ``rule``; from it and the ``punctuality`` of earlier launches, window and margin."""
+        """Set the launcher's ``rule``. Compute window and margin from it and earlier launches' ``punctuality``."""
         found = self.plan.launcher._replace(rule=rule)
         self.plan = plan = self.plan._replace(launcher=found, handoff=rule.handoff(self.plan.handoff))
         late, margin = allowance(plan.launcher, punctuality, plan.min_margin)
@@ -264,7 +264,7 @@ class Launch:
 
     def take_lease(self, group: Group, heartbeat: Heartbeat) -> bool:
         """Take the lease, waiting for its holders if the plan says so. Returns False if another launch waits for it
-        already, if this launch must not wait, after the window's end, or after a signal."""
+        already, if this launch must not wait, if the store is about to close, or after a signal or the window's end."""
         self._heartbeat, self.progress.facts = heartbeat, self._facts(group, heartbeat.pid)
         self.store = RedisStore(self._opener.launch_wire(self.patience), self._opener.namespace)
         self.leases = Leases(self.store.wire, self._opener.namespace)
@@ -360,9 +360,9 @@ class Launch:
         """Wait until the lease can be trusted. That is so at once, without a round trip, unless renewals are late.
         Returns whether it waited: then others may have recovered the messages that this launch had reserved.
 
-        LeaseLost if another launch holds the lease, or the heartbeat is dead. StoreRefused if the store was emptied.
-        StoreUnreachable if the heartbeat could not renew it until the patience was used up, a little after the window's
-        end."""
+        LeaseLost if another launch holds the lease, or the heartbeat is dead. StoreRefused if the store was emptied or
+        rolled back. StoreUnreachable if the heartbeat could not renew the lease until a signal came, or until the
+        patience was used up, a little after the window's end."""
         waited = False
         while self._boot_time() >= (until := self._trusted[0]):
             if until == EMPTIED:

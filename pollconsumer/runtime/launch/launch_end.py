@@ -26,7 +26,7 @@ END_BUDGET = 2.0
 """Maximum seconds of retries after the window's end, and at most a third of the grace: a call that is in progress at
 the window's end may take as long again."""
 FOR_EXIT = 0.5
-"""Seconds before the hard end at which no answer of the store is awaited any more, and at most a fifth of the grace."""
+"""The last seconds before the hard end, at most a fifth of the grace, in which no answer of the store is awaited."""
 LONG_WAIT = 3.0
 """Seconds without an answer of the store after which the log says so."""
 LEAST_FOR_ANSWER = 0.01
@@ -49,7 +49,7 @@ class LaunchEnd:
 
     def outlasts(self, timeout: float, window: float) -> bool:
         """Whether the platform ends launches, and a launch's whole ``window`` is shorter than the ``timeout`` of a
-        handler. A timeout that equals `consumer.handler_limit` counts as not declared, so it is False."""
+        handler. False for a timeout that equals `consumer.handler_limit`, which counts as not declared."""
         return self._bounded and timeout != self.handler_limit and timeout > window
 
     def verdict(self, began: float, timeout: float | None) -> HandlerTimeout:
@@ -75,7 +75,7 @@ class LaunchEnd:
         self.ends_by(0.0, max(limits, default=0.0))
 
     def farthest(self) -> float:
-        """The latest instant until which a message may go on that begins within the window."""
+        """The latest instant until which a message that begins within the window may go on."""
         return self.stop_before if self._bounded else self.stop_before + self._longest
 
     def latest(self) -> float:
@@ -105,8 +105,8 @@ class LaunchEnd:
 
     def lasts_until(self, now: float, called: float = inf) -> float:
         """The instant until which free slots may begin messages after the window's end, because long messages keep the
-        launch alive; 0 if none do. Long ones have run longer than the grace, and began before the window's end and
-        before the next launch ``called`` for the lease. The instant is their last limit."""
+        launch alive; 0 if none do. Long messages have run longer than the grace, and began before the window's end and
+        before the next launch ``called`` for the lease. The instant is the latest of their limits."""
         closes = min(called, self.stop_before)
         return 0.0 if self._bounded else self.flight.ends_by(before=closes, since=now - self.grace)
 

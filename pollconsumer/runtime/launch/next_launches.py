@@ -42,7 +42,7 @@ def launched_ago(
     expression: str, ahead: tuple[float, float], now: datetime | None = None, zone: tzinfo | None = None
 ) -> float | None:
     """How many seconds ago ``expression`` was due for a launch that starts now; negative if the launch came a little
-    early. ``ahead``: the answer of `next_launches`. None if no launch was due within the period between these two."""
+    early. ``ahead``: what `next_launches` returned. None if that is longer ago than its two instants are apart."""
     moment = epoch_ms(now or datetime.now(UTC))
     since = moment - int((ahead[1] - ahead[0] + 2 * OUR_OWN) * 1000)
     until = moment + int(OUR_OWN * 1000)

@@ -114,7 +114,7 @@ ANSWER_WITHIN = 3.0
 USER_AGENT = "pollconsumer"
 NO_ANSWER = "no answer in time"
 AT_A_TIME = 4
-"""Maximum number of requests about occurrences in flight. Those for one URL are sent one after the other."""
+"""Maximum number of concurrent requests about occurrences. Requests for one URL are sent one after the other."""
 MOST_WAITING = 100
 """Maximum number of requests that wait behind each request in flight."""
 TOO_MANY = f"more than {MOST_WAITING} requests wait for an answer"
@@ -161,8 +161,8 @@ class Sender:
         self._waiting.put(None)
 
     def wait(self, seconds: float) -> dict[str, str]:
-        """Wait at most ``seconds`` for the answers, after `close`. Returns each undelivered request's reason, by
-        host."""
+        """Wait at most ``seconds`` for the answers, after `close`. Returns, for each host with an undelivered request,
+        why it was not delivered."""
         if self._thread is None:
             while not self._waiting.empty():
                 if (unsent := self._waiting.get()) is not None:
@@ -189,7 +189,7 @@ class Pinger:
         self._sender = Sender(deliver or delivered)
 
     def begin(self) -> None:
-        """Report that the launch holds the lease."""
+        """Report that the launch has begun, and start the thread."""
         if (ping := first(self._url, self._dialect, self._run)) is not None:
             self._sender.send(ping)
         self._sender.start()
@@ -217,7 +217,7 @@ class Monitors:
         """For each occurrence in flight, by its id: its monitor's URL, and when this launch's attempt began."""
 
     def begin(self, reservation: Reservation, url: str) -> None:
-        """Report to the monitor at ``url`` that an occurrence begins, in its first attempt. `end` will report, too."""
+        """Report to the monitor at ``url`` that an occurrence begins for the first time. `end` reports there, too."""
         self._begun[reservation.id] = url, self._clock()
         ping = first(url, dialect_of(url, self._dialect), _run_of(reservation))
         if ping is not None and reservation.attempt == 1 and not reservation.has_checkpoint:

@@ -1,4 +1,4 @@
-"""Makes attempts of reserved messages, starts and stops their handlers, and has the outcomes settled."""
+"""Turns reserved messages into attempts, starts and stops their handlers, and has the outcomes settled."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ AT_ONCE = 0.001
 
 
 class Attempts:
-    """Makes attempts of reserved messages, has the executor call handlers, and has the store settle outcomes."""
+    """Turns reserved messages into attempts, has the executor call handlers, and has the store settle outcomes."""
 
     def __init__(
         self,
@@ -75,8 +75,8 @@ class Attempts:
 
     def attempt(self, reservation: Reservation) -> Attempt | None:
         """An attempt at a message. None if the message must not be handled; then it is settled here. Reasons: it was
-        asked to stop, has expired or is malformed; its handler is unknown or paused; a newer version wrote it; its
-        process died too often."""
+        asked to stop, has expired or is malformed; its handler is unknown, is paused or cannot begin; a newer version
+        wrote it; a process died too often while handling it."""
         handler, common = self._handlers.get(reservation.handler), reservation.common
         if (self._stops.paused or self._stops.any()) and self._turns_away(reservation):
             return None
@@ -118,7 +118,7 @@ class Attempts:
         return recorded is not None and len(recorded.steps) > 0
 
     def _opened(self, reservation: Reservation, handler: Handler) -> Attempt:
-        """An attempt by ``handler``. NotBegun if the launch is shorter than the handler's declared timeout."""
+        """An attempt by ``handler``. NotBegun if a platform's launches are shorter than the handler's timeout."""
         if self._keeper is not None and self._keeper not in ROOT.handlers:
             ROOT.addHandler(self._keeper)
         if handler.timeout is not None and self._launch.end.outlasts(handler.timeout, self._launch.window.length):
@@ -173,7 +173,7 @@ class Attempts:
         return handler
 
     def settle_before(self, handler: str) -> None:
-        """Settle outcomes before a call of ``handler``, unless that is expected to be so short that they can wait."""
+        """Settle outcomes before a call of ``handler``, unless the call should be so short that they can wait."""
         if self._settling.since is None:
             return
         expected = self._pace.durations.expected(handler)
@@ -241,7 +241,7 @@ class Attempts:
             self.settle()
 
     def _at_limit(self, handled: Handled) -> Handled:
-        """``handled``. If the handler was interrupted at its limit, its outcome is replaced by HandlerTimeout."""
+        """``handled``, with HandlerTimeout as its outcome if the handler was interrupted at its limit."""
         reservation, handler = handled.attempt.reservation, handled.attempt.handler
         if reservation not in self.stopping.timed_out:
             return handled
@@ -291,8 +291,8 @@ class MessageStopper:
         """When to look at the limits again, on the launch's clock."""
 
     def interrupt(self) -> None:
-        """Interrupt each handler in flight that has passed its limit; one that was asked to stop, after a grace. If
-        handlers run in the main thread, a signal handler calls this as well."""
+        """Interrupt each handler in flight that has passed its limit and, after a grace, each one that was asked to
+        stop. If handlers run in the main thread, a signal handler calls this as well."""
         for reservation in self._flight.overdue(self._clock()):
             if reservation not in self.timed_out:
                 self.timed_out.add(reservation)
@@ -329,7 +329,7 @@ class BulkAttempt(Attempt):
 
 
 class BulkCalls:
-    """The calls of bulk handlers in flight. ``measure`` is called with each one's handler, size and seconds."""
+    """The calls of bulk handlers in flight. After a call, ``measure`` is called with its handler, size and seconds."""
 
     def __init__(self, stops: Stops, pace: Pace) -> None:
         self._stops, self._pace = stops, pace

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     """A handler and a queue. Only messages of the same kind share a call."""
 
 MOST_BYTES = 8 * 1024**2
-"""Maximum bytes of the payloads in a call. A larger first payload is called alone."""
+"""Maximum bytes of the payloads in a call. A message with a larger payload is called alone."""
 
 
 class BulkPace:
@@ -71,9 +71,9 @@ class BulkPace:
         return size
 
     def _expected(self, handler: str, wanted: int) -> float | None:
-        """Expected seconds of a call, if this launch has measured none of this size. They are in proportion to the next
-        smaller size that was measured, else to the next larger one, else to the longest call of earlier launches, taken
-        as a full one. ``wanted``: the size, as a number of bits."""
+        """Expected seconds of a call, if this launch has measured none of this size: in proportion to the next smaller
+        size that it has measured, else to the next larger one, else to the longest call of earlier launches, as if that
+        was a full one. None if there is none. ``wanted``: the size, as a number of bits."""
         means = {size: each.own_mean or 0.0 for (name, size), each in self._measured.items() if name == handler}
         if not means:
             longest = self._every.longest_of(handler)
@@ -126,8 +126,8 @@ class BulkCaller:
         return [each for each in self._gathered() if _kind_of(each) in due]
 
     def handle(self) -> bool:
-        """Begin the call that is due; else gather messages, if the next reserved one is for a bulk handler. Returns
-        False if it did neither."""
+        """Begin the call that is due. Else, if the next reserved message is for a bulk handler, gather messages, or
+        call the handler with that one alone. Returns False if there was nothing to do."""
         if self.is_due():
             kind = min(self._due, key=self._due.__getitem__)
             if self._due[kind] > -inf:
@@ -257,7 +257,7 @@ def _kind_of(reservation: Reservation) -> Kind:
 
 @lru_cache
 def _shares_call(options: bytes) -> bool:
-    """Whether a message with these ``options``, as stored, may share a call. It may not if it has its own timeout."""
+    """Whether a message with these stored ``options`` may share a call: they are readable, and set no timeout."""
     try:
         own, newer = decoded_options(options)
     except Malformed:

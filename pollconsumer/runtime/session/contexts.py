@@ -42,17 +42,17 @@ from pollconsumer.store.records.steps import LogEntry, Reports
 MOST = 100
 """Maximum number of reserved messages for which the last occurrences are read in one round trip."""
 FRESH = 0.05
-"""Seconds for which a value that was read is used. After that, another launch may have completed an occurrence."""
+"""Seconds for which a last occurrence that was read is used. Later, another launch may have completed a newer one."""
 CARRIED_WITHIN = 0.1
 """Seconds that a report waits for a step to store it. After that, it is stored separately."""
 
 
 class Predecessors:
     def __init__(self, launch: Launch, reserved: Iterable[Reservation]) -> None:
-        """``reserved``: messages that are reserved and not begun, whose values are read in the same round trip."""
+        """``reserved``: messages reserved and not begun. Their last occurrences are read in the same round trip."""
         self._launch, self._reserved = launch, reserved
         self.found: dict[tuple[str, bytes], PreviousOccurrence | None] = {}
-        """The values that were read, by queue and recurrence, until this launch completes an occurrence."""
+        """The last occurrences that were read, by queue and recurrence, until this launch completes an occurrence."""
         self._read_at = 0.0
 
     def of(self, reservation: Reservation) -> PreviousOccurrence | None:
@@ -197,8 +197,8 @@ class Deliveries:
         return LaunchContext(delivery, shared.situation, reservation)
 
     def context_of_call(self, reservations: Sequence[Reservation]) -> tuple[LaunchContext, list[Delivery]]:
-        """The context of a bulk call, and the deliveries of its messages. A delivery in it has no checkpoint and no
-        previous occurrence."""
+        """The context of a bulk call, and the deliveries of its messages. A bulk call's delivery has no checkpoint and
+        no previous occurrence."""
         by_fields = {each.common: self._shared_by(each.common) for each in reservations}
         deliveries = [by_fields[each.common].delivery_of(each) for each in reservations]
         asked = self._launch.progress.stops.asked
@@ -274,7 +274,7 @@ class Deliveries:
 
 
 def _refuse_own_order_key(reservation: Reservation, called: Iterable[NewMessage]) -> None:
-    """Raise UsageError if a message in ``called`` has the order key of ``reservation``, which would wait for it."""
+    """Raise UsageError if a message in ``called`` has the order key of ``reservation``: both would wait for ever."""
     _, _, order_key = reservation.concurrency_key.partition(b"\0")
     for each in called:
         if order_key and (each.queue, each.order_key.encode()) == (reservation.queue, order_key):
@@ -298,7 +298,7 @@ class _Shared(NamedTuple):
 
 
 def _with_continuation(delivery: Delivery, stored: bytes) -> Delivery:
-    """``delivery`` with its batch, or the message before, which ``stored``, the message's continuation, names."""
+    """``delivery`` with the batch and the previous message that ``stored``, the message's continuation, names."""
     continuation, _ = continuations.decoded(stored)
     batch: tuple[str, str, int | None] | None = None
     previous = None

@@ -37,12 +37,12 @@ TRIM_EVERY = 150
 PROMOTE_EVERY = 0.01
 """Seconds between two promotions of a busy launch, which may not know of a due time that was scheduled since."""
 FULL_STEP_FOR = 10.0
-"""Seconds after a message with options was found in a queue. Until then the queue's messages are reserved by a full
-step, which knows options. A wrong guess costs a round trip."""
+"""Seconds after a message with options was found in a queue, during which a full step reserves the queue's messages.
+Only a full step knows options. A wrong guess costs a round trip."""
 SKIPPED_FOR = 1.0
 """Seconds for which the queues of a lost node are skipped before the node is asked again."""
 LOOK_EVERY = 0.02
-"""Seconds between two looks. Two looks, a step and a wake-up take less than 50 ms, by which a message may be late."""
+"""Seconds between looks of `ReservedReturner`. Two looks, a step and a wake-up delay a message by less than 50 ms."""
 BLOCK = 5.0
 """Seconds that a blocking read lasts in the server. Until then the read of a vanished client may take a marker."""
 Seen = tuple["Sequence[Reservation]", "Reservation"]
@@ -73,7 +73,7 @@ class Turns:
 
 class Exchange:
     """A launch's exchange with the store. ``reserved``: messages that are reserved and not begun, in order.
-    ``gathered``: further such messages, which will share calls of bulk handlers."""
+    ``gathered``: further reserved messages, which will share calls of bulk handlers."""
 
     def __init__(
         self,
@@ -337,7 +337,7 @@ class Exchange:
         self._emit(ReservationsLost(tuple(map(id_text, stale))))
 
     def _look_after(self, queues: Sequence[str], promoted: Sequence[Promoted], sent: float) -> None:
-        """Use the answers ``promoted``, one for each of ``queues``. ``sent``: when the launch asked, on its clock."""
+        """Act on ``promoted``, one answer for each of ``queues``. ``sent``: when the launch asked, on its clock."""
         self._promoted, self._due_at, self.to_repair = self._launch.clock(), inf, []
         for queue, each in zip(queues, promoted, strict=True):
             # Counted from the sending of the promotion, since the next one will take as long to reach the server.
@@ -397,14 +397,14 @@ class Exchange:
         return [step for step in steps if step.queue in served]
 
     def _skip_lost(self) -> None:
-        """Skip the queues of lost nodes; but if no other is left, none, so that the next call waits for the nodes."""
+        """Skip the queues of lost nodes; but skip none if all are lost, so that the next call waits for the nodes."""
         lost = self._store.lost(self._turns.queues) | self.lost
         if not lost.issuperset(self._turns.queues):
             self.lost |= lost
             self._look_at = self._launch.clock() + SKIPPED_FOR
 
     def _look(self) -> None:
-        """Serve the queues again whose node, or a replica in its place, is back. Asks once in `SKIPPED_FOR`."""
+        """Serve the queues whose nodes, or replicas in their places, are back. Asks at most once in `SKIPPED_FOR`."""
         if self._launch.clock() < self._look_at:
             return
         for queue in sorted(self.lost - self._store.lost(self.lost)):
@@ -503,8 +503,8 @@ class Wake:
         self.pending = False
 
     def wait(self, seconds: float, executor: Executor | None = None) -> bool:
-        """Wait at most ``seconds``. Returns True if a marker was set, and False after the time or, with ``executor``,
-        when a handler has ended. Without a descriptor of the connection, the wait is shorter."""
+        """Wait at most ``seconds``. Returns True if a marker was set or the connection was lost; False after the time
+        or, with ``executor``, when a handler has ended. Without a descriptor of the connection, the wait is shorter."""
         until = self._clock() + seconds
         try:
             if not self.pending:

@@ -28,7 +28,7 @@ MAX_PAGE_MESSAGES = 192
 MAX_PAGE_BYTES = 1024 * 1024
 """Maximum bytes of payloads in a page, estimated from the page before."""
 SAMPLED = 16
-"""Only one payload of so many is measured, to save time."""
+"""One payload in so many is measured, to save time."""
 _payload = attrgetter("payload")
 
 
@@ -70,7 +70,7 @@ class Pace:
         self.begun = 0
         """How many messages the launch has begun."""
         self.suspects = False
-        """Whether the process died before while it handled the message begun last. The next ones may be like it."""
+        """Whether an earlier process died while it handled the message begun last. The next messages may be like it."""
 
     def margin(self) -> float:
         """The length, in seconds, of the window's last part, in which no message begins."""

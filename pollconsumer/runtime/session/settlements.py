@@ -67,7 +67,7 @@ RESULTS_KEPT_MS = 48 * 3600 * 1000
 _SCALARS: dict[type, Callable[[Any], str]] = {int: int.__repr__, str: json.encoder.encode_basestring}
 """How the JSON encoder writes a text and a whole number. Calling these directly is faster than the encoder."""
 PARKED_FOR = 60.0
-"""Seconds after which a message is offered again whose handler is unknown, is paused, or could not begin."""
+"""Seconds after which a message is offered again if its handler is unknown, is paused, or could not begin."""
 MAX_ERROR_CHARACTERS = 500
 RESISTED_BEFORE = "; limited to one window: it resisted before"
 """The end of the error of an attempt that had only one window, since an earlier attempt did not stop at its limit."""
@@ -118,10 +118,10 @@ class Settlements:
         self._completions: dict[str, list[Completion]] = {}
         """For each queue, completed messages that are in no step yet, in the order in which they ended."""
         self.since: float | None = None
-        """The end of the attempt that has waited longest, on the monotonic clock. None if all are settled."""
+        """When the attempt ended that has waited longest to be settled, on the monotonic clock. None if none waits."""
         self.urgent = False
-        """Whether an outcome must be settled before the next message begins. It is so after a last attempt, or one at
-        most once: if the process died before, the message would become a dead letter."""
+        """Whether an outcome must be settled before the next message begins. It is so after a last attempt, or one
+        delivered at most once: if the process died before it is settled, the message would become a dead letter."""
         self.watched: list[tuple[bytes, Callable[[], None]]] = []
         """Hooks to call after the store has accepted the settlement of their message, by the message's id."""
         self.monitors: Monitors | None = None
@@ -298,8 +298,8 @@ class Settlements:
     def _watch(
         self, hooks: Hooks, reservation: Reservation, context: LaunchContext | None, kind: str, *member_end: object
     ) -> None:
-        """Have `call_hooks` call the hooks of ``kind`` once the message is settled, with ``member_end``: see
-        `Hooks.settled`."""
+        """Have `call_hooks` call the hooks of ``kind`` once the message is settled, with the arguments ``member_end``:
+        see `Hooks.settled`."""
 
         def context_of() -> LaunchContext:
             return (context or self._context_of(reservation)).after_settlement()

@@ -181,7 +181,7 @@ def _can_be_written(directory: Path) -> bool:
 
 
 def is_ours(directory: Path) -> bool:
-    """Whether only this process's user can change files in ``directory``. True if the file system has no users."""
+    """Whether only this process's user can change files in ``directory``. True if `modes_mean_nothing` there."""
     return why_not_ours(directory.stat()) is None or modes_mean_nothing(directory)
 
 

@@ -1,4 +1,4 @@
-"""Starts the threads of pollconsumer itself. Starting one never blocks, and a thread that fails logs the error."""
+"""Starts the threads of pollconsumer itself. Starting one never hangs, and a thread that fails logs the error."""
 
 from __future__ import annotations
 

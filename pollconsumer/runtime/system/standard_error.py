@@ -21,7 +21,7 @@ from typing import Any, TextIO
 from pollconsumer.store.client.own_descriptors import Opened, high_copy
 
 PATIENCE = 1.0
-"""Seconds that a line waits for a slow reader. Once one was lost, later ones do not wait until one is read."""
+"""Seconds that a line waits for a slow reader. Once a line was lost, later lines do not wait until one is accepted."""
 STACKS_WITHIN = 0.2
 """Seconds that stacks wait for a slow reader. Faulthandler's thread would end the process a little later."""
 _MOST = 1 << 20
@@ -74,8 +74,8 @@ def write_stacks(line: str) -> None:
 
 def unblocked() -> int:
     """A non-blocking descriptor of standard error, for a writer that does not poll first, such as faulthandler's
-    thread. If standard error cannot be opened again, as another user's pipe cannot, it leads to a pipe of this process.
-    The heartbeat, which is forked later, copies that pipe to standard error (`pass_on`). Raises OSError."""
+    thread. If standard error cannot be opened again, as another user's pipe cannot, a descriptor of this process's own
+    pipe. The heartbeat, which is forked later, copies that pipe to standard error (`pass_on`). Raises OSError."""
     number = descriptor()
     if stat.S_ISREG(os.fstat(number).st_mode):
         return os.dup(number)
