@@ -73,7 +73,7 @@ class MessageActions:
         note(self._wire, self._keys, "stop", queue, [message_id])
 
     def cancel_all(self, queue: str, ids: Sequence[str], each: EachPage = nobody) -> list[str]:
-        """Cancel those messages of ``queue`` that are not reserved. Returns their ids. ``each``: see `EachPage`."""
+        """Cancel those of the messages ``ids`` that are not reserved. Returns their ids. ``each``: see `EachPage`."""
 
         def cancel(page: list[bytes]) -> Iterator[bytes]:
             return compress(page, (state == b"" for state in self._wire.run("cancel", self._keys, queue, page)))
@@ -92,7 +92,7 @@ class MessageActions:
     ) -> None:
         """Change a message that is not reserved: the due time, as ``due`` in epoch ms or as ``delay`` in ms from the
         server's now; the priority; or, unless it is empty, the encoded ``payload``. BadData if it is reserved or has
-        ended. NotFound if there is no such message."""
+        ended, or for a priority if it has an order key. NotFound if there is no such message."""
         if priority is not None:
             demand(self._wire, CHANGING, self._keys.queue(queue, "rows"))  # GUARD rights to change
         when = f"={due}" if due is not None else "" if delay is None else f"+{delay}"
@@ -134,7 +134,7 @@ class MessageActions:
         return self._in_pages("redrive", queue, list(dict.fromkeys(ids)), redrive, each)
 
     def purge(self, queue: str, ids: Sequence[str], each: EachPage = nobody) -> list[str]:
-        """Delete dead letters, but remember their ids, so that none is enqueued again. Returns the ids deleted."""
+        """Delete dead letters, but remember their ids, so that none is soon enqueued again. Returns the ids deleted."""
 
         def purge(page: list[bytes]) -> Iterable[bytes]:
             purged: list[bytes] = self._wire.run("purge", self._keys, queue, [ID_MEMORY_MS, MOST_REMEMBERED, *page])
@@ -163,7 +163,7 @@ class MessageActions:
 
     @staticmethod
     def _refuse(name: str, message_id: str, state: bytes | None) -> None:
-        """Raise the error for the ``state`` that a script returned; None means that the script did its work."""
+        """Raise the error for the ``state`` that a script returned. None: there is no such message. Empty: no error."""
         if state in (None, b"none"):
             raise not_there(message_id)
         if state == b"newer":
@@ -201,7 +201,7 @@ class MessageActions:
 
 
 LISTENED_FOR_MS = 60_000
-"""Milliseconds after which a marker expires; the same as in ``lua/stop.lua``."""
+"""Milliseconds after which a stop marker expires; the same as in ``lua/stop.lua``."""
 
 
 class HandlerPauses:
@@ -235,7 +235,7 @@ class HandlerPauses:
         return turned
 
     def _wake_launches(self) -> None:
-        """Wake the heartbeats of all launches, which read the paused handlers then."""
+        """Wake the heartbeats of all consumers, which then read the paused handlers."""
         leases = [each for each in leases_of(self._wire, self._keys) if each["role"] == "consumer"]
         markers = {
             f"{self._keys.queue(queue, 'stop_marker')}:{each['fence']}" for each in leases for queue in each["queues"]

@@ -1,8 +1,8 @@
 """The audit log: the last 10,000 interventions of people: what they did, and when.
 
-A script of its own writes each entry after the intervention: that concerns a queue, and the log belongs to the
-namespace, so their keys are in different slots. Actions of programs that name no person are not recorded. Producers and
-launches have no right to write to the log's key. They could write to the key of earlier versions."""
+A script of its own writes each entry after the intervention: the intervention concerns a queue, the log belongs to the
+namespace, and their keys are in different slots. Actions of programs that name no person are not recorded. Producers
+and launches have no right to write to the log's key. They could write to the key of earlier versions."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -43,15 +43,16 @@ class Intervention(NamedTuple):
 
     @property
     def shown_who(self) -> str:
-        """``who``, marked as unverified if it is."""
+        """``who``, with a mark if the entry is not `verified`."""
         return self.who if self.verified else f"{self.who} (unverified)"
 
 
 @contextmanager
 def acting_as(who: str) -> Iterator[None]:
     """In the ``with`` block, record ``who`` in the audit log as the author of each change: messages cancelled, stopped,
-    changed, redriven, rerun or purged; queues and handlers paused or resumed; recurrences put, removed, paused, resumed
-    or triggered; leases broken. A change is refused before it is made if the store's user may not write to the log."""
+    changed, redriven, rerun, purged, or enqueued on the dashboard; queues and handlers paused or resumed; recurrences
+    put, removed, paused, resumed or triggered; leases broken. A change is refused before it is made if the store's user
+    may not write to the log."""
     before = _WHO.set(who[:LONGEST_WHO])
     try:
         yield
@@ -73,8 +74,8 @@ def demand_noting(wire: Wire, keys: Keys) -> None:
 
 
 def note(wire: Wire, keys: Keys, what: str, queue: str, names: Sequence[str] = ()) -> None:
-    """If a person acts, record in the audit log ``what`` was done to ``names`` of ``queue``; without names, to it
-    all."""
+    """If a person acts, record in the audit log ``what`` was done to ``names`` of ``queue``; without names, to the
+    whole queue."""
     if who := _WHO.get():
         entry = {"who": who, "what": what, "queue": queue, "names": [*names[:NAMED]], "number": len(names)}
         wire.call("note", [keys.control("audit"), keys.control("answered")], [MOST_NOTED, json.dumps(entry)])

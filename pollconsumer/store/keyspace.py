@@ -1,7 +1,7 @@
 """The keyspace: for each key, the word that code and scripts use, the stored suffix, its type and its content.
 
-Suffixes are short, since every call sends them. All keys of a queue are in one slot of a cluster, and so are those of a
-namespace, since a script may touch the keys of one slot only."""
+Suffixes are short, since every call sends them. A script may touch the keys of one slot of a cluster only. So all keys
+of a queue are in one slot, and so are the keys that belong to the namespace itself."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ QUEUE_KEYS = {
 }
 
 FINISHED = ("completed", "cancelled", "expired")
-"""Words of the lists of ended messages, which are deleted after a time."""
+"""Words of the lists of ended messages that are deleted after a time."""
 
 CLOSED = "closed:"
 """Prefix of a key's suffix while the store is closed: see ``moving/store_closer.py``."""

@@ -3,8 +3,8 @@
 A lease belongs to a group: a role and, for consumers, the queues that they serve. A group has one slot for each
 instance, and a lease is named after its group and slot. Whoever acquires a lease gets a fence, higher than all earlier
 ones of the namespace. The lease is for efficiency: it prevents two launches from doing the same work. The fence is for
-safety: a queue refuses every fence older than the newest that was announced to it (Kleppmann, "How to do distributed
-locking", 2016).
+safety: a queue refuses every fence older than the newest that was announced to it for the same lease (Kleppmann, "How
+to do distributed locking", 2016).
 
 The times are those of Kubernetes' leader election, in seconds. A holder trusts its lease for a shorter time than the
 server grants it, counted on the boot clock from before the request."""
@@ -77,8 +77,8 @@ class Group(NamedTuple):
 
 
 class HeldLeases(NamedTuple):
-    """The answer if all leases of the group are held. ``lapses_in``: seconds until the first may expire. ``signs``: for
-    each holder, a text that changes at each renewal. ``holders``: their descriptions."""
+    """The answer of `acquire` if all leases of the group are held. ``lapses_in``: seconds until the first may expire.
+    ``signs``: for each holder, a text that changes at each renewal. ``holders``: their descriptions."""
 
     lapses_in: float
     signs: tuple[str, ...]
@@ -89,8 +89,8 @@ class HeldLeases(NamedTuple):
 
 
 class TurnedAway(NamedTuple):
-    """The answer if all leases are held and another launch waits already. ``holders``: descriptions of the holders;
-    empty if instead the store is about to be closed."""
+    """The answer of `acquire` if all leases are held and another launch waits already. ``holders``: descriptions of the
+    holders; empty if instead the store is about to be closed."""
 
     holders: tuple[bytes, ...]
 
@@ -123,7 +123,7 @@ class Leases:
         if possible.
 
         ``description`` and ``entry``: JSON for `lease show` and for `launches`. ``dead``: signs of holders that have
-        not renewed for long by the caller's clock; a lease of theirs is taken even if the server has not expired it.
+        not renewed for long by the caller's clock; their leases are taken even if the server has not expired them.
         PermissionDenied if a launch's rights are missing."""
         self.demand_rights()
         control = self._keys.control
@@ -171,7 +171,7 @@ class Leases:
             self._wire.call("nudge", [f"{sign}:{group.name}", marker], [max(1, int(seconds * 1000)), fence])
 
     def take_call(self, claim: Claim) -> bool:
-        """For a mover: whether a successor has called since the last look. Consumers learn that from their steps."""
+        """Whether a successor has asked a mover to hand over since the last look. Consumers learn that from steps."""
         key = f"{self._keys.control('successor_waits')}:{claim.group}"
         called, _ = self._wire.all([("GET", key), ("DEL", key)])
         return (called or b"").isdigit() and int(called) >= int(claim.fence)
@@ -185,7 +185,7 @@ class Leases:
 
     def set_back_by(self) -> float:
         """Seconds by which the server's clock was set back, accurate to a few seconds: the last renewal of any lease
-        tells what it had reached."""
+        stored which time the clock had reached."""
         (time, watermark) = self._wire.all([TIME, ("HGET", self._keys.control("fences"), "mark")])
         return set_back_by(count_of(watermark), to_ms(time))
 
@@ -200,7 +200,7 @@ class Leases:
 
     def renew(self, held: Claim, entry: str) -> bool | None:
         """Renew the lease, and update the launch's entry in the ledger. Returns False if another launch holds the lease
-        or it was broken; None if the store was emptied."""
+        or the lease was broken; None if the store was emptied."""
         control = self._keys.control
         keys = [control(f"lease:{held.lease_name}"), control("fences"), control("seen"), control("ledger")]
         args = [held.lease_name, held.role, held.fence, int(TTL * 1000), held.launch, held.description, entry]
@@ -233,7 +233,7 @@ class Leases:
         self._wire.watermarks = Watermarks(*(max(known, watermark) for known in self._wire.watermarks))
 
     def break_(self, lease_name: str, fence: str) -> bool:
-        """Take the lease away from the holder with ``fence``. Returns False if another launch holds it now."""
+        """Take the lease away from the holder with ``fence``. Returns False if the holder has lost it already."""
         control = self._keys.control
         demand_operator(self._wire, self._keys, control("fences"))  # GUARD rights to break
         group = lease_name.rpartition(":")[0]

@@ -38,7 +38,7 @@ class Occurred(NamedTuple):
 
     @property
     def late_seconds(self) -> float | None:
-        """Seconds from the instant to the handler's start; None until the message is reserved."""
+        """Seconds from the instant to the handler's start; if that is unknown, to the reservation; None before."""
         times = self.message.timestamps
         began = times.started_at or times.reserved_at
         return None if began is None else max(0.0, (began - self.instant).total_seconds())
@@ -80,8 +80,8 @@ class Recurrences(RecurrenceReader):
             note(self._wire, self._keys, "put", queue, names)
 
     def _look_around(self, recurrences: Sequence[Recurrence]) -> tuple[int, dict[str, tuple[int | None, str]]]:
-        """Remove those of ``recurrences`` that are stored in another queue. Returns the server's time in epoch ms; and
-        by name the removed next instant and definition. BadData if a configuration defines one of the names."""
+        """Remove ``recurrences`` from queues other than theirs. Returns the server's time in epoch ms; and, by name,
+        the next instant and definition of those removed. BadData if a configuration defines one of the names."""
         queues, names = known_queues(self._wire, self._keys), [recurrence.name for recurrence in recurrences]
         words = ("recurrences", "recurrence_owners")
         commands = [("HMGET", self._keys.queue(queue, word), *names) for queue in queues for word in words]
@@ -103,8 +103,8 @@ class Recurrences(RecurrenceReader):
         refuse_without(self._wire.call("register", keys, [queue, rows, *OPERATOR.split()]))
 
     def remove(self, name: str) -> None:
-        """Remove the recurrence from every queue; the next launch adds one that a configuration defines. NotFound if
-        there is none."""
+        """Remove the recurrence from every queue. If a configuration defines it, the next launch adds it again.
+        NotFound if there is none."""
         removed = False
         for status in self._named(name):
             self._demand(status)
@@ -115,12 +115,12 @@ class Recurrences(RecurrenceReader):
             raise missing(name)
 
     def pause(self, status: RecurrenceStatus) -> None:
-        """Yield no occurrences until `resume`. Those that would have come due in between do not count as missed.
-        NotFound if the recurrence was removed meanwhile."""
+        """Yield no occurrences until `resume`. Occurrences that would have come due in the pause do not count as
+        missed. NotFound if the recurrence was removed meanwhile."""
         self._hold(status, "pause", "")
 
     def resume(self, status: RecurrenceStatus) -> None:
-        """Yield occurrences again. BadData if it is disabled, not paused. NotFound if it was removed meanwhile."""
+        """Yield occurrences again. BadData if the recurrence is disabled. NotFound if it was removed meanwhile."""
         recurrence = readable(status)
         if not recurrence.enabled:
             raise BadData("cannot resume", recurrence.name, "it is disabled: enable it where it is defined")

@@ -1,4 +1,4 @@
-"""Recurrences in the store, and the part of launches: define those of a configuration, and enqueue due occurrences.
+"""Recurrences in the store, and what launches do with them: define those of a configuration, enqueue due occurrences.
 
 A recurrence is stored with the queue of its occurrences: one script enqueues an occurrence and sets the next
 instant."""
@@ -33,9 +33,9 @@ _NO_DEFINITION = "it has no definition"
 MAX_PAGE_RECURRENCES = 200
 """Maximum number of due recurrences for which one round trip enqueues occurrences, by a run of a script for each."""
 MOST_ANEW = 10_000
-"""Most recurrences of a queue that a launch examines after a clock was set back: those with the latest instants."""
+"""How many of a queue's recurrences a launch examines after a clock was set back: those with the latest instants."""
 PUT_AT_RUN_TIME = b'{"rule":'
-"""How the stored definition of a recurrence begins that was put at run time."""
+"""How the stored definition of a recurrence that was put at run time begins."""
 
 
 class RecurrenceStatus(NamedTuple):
@@ -159,7 +159,7 @@ class RecurrenceReader:
         return found
 
     def read(self, names: dict[str, Sequence[bytes]]) -> list[RecurrenceStatus]:
-        """The ``names``, given by queue, that exist. Sorted by name within each queue."""
+        """The recurrences with these ``names``, given by queue, that exist. Sorted by name within each queue."""
         commands: list[tuple[Any, ...]] = []
         asked = {queue: sorted(set(its_names)) for queue, its_names in names.items() if its_names}
         for queue, its_names in asked.items():
@@ -198,8 +198,8 @@ class RecurrenceReader:
 
 
 def read_definition(queue: str, name: bytes, definition: bytes | None) -> Recurrence:
-    """The recurrence ``name`` from its stored definition. ValueError if that is missing, corrupt, newer, or
-    another's."""
+    """The recurrence ``name`` from its stored definition. ValueError if that is missing, corrupt, of a newer version,
+    or of another recurrence."""
     if definition is None:
         raise ValueError(_NO_DEFINITION)
     # An earlier version wrote the owner and a line feed in front of it.
@@ -298,7 +298,7 @@ class LaunchRecurrences:
         self, queues: Sequence[str], recurrences: Sequence[Recurrence], emit: Callable[[Event], None]
     ) -> list[Recurrence]:
         """``recurrences`` without those whose names somebody has put at run time, which are reported. If a name is put
-        in between, the script finds it, or the put is refused."""
+        after this look, `define.lua` finds it, or the put is refused."""
         if not recurrences:
             return []
         names = [recurrence.name for recurrence in recurrences]
@@ -333,7 +333,7 @@ class LaunchRecurrences:
     ) -> int:
         """Enqueue the due occurrences of ``queue``. Returns their number.
 
-        ``attended_since``: given the server's time, returns since when a launch has been there; both in epoch ms.
+        ``attended_since``: given the server's time, returns since when launches serve the queue; both in epoch ms.
 
         An unreadable recurrence is quarantined until a later launch announces itself."""
         now, *due = self._wire.run("due", self._keys, queue, [MAX_PAGE_RECURRENCES])
@@ -393,8 +393,8 @@ class LaunchRecurrences:
 
     def begin_anew(self, claim: Claim, queue: str) -> None:
         """After the server's clock was set back: go on with the first instants from now on. Otherwise recurrences would
-        yield nothing until the instants that they had reached. One that has yielded nothing yet keeps its first
-        instant."""
+        yield nothing until the instants that they had reached. A recurrence that was put at run time, and has yielded
+        nothing yet, keeps its first instant."""
         now, key = now_ms(self._wire), partial(self._keys.queue, queue)
         farthest = ("+inf", f"({now}", "BYSCORE", "REV", "LIMIT", 0, MOST_ANEW, "WITHSCORES")
         found = self._wire.command("ZRANGE", key("next_instants"), *farthest)

@@ -45,7 +45,7 @@ def demand(wire: Wire, rights: str, key: str) -> None:
 
 
 def lacking(wire: Wire, rights: str, key: str) -> list[bytes]:
-    """The ``rights`` to ``key`` that are missing. All of them if the key itself is refused."""
+    """Those of ``rights`` to ``key``, and of `Wire.rights`, that are missing. All if the key itself is refused."""
     wanted = [*rights.split(), *wire.rights]
     try:
         missing: list[bytes] = wire.call("rights", [key], wanted)

@@ -1,8 +1,8 @@
 """The Lua scripts by name, one file for each operation. A server is sent a script's digest; its text only if needed.
 
-The header of a file gives the words for KEYS, and NEEDS the parts that it uses. A part is a file of functions, placed
-once before the script, after the parts that it uses itself. A line ``-- PART name`` is replaced by the text of that
-part. In a script that needs `once`, the body becomes the function that `once` calls.
+In the header of a file, KEYS lists the words for its keys, and NEEDS the parts that it uses. A part is a file of
+functions, placed once before the script, after the parts that it uses itself. A line ``-- PART name`` is replaced by
+the text of that part. In a script that needs `once`, the body becomes the function that `once` calls.
 
 A server does not undo a script that fails, so a key of another type must end it before anything has changed. A line
 ``-- EXPECT keys`` is replaced by a check of these keys."""
@@ -83,7 +83,7 @@ def _look_at(found: re.Match[str]) -> str:
 
 
 def _whole(name: str, above: set[str]) -> str:
-    """The text of a file, after the parts that it needs and ``above`` does not have. Adds these parts to ``above``."""
+    """The text of a file, preceded by the parts that it needs and ``above`` lacks. Adds these parts to ``above``."""
     source, needed = source_of(name), list[str]()
     for part in _header(source, "NEEDS"):
         if part not in above:

@@ -44,7 +44,7 @@ def info_fields(sections: Sequence[bytes]) -> dict[str, str]:
 
 
 def known_queues(wire: Wire, keys: Keys) -> list[str]:
-    """Every queue that ever had a message or a consumer, sorted. Corrupt names are left out."""
+    """Every queue that ever had a message, a consumer, a pause or a recurrence, sorted. Corrupt names are left out."""
     return queue_names(wire.command("SMEMBERS", keys.control("queues")))
 
 
@@ -56,7 +56,7 @@ def lost_queues(wire: Wire, keys: Keys, queues: Iterable[str]) -> set[str]:
 
 
 def readable_queues(wire: Wire, keys: Keys) -> list[str]:
-    """The `known_queues`. With ``wire.skips_lost``, without those whose cluster node is lost."""
+    """The `known_queues`. With ``wire.skips_lost``, those whose cluster node is lost are in ``wire.unread`` instead."""
     queues = known_queues(wire, keys)
     wire.unread.clear()
     if wire.skips_lost:
@@ -140,7 +140,7 @@ def service_of(wire: Wire, keys: Keys, queues: Sequence[str]) -> dict[str, Queue
 
 
 def unknown_queues(wire: Wire, keys: Keys, queues: Sequence[str]) -> list[str]:
-    """The ``queues`` to which nobody ever enqueued and that were never paused or served, in one round trip."""
+    """The ``queues`` that are not known: see `known_queues`. Needs one round trip."""
     known = wire.all([("SISMEMBER", keys.control("queues"), queue) for queue in queues])
     return [queue for queue, is_known in zip(queues, known, strict=True) if not is_known]
 

@@ -263,7 +263,7 @@ class ServerTrial:
         self.namespace = f"{namespace}:trial-{os.urandom(8).hex()}"
 
     def lacks(self) -> list[Lack]:
-        """Try all steps. Returns what the server lacks. Removes all keys, if the server permits it."""
+        """Try all steps, unless a command is refused. Returns what the server lacks. Removes the trial's keys."""
         if refused := self._refused_commands():
             fix = "grant it to the store's user, or have the server enable it"
             return [Lack("commands", PermissionDenied("refused", each, fix)) for each in refused]
@@ -283,7 +283,7 @@ class ServerTrial:
         return found
 
     def _refused_commands(self) -> list[str]:
-        """The commands of all roles that the server refuses. If the server has no `acl_check_cmd`, each command is
+        """The commands of producers, launches and operators that the server refuses. Without `acl_check_cmd`, each is
         sent with a key that does not exist, since a script's error does not tell which command was refused."""
         key, rights = Keys(self.namespace).control("fences"), sorted({*f"{PRODUCER} {LAUNCH} {OPERATOR}".split()})
         if lacking(self._wire, UNKNOWN, key):

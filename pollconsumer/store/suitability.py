@@ -56,7 +56,7 @@ class ClosingNote(NamedTuple):
 
 
 def refusal(text: str) -> StoreUnreachable:
-    """The error for a process that connects to a closed store. ``text``: the closing note, in place of its id."""
+    """The error for a process that connects to a closed store. ``text``: the note that the store has as its id."""
     note = ClosingNote.of(text)
     if note is None:
         return StoreUnreachable("store closed", None, "a newer version did that")
@@ -82,8 +82,8 @@ class Rollback:
         self, namespace: str, memo: WatermarkMemo, warn: Callable[[str], None], *, refuse: bool, confirmed: bool = False
     ) -> None:
         """``refuse``: raise WentBack instead of warning, in this process and in later ones. ``confirmed``: writes wait
-        for replicas, so only confirmed watermarks count. One that was only read may be lost without any acknowledged
-        write."""
+        for replicas, so only confirmed watermarks count: a watermark that was only read may get lost although no
+        acknowledged write does."""
         self._keys, self._memo, self._warn, self._refuse = Keys(namespace), memo, warn, refuse
         self._confirmed = confirmed
         self._watermarks: Watermarks | None = None
@@ -91,13 +91,13 @@ class Rollback:
         """How often this process has found a rollback."""
 
     def remembered(self) -> str:
-        """What earlier processes have seen, as text; empty once this process has compared. Read it before the store's
-        watermark: a launch that ends in between stores a higher one."""
+        """What earlier processes have seen, as text; empty once this process has compared. Call this before the store's
+        watermark is read: a launch that ends in between stores a higher one."""
         return "" if self._watermarks else self._memo.read_watermarks()
 
     def look(self, wire: Wire, found: bytes | None, remembered: str) -> None:
-        """Compare the watermark ``found`` on a new connection with those seen before. If the store was rolled back,
-        warn, or raise WentBack. ``remembered``: what `remembered` returned."""
+        """Compare the watermark ``found`` on a new connection with those seen before, and look for the message
+        acknowledged last. After a rollback, warn, or raise WentBack. ``remembered``: what `remembered` returned."""
         watermarks = self._watermarks or self._read(remembered)
         seen = max(watermarks.seen, wire.watermarks.seen)
         watermark = count_of(found)
@@ -256,8 +256,8 @@ class Suitability:
         return [_replicas(info), *answers[len(self._asked) :]]
 
     def _recognise(self, wire: Wire, known: str | None, held: str | None) -> None:
-        """Raise StoreRefused if the store's id, ``held``, is not the ``known`` one: it was emptied or replaced. Raise
-        StoreUnreachable if it is closed. A store without an id gets one if none is known."""
+        """Raise StoreRefused if the store's id, ``held``, is not the ``known`` one: the store was emptied or replaced;
+        StoreUnreachable if it is closed. If no id is known, remember ``held``, or a new id for the store."""
         if held is not None and held.startswith(CLOSED):
             raise refusal(held)
         if known is None:

@@ -225,8 +225,8 @@ class ClientCluster(ClusterAddress):
         return f"redis://[{node.host}]:{node.port}" if ":" in node.host else f"redis://{node.host}:{node.port}"
 
     def options_of(self, node: Node) -> dict[str, Any]:
-        """Options for `Wire`, for a connection to ``node``. The client's own connect hook is not used: it would replace
-        our parser, and allow reads from replicas."""
+        """Further arguments of `Wire` for a connection to ``node``. RedisCluster's connect hook is not used: it would
+        replace our parser, and allow reads from replicas. A hook of the user's is called."""
         client = self._client
         pool = client.nodes_manager.create_redis_node(*node, **client.get_connection_kwargs()).connection_pool
         return {"connect": partial(ClientConnection, pool, redis_connect_func=partial(_begin, client))}

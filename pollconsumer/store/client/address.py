@@ -31,15 +31,15 @@ _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "
 
 
 class CredentialProvider(Protocol):
-    """A credential provider, as redis-py defines it: an object with this method."""
+    """A credential provider, as redis-py defines it: an object with the method `get_credentials`."""
 
     def get_credentials(self) -> Sequence[str]:
         """User and password; or only the password."""
 
 
 class Address(NamedTuple):
-    """A server's address. ``path``: a Unix socket; empty if ``host`` and ``port`` are used. ``tls``: options; None
-    without."""
+    """A server's address. ``path``: a Unix socket; empty if ``host`` and ``port`` are used. ``tls``: the options for
+    TLS; None without TLS."""
 
     host: str
     port: int
@@ -100,7 +100,7 @@ def asked_of(provider: CredentialProvider) -> Sequence[str]:
 
 
 def host_and_port(answer: Any) -> tuple[str, int] | None:
-    """Host and port in the ``answer`` of a server that names another server; None if they are missing."""
+    """Host and port in the ``answer`` of a server that names another server; None if they are missing or invalid."""
     if not isinstance(answer, list | tuple) or len(answer) != 2:
         return None
     host, port = (each.decode("ascii", "replace") if isinstance(each, bytes) else str(each) for each in answer)
@@ -153,8 +153,8 @@ def rule_of_certificate(options: Mapping[str, str]) -> str:
 
 
 def several_hosts(url: str) -> tuple[str, list[str], str, dict[str, str]]:
-    """The login, with its ``@``, the hosts, with their ports, both unchanged, the path and the options of a URL with
-    several hosts. `urlsplit` fails if the second host is in brackets. ValueError for unreadable options."""
+    """The parts of a URL with several hosts: login with ``@``, hosts with ports, path, all still percent-encoded; and
+    options. `urlsplit` fails if the second host is in brackets. ValueError for unreadable options."""
     _, _, rest = url.partition("://")
     authority = re.split("[/?#]", rest, maxsplit=1)[0]
     path, _, query = rest.removeprefix(authority).partition("?")
@@ -231,7 +231,7 @@ class Node(NamedTuple):
 
 
 def server_urls(url: str) -> list[str]:
-    """The URL of each server in ``url``. ValueError, with the rule that ``url`` breaks, if it is invalid."""
+    """The URL of each node in a cluster's ``url``. ValueError, with the rule that ``url`` breaks, if it is invalid."""
     login, hosts, path, options = several_hosts(url)
     if path not in ("", "/", "/0") or options.get("db", "0") != "0":
         raise ValueError("a cluster has no numbered databases: end the URL after its hosts")
@@ -268,7 +268,7 @@ class ClusterAddress:
         return f"{scheme}://{login}{at}{host}:{node.port}{question}{query}"
 
     def options_of(self, node: Node) -> dict[str, Any]:  # noqa: ARG002  all nodes have the same
-        """Options for `Wire` for a connection to ``node``, in addition to its URL."""
+        """Further arguments of `Wire`, besides the URL, for a connection to ``node``."""
         return {"credentials": self.credentials}
 
 

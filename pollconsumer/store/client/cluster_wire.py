@@ -28,8 +28,8 @@ ANSWER_WITHIN = 0.5
 SILENT_FOR = 0.4
 """Least number of seconds for which a node that did not answer is not asked again."""
 LONGER_SILENT = 5
-"""Factor: a silent node is not asked again for so many times the seconds spent waiting, since that takes longer than a
-refusal."""
+"""Factor: a silent node is not asked again for so many times the seconds spent waiting for its answer, since silence
+costs more time than a refusal."""
 _NO_ANSWER = ErrorReply("CLUSTERDOWN no answer")
 
 
@@ -49,8 +49,8 @@ def key_of(command: tuple[Any, ...], clock_key: str) -> str | bytes:
 
 
 class Topology:
-    """The nodes of a cluster and their slots, one object for all connections of a process: what one learns, all
-    know."""
+    """The nodes of a cluster and their slots, one object for all connections of a process: what one connection learns,
+    all know."""
 
     def __init__(self, address: ClusterAddress) -> None:
         self.address = address
@@ -75,7 +75,7 @@ class Topology:
         self._owners[slot] = node
 
     def redirection(self, error: ErrorReply, sender: Node) -> tuple[str, int, Node] | None:
-        """If the error redirects the command (MOVED or ASK): this word, the slot, and the node to ask. Else None.
+        """If the error redirects the command: the word MOVED or ASK, the slot, and the node to ask. Else None.
         ``sender``: the node that answered."""
         kind, *rest = str(error).split() or [""]
         if kind not in {"MOVED", "ASK"}:
@@ -126,8 +126,8 @@ class Topology:
 
 
 def _node(described: Sequence[Any], asked: Node) -> Node:
-    """The node in ``described``, part of an answer of ``asked``. If it has no host, it has that of ``asked``.
-    StoreRefused if it has no host and port."""
+    """The node in ``described``, a part of the answer of ``asked``. A node without a host has the host of ``asked``.
+    StoreRefused if host and port are missing or invalid."""
     host, port, *_ = described
     if not host or host in _UNKNOWN_HOSTS:
         host = asked.host
@@ -152,7 +152,7 @@ class NodeWire(Wire):
 
 
 def node_wire(address: ClusterAddress, node: Node, patience: Callable[[], Patience], **options: Any) -> NodeWire:
-    """A connection to ``node``. ``options``: further ones of `Wire`."""
+    """A connection to ``node``. ``options``: further arguments of `Wire`."""
     return NodeWire(address.url_of(node), patience, **address.options_of(node), **options)
 
 
@@ -243,8 +243,7 @@ class Liveness:
 
 RIGHTS = ("ASKING", "CLUSTER|SLOTS")
 LOOK_EVERY = 0.05
-"""Seconds between two checks of markers. A blocking read cannot wait for keys in several slots, or for anything
-else."""
+"""Seconds between two checks of markers. The server cannot block one read for keys in several slots."""
 MOST_REDIRECTIONS = 8
 """Maximum number of redirections in a call. While a slot moves, two nodes are concerned, and each may be replaced."""
 Part = tuple[Node, list[int]]
@@ -254,8 +253,8 @@ Part = tuple[Node, list[int]]
 class ClusterWire(Wire):
     """A cluster as one `Wire`, with a connection to each node that is needed. It sends to all nodes before it receives.
 
-    A node that redirects a command has not carried it out, so it is sent again at once. If a node is lost, or serves no
-    slots for now, the whole call is Unanswered, as when a single server is lost."""
+    A node that redirects a command has not carried it out, so the command is sent again at once. If a node is lost, or
+    serves no slots for now, the whole call is Unanswered, as when a single server is lost."""
 
     is_cluster, look_every = True, LOOK_EVERY
 
@@ -267,8 +266,8 @@ class ClusterWire(Wire):
         patience: Callable[[], Patience],
         **options: Any,
     ) -> None:
-        """``clock_key``: its node tells the time. ``options``: ``greet``, ``scripts`` and ``strict`` of `Wire`;
-        ``greet`` checks each new connection to a node."""
+        """``clock_key``: the node with this key tells the time. ``options``: the arguments ``greet``, ``scripts`` and
+        ``strict`` of `Wire`; ``greet`` checks each new connection to a node."""
         super().__init__(url, patience, **options)
         self._topology, self._clock_key = topology, clock_key
         self._liveness = Liveness(topology, self._patience_source)
@@ -323,8 +322,8 @@ class ClusterWire(Wire):
         return not self._sent and not self._markers and all(node.at_rest() for node in self._nodes.values())
 
     def readable(self, timeout: float) -> bool:
-        """As in `Wire`; while it waits for markers, Unanswered if a node is silent, and nodes' error replies, are
-        raised."""
+        """As in `Wire`. While it waits for markers, it raises Unanswered if a node is silent, and the error replies of
+        nodes."""
         if not self._markers:
             return all(self._nodes[node].readable(timeout) for node, _ in self._sent)
         end = monotonic() + timeout
@@ -402,8 +401,8 @@ class ClusterWire(Wire):
         self._send_to(self._owners(range(len(commands))))
 
     def _owners(self, positions: Sequence[int]) -> list[Part]:
-        """For each node, the positions of its commands, from those at ``positions``. A WAIT at the end goes to every
-        node that is sent something."""
+        """Each node, with those of ``positions`` whose commands go to it. A WAIT at the end goes to every node that is
+        sent something."""
         last = len(self._commands) - 1
         waits = bool(self._commands) and self._commands[last][0] in WAITING
         parts: dict[Node, list[int]] = {}

@@ -1,7 +1,7 @@
 """A connection to a server: a socket, with hiredis for the protocol.
 
-redis-py's connection does more than launches need: its import took half of their start, and it took most of each
-call."""
+redis-py's connection does more than launches need: its import took half of their start, and its work most of the time
+of each call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NONE = object()
 """What the parser returns until a reply is complete."""
 _TEXT = frozenset({bytes, str})
 LONGEST_VALUE = 64 << 20
-"""Maximum bytes of a value, or of a line, in a reply. A message has 1 MiB at most; pages have a value for each."""
+"""Maximum bytes of a value, or of a line, in a reply. A message has 1 MiB at most; a page has a value for each."""
 _TIME = struct.Struct("ll")
 """Seconds and microseconds, in the system's format for socket timeouts."""
 
@@ -32,14 +32,14 @@ Command = tuple[Any, ...]
 
 
 class Connection(Protocol):
-    """What the store needs of a connection to a server: ours, or one like those of the user's own client.
+    """What the store needs of a connection to a server: our own, or one of redis-py's with a user's options.
 
     Pipelines, scripts, repetitions, clusters and confirmations by replicas are built upon these methods. Each method
     raises OSError if the connection is lost."""
 
     @property
     def location(self) -> str:
-        """A text for the server: host and port, or a path. Connections to the same server have the same one."""
+        """A text for the server: host and port, or a path. Connections to the same server have the same text."""
 
     def connect(self, timeout: float) -> None:
         """Open the connection, within ``timeout`` seconds. ErrorReply if the server refuses the login."""
@@ -48,7 +48,7 @@ class Connection(Protocol):
         """Send ``commands`` in one write."""
 
     def read(self, timeout: float) -> Any:
-        """The next reply; for an error an `ErrorReply`, not raised. TimeoutError after ``timeout`` seconds."""
+        """The next reply; an error reply is returned as an `ErrorReply`. TimeoutError after ``timeout`` seconds."""
 
     def readable(self, timeout: float) -> bool:
         """Whether a reply arrives, or the connection ends, within ``timeout`` seconds."""
@@ -60,16 +60,16 @@ class Connection(Protocol):
 
 
 class SocketConnection:
-    """Our own connection. Its socket is blocking, with timeouts of the system: a timeout of Python's needs one more
-    system call for each operation.
+    """Our own connection. Without TLS, its socket is blocking, with timeouts of the system: a timeout of Python's needs
+    one more system call for each operation.
 
-    A reply or a command that is transferred in pieces has one time limit for all of them."""
+    A reply or a command that is transferred in pieces has one time limit for all pieces."""
 
     _connected = False
 
     def __init__(self, address: Address, patience: Callable[[], Patience] | None = None) -> None:
-        """``patience``: if it lasts longer than a reply's timeout, a reply that has begun to arrive may take so
-        long."""
+        """``patience``: a reply that has begun to arrive, or a command in pieces, may take as long as patience lasts,
+        if that is longer than the timeout."""
         self._address, self._patience = address, patience
         self._late: tuple[type[OSError], ...] = (BlockingIOError,)
 
@@ -165,7 +165,7 @@ class SocketConnection:
             raise TimeoutError(f"nothing within {timeout:.3g} s") from None
 
     def _limit(self, timeout: float) -> None:
-        """Set the timeout of the next read or write, in seconds."""
+        """Set the timeout of reads in seconds; with TLS also that of writes."""
         if self._late:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, _timeval(timeout))
         else:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 STANDARD = (0, 1, 2)
 HIGHEST = 8192
 """Copies of descriptors have numbers just below this, or below a lower limit of the process: code that closes
-descriptors in a loop often stops earlier. A fork copies the table up to the highest number, so it is not greater."""
+descriptors in a loop often stops earlier. A fork copies the table up to the highest number, so this is no higher."""
 COPIES = 16
 LOWEST = 64
 """If the process may open no more descriptors than this, none is copied or reserved."""
@@ -27,7 +27,7 @@ changing_standard = Lock()
 HELD_FOR = 0.5
 """Seconds to wait for that lock. If it is held longer, a signal handler's exception has interrupted its holder."""
 SHORT = 0.02
-"""Seconds. A wait up to this is one call of the system; a longer one is split."""
+"""The longest wait, in seconds, that is one call of the system. A longer wait is split."""
 LATE = 0.005
 END = 0.0005
 """The last part of a split wait: a fraction ``LATE`` of the whole, and ``END`` seconds for the processor to wake up."""
@@ -57,7 +57,7 @@ class Opened(NamedTuple):
 
 
 def high_copy(number: int) -> Opened | None:
-    """A copy of descriptor 0, 1 or 2, with a high number. None if it is closed, or too few are allowed."""
+    """A copy of descriptor 0, 1 or 2, with a high number. None if it is closed, or the process may open too few."""
     limit = os.sysconf("SC_OPEN_MAX")
     highest = min(limit, HIGHEST) if limit >= 0 else HIGHEST
     try:

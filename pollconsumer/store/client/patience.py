@@ -9,11 +9,11 @@ from typing import Protocol
 
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 COMMAND_TIMEOUT = 2.0
-"""Seconds within which a command must be answered that does not block."""
+"""Seconds within which a command that does not block must be answered."""
 
 
 STEP = 0.1
-"""Timeouts are rounded up to a multiple of this, in seconds, so that the system need not be told new ones often."""
+"""Timeouts are rounded up to a multiple of this, in seconds, so that a socket's timeout seldom has to be set anew."""
 
 
 class Clocks:
@@ -59,7 +59,7 @@ def answer_within(left: float) -> float:
 
 
 def left_until(until: float, most: float = inf) -> float:
-    """Seconds until ``until``, on the monotonic clock; ``most`` at most. TimeoutError if that has passed."""
+    """Seconds until ``until``, on the monotonic clock; ``most`` at most. TimeoutError if ``until`` has passed."""
     left = until - time.monotonic()
     if left <= 0:
         raise TimeoutError("no time left")

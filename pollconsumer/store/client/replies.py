@@ -63,8 +63,8 @@ class OutOfTime(Unanswered):
 
 
 def raise_if_error(answer: Any, command: Sequence[Any] = ()) -> None:
-    """If ``answer`` is an error reply, raise its exception, which names the key of ``command``, of a script the
-    first."""
+    """If ``answer`` is an error reply, raise its exception. If the error concerns a key, the exception has the first
+    key of ``command``."""
     if isinstance(answer, ErrorReply):
         raise _exception_for(str(answer), command) from None
 
@@ -99,7 +99,7 @@ def _exception_for(text: str, command: Sequence[Any]) -> Exception:
 
 
 def unreachable(address: str, met: Unanswered) -> StoreUnreachable:
-    """The error for a call that ``met`` this until its patience ended."""
+    """The error for a call that was not answered until its patience ended. ``met``: why its last try failed."""
     fix = _FULL.get(str(met).partition(" ")[0])
     if fix is None:
         return StoreUnreachable("store unreachable", address, f"it says: {met}")
@@ -140,7 +140,7 @@ class Interruption(Exception):
 
 
 def raise_if_thrown(error: OSError) -> None:
-    """Raise Interruption if ``error`` does not come from the connection: the system's errors have an errno."""
+    """Raise Interruption if ``error`` has no errno, unlike the system's, and was raised outside of `_OF_SOCKETS`."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next

@@ -76,8 +76,8 @@ class Sentinels:
 
     @staticmethod
     def _refuse_wrong_tls(sentinel: Address, failure: OSError) -> None:
-        """Raise ConfigurationError if TLS can never work with this Sentinel, or its port wants TLS and the URL does
-        not."""
+        """Raise ConfigurationError if TLS can never work with this Sentinel, or if its port speaks TLS and the URL does
+        not ask for TLS."""
         hung_up = isinstance(failure, ConnectionResetError)
         if sentinel.tls is None and not hung_up:
             return
@@ -92,8 +92,8 @@ class Sentinels:
             raise ConfigurationError("store: TLS", f"{location} speaks it", fix)
 
     def moved_from(self, address: Address, patience: Callable[[], Patience]) -> bool:
-        """Whether the primary is known to be another server than ``address``. It asks once in `LOOK_EVERY`, else
-        False."""
+        """Whether the primary is known to be another server than ``address``. A Sentinel is asked once in `LOOK_EVERY`
+        seconds; in between, the answer is False."""
         now = time.monotonic()
         if now < self._look_at:
             return False
@@ -111,7 +111,7 @@ class Sentinels:
         self._sentinels.append(sentinel)
 
     def _primary_by(self, sentinel: Address, timeout: float) -> tuple[str, int] | None:
-        """Host and port of the primary, as ``sentinel`` tells; None if it knows none. OSError, ErrorReply.
+        """Host and port of the primary, as ``sentinel`` tells; None if it knows none. May raise OSError or ErrorReply;
         ConfigurationError if it is no Sentinel."""
         answer = self._ask(sentinel, timeout)
         if answer is None:

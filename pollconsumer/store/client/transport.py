@@ -13,7 +13,7 @@ from pollconsumer.store.client.address import CERTIFICATE, TLS_FILES, Address
 
 NO_TLS = "WRONG_VERSION_NUMBER"
 PROBED_WITHIN = 0.5
-"""Seconds within which a port must answer that is asked only to explain a mistake."""
+"""Seconds within which a port that is asked only to explain a mistake must answer."""
 _REQUIREMENTS = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 _EXPIRED, _NOT_YET_VALID, _OTHER_NAME, _OTHER_ADDRESS = 10, 9, 62, 64
 _FIXES = {

@@ -32,11 +32,11 @@ from pollconsumer.store.scripts import Script, Scripts
 WAITING = ("WAIT", "WAITAOF")
 MARKER = "replicated"
 PREPARING = ("rights", "register")
-"""Scripts whose changes need no confirmation of their own: that of the change which always follows covers them."""
+"""Scripts whose changes need no confirmation of their own: a change always follows, whose confirmation covers them."""
 
 
 class Strict(NamedTuple):
-    """How many ``replicas`` must confirm a change ``within`` how many seconds; None: one, if the server has any.
+    """How many ``replicas`` must confirm a change (None: one, if the server has any), and ``within`` how many seconds.
     ``aof``: the change must be in the append-only files of the server and of these replicas."""
 
     replicas: int | None
@@ -49,15 +49,15 @@ class Strict(NamedTuple):
         return WAITING[self.aof]
 
     def waits(self, connected: int) -> bool:
-        """Whether a server with ``connected`` replicas has to wait for any."""
+        """Whether a change on a server with ``connected`` replicas needs a confirmation."""
         return self.aof or bool(self._wanted(connected))
 
     def awaiting(self, connected: int, keys: Iterable[str]) -> list[Command]:
-        """Commands to append to a call, which wait for replicas; empty if a server with ``connected`` replicas need not
-        wait. ``keys``: one key of each slot that the call wrote to.
+        """Commands that wait for the confirmation of a call, to be appended to it; empty if a server with ``connected``
+        replicas need not wait. ``keys``: one key of each slot that the call wrote to.
 
-        WAIT covers only writes of its own connection. A repeated call may change nothing, because its first try, on
-        another connection, did. So a write to each slot comes first."""
+        WAIT covers only writes of its own connection. A repeated call may write nothing, because its first try wrote on
+        another connection. So a write to each slot comes first."""
         if not self.waits(connected):
             return []
         wanted, ms = self._wanted(connected), max(1, round(self.within * 1000))
@@ -70,7 +70,7 @@ class Strict(NamedTuple):
         return "HSET", f"{tag}}}:{QUEUE_KEYS['counters'].suffix if ':' in tag else 'fences'}", MARKER, 1
 
     def shortfall(self, answer: Any, connected: int) -> str:
-        """What is not confirmed, in words, by the ``answer`` to the last command of `awaiting`. Empty if all is."""
+        """What the ``answer`` to the last command of `awaiting` leaves unconfirmed, in words; empty if nothing."""
         local, having = answer if self.aof else (1, answer)
         wanted = self._wanted(connected)
         if having < wanted:
@@ -95,7 +95,7 @@ class ByPeople(Strict):
 
 
 class ByKeepers(ByPeople):
-    """For moving a store, which may be closed: a text is in place of each hash, so it writes to a key of its own."""
+    """For moving a store. A closed store has a text in place of each key, so `marking` writes to a key of its own."""
 
     def marking(self, key: str) -> Command:
         return "SET", f"{key.partition('}')[0]}}}:{MARKER}", 1, "PX", 1000
@@ -108,16 +108,16 @@ LastAcknowledged = tuple[str, str | bytes, bool, float]
 
 
 class Watermarks(NamedTuple):
-    """What is known of a store's watermark. ``seen``: one that the store has certainly reached. ``greatest``: the
-    greatest of all watermarks and fences that are known."""
+    """What this process knows of the store's watermark, a number that rises (``suitability.py``). ``seen``: a watermark
+    that the store certainly reached. ``greatest``: the greatest watermark or fence that is known."""
 
     seen: int
     greatest: int
 
 
 class CallPatienceSource:
-    """Returns the patience for the next wait: all waits of one `Wire.all` share one; any other wait gets a new one. It
-    has no reference to the wire, so that an unused wire is deleted, and closed, at once."""
+    """Returns the patience for the next wait: all waits of one `Wire.all` share a patience; any other wait gets a new
+    one. This object has no reference to the wire, so that an unused wire is deleted, and closed, at once."""
 
     __slots__ = ("_patience", "call")
 
@@ -150,8 +150,8 @@ class Wire:
     ) -> None:
         """``patience``: called for the patience of each call. ``greet`` checks each new connection, and raises if the
         server must not be used; it returns the number of the server's replicas, or None. ``strict``: a script's change
-        counts as unanswered until replicas confirm it. ``revive`` starts an embedded server within so many seconds.
-        ``connect`` makes another kind of connection. ``credentials``: asked for the login at each connection.
+        counts as unanswered until replicas confirm it. ``revive``: given seconds, starts an embedded server within
+        these. ``connect`` makes another kind of connection. ``credentials``: asked for the login at each connection.
         ConfigurationError for an invalid ``url``."""
         self.address = redacted(url)
         self.over_network = not url.startswith(("unix:", "memory:"))
@@ -159,7 +159,7 @@ class Wire:
         self.scripts = Scripts() if scripts is None else scripts
         self._greet, self.strict = greet, strict
         self.last_answer: Any = None
-        """The answers to the last call; None before the first."""
+        """The answers to the last call on the current connection; None before the first."""
         self.location = ""
         """The server to which the last connection led: host and port, or a path."""
         self._patience_source = CallPatienceSource(patience)
@@ -171,8 +171,8 @@ class Wire:
         """The number of the server's replicas when the connection was opened."""
         self.watermarks = Watermarks(0, 0)
         self.last_acknowledged: LastAcknowledged | None = None
-        """The last message that was acknowledged. By it and the watermarks a later connection finds that the store was
-        rolled back: see ``suitability.py``."""
+        """The last message that was acknowledged. From it and the watermarks, a later connection detects a rollback of
+        the store: see ``suitability.py``."""
         self.skips_lost = False
         """Whether `readable_queues` leaves out queues whose cluster node is lost, and adds them to ``unread``."""
         self.unread: set[str] = set()
@@ -197,7 +197,7 @@ class Wire:
 
     @property
     def rights(self) -> tuple[str, ...]:
-        """Commands that the wire itself sends, for which the store's user needs rights."""
+        """Commands that the wire itself sends, and to which the user's rights are checked before the first write."""
         return () if self.strict is None else (self.strict.right,)  # GUARD rights of one that waits
 
     def call(self, script: Script | str, keys: Sequence[str], args: Sequence[Any]) -> Any:
@@ -238,9 +238,9 @@ class Wire:
         """Send the commands in one write; return their answers. If none come, the commands are repeated until patience
         ends. Then StoreUnreachable is raised.
 
-        ``blocking``: seconds that one of them may wait in the server. ``on_repeat`` is called before each repetition,
-        to undo what the last try may have done. ``parting``: raise NodeLost as `part` does, else wait for a lost
-        cluster node."""
+        ``blocking``: seconds that one of the commands may wait in the server. ``on_repeat`` is called before each
+        repetition, to undo what the last try may have done. ``parting``: raise NodeLost as `part` does, else wait for a
+        lost cluster node."""
         source = self._patience_source
         outer = source.call
         patience = source.call = outer or self.patience()
@@ -297,9 +297,9 @@ class Wire:
             raise
 
     def misread(self, error: BaseException) -> StoreRefused | None:
-        """The error to raise in place of ``error``, which reading an answer has raised, if the server is no Redis,
-        since it does not answer TIME as Redis does. Otherwise None, and if it does not answer: then raise ``error``
-        itself."""
+        """The error to raise in place of ``error``, which was raised while an answer was read: StoreRefused, if the
+        server does not answer TIME as Redis does. None if it does, does not answer at all, or ``error`` has another
+        cause: then ``error`` itself is to be raised."""
         if not isinstance(error, MISREAD) or isinstance(error, PollConsumerError) or self.last_answer is None:
             return None
         replied = self.last_answer
@@ -341,8 +341,8 @@ class Wire:
         return set()
 
     def isolate_keys(self, keys: Sequence[str]) -> None:
-        """Set ``keys``, one of each queue, for `part`: if only some of them are on lost cluster nodes, calls for those
-        raise, so that the other queues need not wait."""
+        """Set ``keys``, one of each queue, for `part`: if only some of them are on lost cluster nodes, calls that need
+        these keys raise NodeLost, so that the other queues need not wait."""
 
     def part(self, commands: Sequence[Command]) -> None:
         """Raise NodeLost if ``commands``, which were not answered, need a lost cluster node, while other nodes have the
@@ -397,8 +397,8 @@ class Wire:
 
     def raw(self, command: Command, timeout: float) -> Generator[bytes]:
         """Send a command after which the server does not speak the protocol any more, yield the bytes that it sends,
-        and close the connection. StoreUnreachable if it is lost, or nothing comes within ``timeout`` seconds.
-        UsageError if it is one of a user's client."""
+        and close the connection. StoreUnreachable if the connection is lost, or nothing comes within ``timeout``
+        seconds. UsageError if the connection belongs to a user's client."""
         connection = self._connected()
         if not isinstance(connection, SocketConnection):
             raise UsageError("a client of your own", self.address, "name its server: --store URL")
@@ -532,7 +532,7 @@ class Wire:
 
 def confirmed(wire: Wire, strict: Strict, commands: Sequence[Command], blocking: float) -> list[Any]:
     """The answers to ``commands``, once replicas have confirmed what their scripts changed; else raises
-    `Strict.unconfirmed`. If there is a WAIT at the end, the caller checks that itself."""
+    `Strict.unconfirmed`. If the last command is a WAIT, its answer is not checked: the caller does that."""
     preparing = {wire.scripts[name].sha for name in PREPARING}
     changing = (command for command in commands if command[0] == "EVALSHA" and command[1] not in preparing)
     keys = [] if commands[-1][0] in WAITING else [command[3] for command in changing]

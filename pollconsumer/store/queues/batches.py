@@ -11,13 +11,13 @@ OPEN_FOR_MS = 3600 * 1000
 """Milliseconds. An open batch is abandoned if its producer does nothing with it for so long."""
 CALLBACKS = ("then", "failed", "ended")
 _ENDS = {"then": "c", "ended": "d"}
-"""How an inner batch ends as a member of the outer one, as a letter of rows, by the callback that is enqueued. If both
-are, the first one counts, unless a redrive makes ``then`` come after ``ended``."""
+"""For each callback, how an inner batch ends as a member of the outer one when it is enqueued, as a letter of rows. If
+both are enqueued, the first counts; but after a redrive ``then`` replaces ``ended``."""
 NOTED: Packed = dict.fromkeys(FIRST) | dict.fromkeys(REQUIRED, "")
 """The beginning of a note among the messages of an outbox entry. An earlier version does not touch the entry, since a
 note looks like a message with an unknown field."""
 MOST_BATCHES = 10_000
-"""The number of batches of a queue that have not ended at which producers may open no more."""
+"""If a queue has so many batches that have not ended, producers may open no more."""
 
 
 class NewBatch(NamedTuple):
@@ -35,7 +35,7 @@ class NewBatch(NamedTuple):
 
 
 BATCH_FIELDS = {"home" if name == "queue" else name: name for name in NewBatch._fields}
-"""Stored names of the fields of `NewBatch`. Stored names never change, since outbox entries have them."""
+"""The fields of `NewBatch` by their stored names. Stored names never change, since outbox entries have them."""
 
 
 class Ends(NamedTuple):
@@ -60,8 +60,8 @@ class Batches:
         return str(self._wire.all([self._opening(batch, MOST_BATCHES)])[0].decode())
 
     def close(self, batch_queue: str, batch: str, members: int, check: Callable[[], object] | None = None) -> str:
-        """Close a batch to which its producer has added ``members`` members. Returns "", or the state in which it
-        accepts none. ``check`` is called before a repetition."""
+        """Close a batch to which its producer has added ``members`` members. Returns "" if this call closed it,
+        ``gone`` if there is none, else its state. ``check`` is called before a repetition."""
         (shut,) = self._wire.all(
             [self._wire.queue_command("close_batch", self._keys, batch_queue, [batch, members])], on_repeat=check
         )

@@ -34,13 +34,13 @@ class LaunchDemand:
         self._keys, self._wanted, self._start_launch = keys, wanted_by(keys, configured), start_launch
 
     def looks(self, messages: Iterable[NewMessage]) -> list[Command]:
-        """The commands, sent with ``messages``, that ask whether their queues are served; none for later due times."""
+        """Commands, sent with ``messages``, that ask whether queues are served; none for messages with a due time."""
         queues = dict.fromkeys(each.queue for each in messages if each.due is None and each.delay is None)
         return [("EXISTS", *(self._keys.queue(queue, name) for name in ("presence", "paused"))) for queue in queues]
 
     def ensure_launch(self, wire: Wire, answers: Sequence[int]) -> None:
-        """Start a launch if ``answers``, to the commands of `looks`, say that one of the queues is not served; unless
-        the queue is paused, or a producer has just started one. Errors of the store are ignored."""
+        """Start a launch if ``answers``, to the commands of `looks`, say that a queue is neither served nor paused, and
+        no producer has just started a launch. Errors of the store are ignored."""
         with suppress(PollConsumerError):
             # GUARD one launch for all who find nobody
             if not all(answers) and wire.command("SET", self._wanted, 1, "NX", "PX", ONE_WITHIN_MS) is not None:
@@ -55,7 +55,7 @@ class ServingMarker:
         self._wanted = wanted_by(keys, configured)
 
     def begin(self, seconds: float) -> None:
-        """Set the keys. They expire after ``seconds``."""
+        """Set the keys, which expire after ``seconds``. Forget that a producer has started a launch."""
         lasts_ms = int(seconds * 1000)
         markers = [("SET", self._keys.queue(queue, "presence"), 1, "PX", lasts_ms) for queue in self._queues]
         self._wire.all([*markers, ("DEL", self._wanted)])
@@ -65,7 +65,7 @@ class ServingMarker:
         self._wire.all([("DEL", self._keys.queue(queue, "presence")) for queue in self._queues])
 
     def left(self) -> tuple[bool, bool]:
-        """Whether a queue has ready messages, and whether a producer has wanted a launch since `end`. Call it after
+        """Whether a queue has ready messages; and whether a producer has started a launch since `end`. Call it after
         `Leases.release`."""
         names = ("ready", "ready_by_priority")
         looks = [("EXISTS", *(self._keys.queue(queue, name) for name in names)) for queue in self._queues]

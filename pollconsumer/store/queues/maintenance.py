@@ -29,7 +29,7 @@ MOST_OFFERED = 2000
 MOST_LINES = 100
 """Number of concurrency keys that one call examines."""
 TRIM_PAGE = 400
-"""Number of ended messages that one call deletes. A consumer completes fewer between two calls, so none pile up."""
+"""Maximum number of ended messages of each kind that one call deletes. A consumer completes fewer between two calls."""
 KEEP_FINISHED = 10_000
 KEEP_FINISHED_MS = 24 * 3600 * 1000
 DEFAULT = Retention()
@@ -102,7 +102,7 @@ class Maintenance:
         """Put messages that are accepted and in no list back into one. Returns their number.
 
         If the lists together are as long as there are records, a call checks one page of records, else up to
-        REPAIR_PAGES. The next call continues there."""
+        REPAIR_PAGES. The next call continues with the page after them."""
         placed = 0
         for _ in range(REPAIR_PAGES):
             found, suspect, complete = self._wire.run("repair", self._keys, queue, [REPAIR_PAGE])
@@ -112,9 +112,9 @@ class Maintenance:
         return placed
 
     def expire(self, queue: str, pages: int = 1) -> int:
-        """Expire messages of a queue that no launch serves. A call checks ``pages`` of its records; the next call
-        continues there. Returns the number of expired messages. PermissionDenied, before any write, without a launch's
-        rights."""
+        """Expire messages of a queue that no launch serves. A call checks ``pages`` pages of its records; the next call
+        goes on after them. Returns the number of expired messages. PermissionDenied, before any write, without a
+        launch's rights."""
         self._register(queue, LAUNCH)  # GUARD rights to what another serves
         ended = 0
         for _ in range(pages):
@@ -125,11 +125,11 @@ class Maintenance:
         return ended
 
     def offer_places(self, queue: str) -> int:
-        """Recount each concurrency key's messages in flight, and let others begin. Returns how many may."""
+        """Recount messages in flight by concurrency key; let others begin, of MOST_LINES keys. Returns how many may."""
         return int(self._wire.run("offer", self._keys, queue, [MOST_COUNTED, MOST_LINES]))
 
     def book_anew(self, queue: str, reached_ms: int) -> None:
-        """Make messages due that wait for their rate, after the server's clock was set back from ``reached_ms``."""
+        """After the clock was set back from ``reached_ms``: make messages due that wait for their rate until later."""
         if not self._wire.command("EXISTS", self._keys.queue(queue, "rates")):
             return
         script, left = self._wire.scripts["change"], 0
@@ -146,8 +146,8 @@ class Maintenance:
                 return
 
     def trim(self, queue: str, keeping: Retention = DEFAULT) -> int:
-        """Delete a page of ended messages that are not to be kept, as ``keeping`` says, and remember their ids. Returns
-        the number deleted."""
+        """Delete a page of ended messages that ``keeping`` does not keep, and remember their ids. Also delete lapsed
+        results and batches. Returns the number of messages deleted."""
         return int(self._wire.call(*self.trimming(queue, keeping)))
 
     def trimming(self, queue: str, keeping: Retention) -> tuple[Script, list[str], list[Any]]:
@@ -158,14 +158,14 @@ class Maintenance:
         return script, self._keys.names_for(script.keys, queue), [TRIM_PAGE, ID_MEMORY_MS, MOST_REMEMBERED, *limits]
 
     def rename(self, aliases: Mapping[str, str]) -> None:
-        """Count totals of aliases, also earlier ones, as their handler's. ``aliases``: own name by alias."""
+        """Let totals of aliases, also earlier totals, count for their handlers. ``aliases``: own name by alias."""
         totals, names = self._keys.control("totals"), [name.encode() for name in aliases.values()]
         fields = [f"renamed\n{alias}" for alias in aliases]
         if self._wire.command("HMGET", totals, *fields) != names:  # a full server refuses to store them
             self._wire.command("HSET", totals, *(text for pair in zip(fields, names, strict=True) for text in pair))
 
     def owns_recurrences(self, owner: str) -> bool:
-        """Whether an earlier launch of this group has defined recurrences."""
+        """Whether an earlier launch of the group ``owner`` has defined recurrences."""
         return bool(self._wire.command("SISMEMBER", self._keys.control("recurring"), owner))
 
     def own_recurrences(self, owner: str, queues: Iterable[str]) -> None:
@@ -177,7 +177,7 @@ class Maintenance:
             self._wire.command("SADD", self._keys.control("recurring"), owner)
 
     def disown_recurrences(self, owner: str) -> None:
-        """Record that this group defines no recurrences any more. Called after they were removed."""
+        """Record that the group ``owner`` defines no recurrences any more. Called after they were removed."""
         self._wire.command("SREM", self._keys.control("recurring"), owner)
 
     def _check_types(self, queue: str) -> set[str]:
@@ -210,7 +210,7 @@ def offer_parked(wire: Wire, keys: Keys, queue: str, names: Collection[str], mos
 
 def stop_message(wire: Wire, keys: Keys, queue: str, message_id: bytes) -> Any:
     """Cancel a message that is not reserved, or else ask its launch to stop it. Returns b"" if that is done; the state
-    of a message that has ended; None if there is no such message."""
+    of a message that has ended; b"newer" if a newer version wrote it; b"none" or None if there is no such message."""
     script, name = wire.scripts["stop"], "stop"
     while True:
         if name == "stop":

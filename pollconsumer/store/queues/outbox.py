@@ -3,8 +3,8 @@ have ended, until they are sent to other queues.
 
 The keys of a queue are in one slot of a cluster, and a script may touch the keys of one slot only. So the script that
 completes a message writes what its handler enqueues to the outbox of the same queue. A script that ends a message with
-a continuation reports that there. Entries are numbered and sent in order, and each queue remembers the last one that it
-received, so an entry may be sent twice without harm. If a launch dies, the mover sends its entries."""
+a continuation reports the end to that outbox. Entries are numbered and sent in order, and each queue remembers the last
+one that it received, so an entry may be sent twice without harm. If a launch dies, the mover sends its entries."""
 
 import json
 import re
@@ -38,11 +38,11 @@ MOST_QUARANTINED = 1000
 PAGE_MESSAGES = 300
 """Several entries are sent together until they have so many messages."""
 REPORTED_AGAIN_AFTER_MS, REPORTS_KEPT_MS = 60_000, 3_600_000
-"""A report is sent again when it is so old, which is longer than a failover takes. And how long reports are kept after
-the last one."""
+"""The age at which a report is sent again: longer than a failover takes. And how long reports are kept after the last
+one."""
 Others = Callable[[str, str, Sequence[tuple[str, str]]], Sequence[str]]
 _Outgoing = tuple[Origin | None, Sequence[NewMessage]]
-"""The messages of an entry, and their origin. None if the entry's number must not be remembered as received."""
+"""An entry's origin, None if its number must not be remembered as received; and the entry's messages."""
 
 
 class Answer(NamedTuple):
@@ -199,7 +199,7 @@ def _answer_in(given: continuations.Packed) -> Answer:
 
 
 def _message(given: dict[str, Any], number: int) -> NewMessage:
-    """A message of an entry, checked. If it has a delay, it is due so long after the entry's ``number`` was given."""
+    """A message of an entry, checked. Its delay counts from the instant in the entry's ``number``."""
     message = continuations.sound(given)
     if message.delay is None:
         return message
@@ -273,9 +273,9 @@ def _keeping(store: "RedisStore", queue: str, page: Sequence[Entry], stored: Seq
 
 
 def report_again(store: "RedisStore", queue: str) -> None:
-    """Send reports from ``queue`` that are over a minute old again, to the queues of batches and of callers. A failover
-    of such a queue's node may have lost a report, after ``queue`` had dropped it as sent. A report that was not lost
-    changes nothing."""
+    """Send again those reports from ``queue`` that are over a minute old, to the queues of batches and of callers. A
+    failover of such a queue's node may have lost a report, after ``queue`` had dropped it as sent. A report that was
+    not lost changes nothing."""
     note = store.keys.queue(queue, "told")
     while True:
         stored, time = store.wire.all([("LRANGE", note, 0, PAGE_ENTRIES - 1), TIME])
@@ -328,7 +328,7 @@ def _send_messages(
 ) -> list[NewMessage]:
     """Send messages in the order of their entries. Returns those that their queues had already. Entries that cannot
     conflict are sent together. An entry with a chosen id is sent alone, since after a conflict the rest of it is sent
-    again. So is an entry without a number: its repetition is refused after some minutes."""
+    again. An entry without a number is sent alone, since its repetition is refused after some minutes."""
     together, known = list[tuple[Origin, Sequence[NewMessage]]](), list[NewMessage]()
     for origin, messages in outgoing:
         if origin is not None and not any(message.digest for message in messages):
@@ -348,9 +348,9 @@ def _send_messages(
 def _end_others(
     store: "RedisStore", known: Iterable[NewMessage], emit: Callable[[Event], object], others: Others
 ) -> list[str]:
-    """Count members whose ids other messages have as cancelled: otherwise their batches would wait for them for ever.
-    Such members were added by handlers; a producer gets an error at once. Returns the queues whose outboxes this gives
-    new entries."""
+    """Count as cancelled the members whose ids other messages have: otherwise their batches would wait for them for
+    ever. Such members were added by handlers; a producer gets an error at once. Returns the queues whose outboxes this
+    gives new entries."""
     ends = list[Ends]()
     for message in known:
         batch_queue = continuations.decoded(message.continuation.encode())[0].batch

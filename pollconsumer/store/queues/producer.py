@@ -44,15 +44,15 @@ ENQUEUE_PAGES = 4
 """Number of scripts in one round trip."""
 ENQUEUE_BYTES = 1 << 20
 MOST_QUEUES = 2000
-"""Number of queues of which a producer remembers that they are registered. It registers others again."""
+"""Maximum number of queues that a producer remembers as registered. At that number it forgets all."""
 ID_MEMORY_MS = 600_000
 """Milliseconds for which the ids of deleted messages are remembered at least: see ``lua/parts/id_memory.lua``."""
 MOST_REMEMBERED = 3_000_000
-"""Maximum number of ids in each of two generations. If more messages are deleted in that time, ids are remembered for a
-shorter time."""
+"""Maximum number of ids in each of two generations. If more messages are deleted within ID_MEMORY_MS, ids are
+remembered for a shorter time."""
 _WITHOUT, _WITH_OUTBOX, _WITH_ANSWER, _WITH_LINE = -6, -5, -4, -2
-"""How many of the last keys of `enqueue.lua` are left out: for most messages; if there is an outbox, an answer to keep,
-a line for a key."""
+"""Where the last keys of `enqueue.lua` begin that are left out: for most messages; for those of an outbox; with an
+answer to keep; with a limit of ready messages."""
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2
 """Milliseconds after the first call for which an enqueueing may be repeated. Ids are remembered for longer."""
 _ID, _PAYLOAD, _DIGEST = map(attrgetter, ("id", "payload", "digest"))
@@ -86,8 +86,8 @@ new_id = _Identifiers().next
 
 
 class Enqueued(NamedTuple):
-    """A message's id. ``duplicate``: nothing was enqueued: a message with this id, or with the unique key, was
-    there."""
+    """A message's id. ``duplicate``: nothing was enqueued, since a message with this id, or one with the unique key,
+    was there; ``id`` is the id of that message."""
 
     id: str
     duplicate: bool
@@ -98,7 +98,7 @@ _enqueued: Callable[[tuple[str, bool]], Enqueued] = partial(tuple.__new__, Enque
 
 
 class Origin(NamedTuple):
-    """The outbox entry from which messages come, and the position in it of the first of them."""
+    """The outbox entry from which messages come, and the position of the first of them in the entry."""
 
     queue: str
     number: int
@@ -108,7 +108,7 @@ class Origin(NamedTuple):
 class Producer:
     rights = PRODUCER
     demand: LaunchDemand | None = None
-    """Has a launch started if no launch serves a queue; None if launches do not start on demand."""
+    """Starts a launch if no launch serves a queue; None if launches do not start on demand."""
     most_ready: Mapping[str, int] = MappingProxyType({})
     """By queue, how many messages may be ready. Queues that are missing here have no limit."""
 
@@ -317,9 +317,9 @@ def ids_of(trip: Trip) -> list[str]:
 
 
 def _may_be_of_another(message: NewMessage) -> bool:
-    """Whether the id of ``message`` may exist by another call, or it may replace a message: then a repetition cannot
-    tell what the first try did. A generated id exists by this call alone, unless it is derived from one that a user
-    chose, as those of members and links may be."""
+    """Whether another call may have enqueued the id of ``message``, or ``message`` may replace another: then a
+    repetition cannot tell what the first try did. No other call enqueues a generated id, unless the id is derived from
+    one that a user chose, as those of members and links may be."""
     return bool(message.digest or message.continuation) or replaces(message)
 
 
@@ -338,8 +338,8 @@ def _as_arguments(page: Sequence[NewMessage]) -> tuple[list[Any], list[Any]]:
 
 
 def _round_trips(messages: Sequence[NewMessage], limited: Container[str]) -> Iterator[Trip]:
-    """``messages`` in round trips. A page that may be refused, since its queue is in ``limited``, is the last of its
-    trip."""
+    """``messages`` in round trips. A page that may be refused is the last of its trip: its queue is in ``limited``, or
+    it has an id that a user chose."""
     trip: Trip = []
     for page in pages_of(messages):
         trip.append(page)
@@ -351,7 +351,7 @@ def _round_trips(messages: Sequence[NewMessage], limited: Container[str]) -> Ite
 
 
 def pages_of(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
-    """``messages`` in pages, each with consecutive messages of one queue, limited in number and size."""
+    """``messages`` in pages: consecutive ones of one queue, limited in number and size; one that replaces, alone."""
     for (_, rule), run in groupby(messages, attrgetter("queue", "key_rule")):  # GUARD none behind one that replaces
         most = 1 if rule.startswith(REPLACES) else ENQUEUE_PAGE  # GUARD what replaces is alone in its page
         while page := list(islice(run, most)):
@@ -369,8 +369,8 @@ def _within_bounds(page: list[NewMessage]) -> Iterator[list[NewMessage]]:
 
 
 class StrictProducer(Producer):
-    """A producer that waits until replicas have its messages. If the settings do not say how many, and the server has
-    none, it does not wait."""
+    """A producer that waits until replicas have its messages. If the server has no replicas, it waits only if the
+    settings name a number of replicas, or ``aof``."""
 
     def __init__(self, wire: Wire, namespace: str, strict: Strict, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         super().__init__(wire, namespace, clocks)

@@ -35,18 +35,18 @@ class ServerClock:
     """Converts instants of a store's servers to this machine's monotonic clock.
 
     A reply arrives some time after the instant in it, and a step that waits for a message may be answered at any time.
-    So it uses two facts: half of the shortest round trip, and the reply that arrived soonest after its instant."""
+    So two facts are used: half of the shortest round trip, and the reply that arrived soonest after its instant."""
 
     def __init__(self) -> None:
         self._one_way = inf
-        """Seconds from the server to here, at least: half of the shortest round trip."""
+        """The seconds that a reply is assumed to travel: half of the shortest round trip."""
         self._ahead: dict[str, float] = {}
         """By queue, since each may be on another server: the least difference, in seconds, between the arrival of a
         reply on this machine's clock and the instant in it."""
 
     def shown_at(self, queue: str, instant: int, sent: float, read: float) -> float:
-        """When the server of ``queue`` showed ``instant``, in epoch ms, on the monotonic clock. ``sent``, ``read``:
-        when the step was sent, minus infinity if it took several round trips, and when its reply was read."""
+        """When, on the monotonic clock, the server of ``queue`` showed ``instant``, which is in epoch ms. ``sent``:
+        when the step was sent, minus infinity if it took several round trips. ``read``: when its reply was read."""
         took, ahead, one_way = read - sent, read - instant / 1000, self._one_way
         if took < one_way + one_way:
             one_way = self._one_way = took / 2
@@ -89,12 +89,12 @@ class RedisStore:
         on_dead_letter: Callable[[DeadLetter], object] = lambda _: None,
         known: Mapping[bytes, str] = MappingProxyType({}),
     ) -> None:
-        """Requeue the messages of a dead launch: those that it had not started are not charged.
+        """Requeue the messages of a dead launch. Messages that it had not started are not charged.
 
         Messages ``in_flight`` are charged an attempt and a death. Messages whose handlers had ``ended`` are charged an
         attempt. ``spent``: messages in flight, or ended, in their last attempt: they are charged the attempt, and
-        become dead letters when they are reserved next. A message that is recorded as begun (at most once) becomes a
-        dead letter now. ``known``: see `Maintenance.recover`."""
+        become dead letters when they are reserved next. A message that is recorded as begun, since it is delivered at
+        most once, becomes a dead letter now. ``known``: see `Maintenance.recover`."""
         self.unreserve(claim, queue, in_flight, ended, spent)
         self.wire.call("retire", [self.keys.queue(queue, "announced")], [claim.lease_name, claim.fence])
         self.maintenance.recover(queue, on_dead_letter=on_dead_letter, known=known)
@@ -111,8 +111,8 @@ class RedisStore:
         reports: Reports | None = None,
         keep: Callable[[str], Iterable[bytes]] = lambda _: (),
     ) -> Stepped:
-        """Settle and reserve in one write, and return what was found. First ``reports`` are stored, and due messages of
-        the queues ``promoting`` promoted. ``now`` returns the monotonic time.
+        """Settle and reserve in one write, and return what was found. First, ``reports`` are stored, and due messages
+        of the queues ``promoting`` are promoted. ``now`` returns the monotonic time.
 
         With ``wait``, the server first waits for the marker of a queue or of its schedule, so many seconds at most. A
         reservation lasts for ``lasts_ms`` at most. After a lost reply, all reservations are released except those whose
@@ -157,7 +157,7 @@ class RedisStore:
         return stepped
 
     def _add_one(self, stepped: Stepped, queue: str, answer: Any, sent: float, read: float) -> None:
-        """Add the answer of `reserve_one.lua`: a message; 0 if that has options; or empty if there is none."""
+        """Add the answer of `reserve_one.lua`: a message; 0 if a full step is needed; empty if none is ready."""
         if answer == 0:
             stepped.needs_full_step.append(queue)
         elif answer:
@@ -205,19 +205,19 @@ class RedisStore:
     def release_unanswered(
         self, claim: Claim, steps: Sequence[QueueStep], keep: Callable[[str], Iterable[bytes]] = lambda _: ()
     ) -> None:
-        """Release what unanswered ``steps`` may have reserved. What they settle and ids of ``keep`` stay reserved."""
+        """Release what unanswered ``steps`` may have reserved, except what they settle and ids of ``keep``."""
         for step in steps:
             if step.wanted:
                 self.unreserve(claim, step.queue, [*keep(step.queue), *step.ids()])
 
     def release(self, claim: Claim, steps: Sequence[QueueStep]) -> bool:
-        """Settle ``steps``, and reserve nothing. Returns whether the next launch waits for the lease, which is only
-        told once."""
+        """Settle ``steps``, none of which wants messages. Returns whether the next launch waits for the lease; the
+        store reports that only once."""
         return any(answer[2] for answer in self.wire.all([self._step_of(claim, step, 0) for step in steps]))
 
     def part(self, queues: Iterable[str]) -> None:
-        """From now on, raise NodeLost in calls for some of ``queues`` whose cluster node is lost, if other queues and
-        the leases can be reached. The caller goes on with those."""
+        """From now on, raise NodeLost in calls for those of ``queues`` whose cluster node is lost, if the leases and
+        others of ``queues`` can be reached. The caller goes on with these others."""
         self.wire.isolate_keys([self.keys.queue(queue, "ready") for queue in queues])
 
     def lost(self, queues: Iterable[str]) -> set[str]:
@@ -227,8 +227,8 @@ class RedisStore:
     def unreserve(
         self, claim: Claim, queue: str, keep: Iterable[bytes], ended: Sequence[bytes] = (), spent: Sequence[bytes] = ()
     ) -> int:
-        """Release this launch's reservations in ``queue``, except the ids in ``keep``, and messages recorded as begun.
-        No attempt is charged, except for messages in ``ended`` and ``spent``. Returns the number released."""
+        """Release this launch's reservations in ``queue``, except ids in ``keep`` and messages that are recorded as
+        begun. No attempt is charged, except for messages in ``ended`` and ``spent``. Returns the number released."""
         args: list[Any] = [claim.lease_name, claim.fence, rows.pack6(int(claim.fence))]
         for listed in (ended, spent):
             args += [len(listed), *listed]
@@ -297,7 +297,7 @@ class RedisStore:
         return self.producer.enqueue(messages, origin)
 
     def queues(self) -> list[str]:
-        """Every queue that ever had a message or a consumer, sorted."""
+        """The `known_queues` of the store, sorted."""
         return known_queues(self.wire, self.keys)
 
 

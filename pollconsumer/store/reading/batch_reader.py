@@ -24,8 +24,8 @@ from pollconsumer.store.server import readable_queues
 CALLED = {"then": 4, "failed": 8, "ended": 2}
 """The callbacks of a batch; for each, the flag in the batch's state that it was enqueued."""
 PER_CHUNK, FIRST_ADDED = 512, 1 << 20
-"""Number of members in a field of ``batch_members``; and the first number of members that other members add. Both as in
-``lua/parts/batches.lua``."""
+"""Number of members in a field of ``batch_members``; and the number of the first member that another member adds. Both
+as in ``lua/parts/batches.lua``."""
 NUMBERS, STATE_BYTES, LAST_NUMBER = 9, 55, 10**8
 """How many numbers, and how many bytes, a batch's stored state has. And a number above those of all members."""
 LOOKED_THROUGH = 100
@@ -61,8 +61,8 @@ _WANTED = {
 
 
 class BatchCallback(NamedTuple):
-    """A callback of a batch. ``name``: ``then``, ``failed`` or ``ended``. ``state``: its message's; ``waiting`` before
-    it is enqueued; None if it never was, or is not kept any more."""
+    """A callback of a batch. ``name``: ``then``, ``failed`` or ``ended``. ``state``: that of its message; ``waiting``
+    before it is enqueued; None if it was never enqueued, or is not kept any more."""
 
     name: str
     handler: str
@@ -73,8 +73,8 @@ class BatchCallback(NamedTuple):
 
 class BatchStatus(NamedTuple):
     """A batch. ``state``: open, closed, ended, abandoned, expired; or malformed if it is unreadable, with all numbers
-    0. ``queue``: the batch's own, not its members'. ``total``: the number of members; while the batch is open, only of
-    those that members have added; if it was abandoned, at least of those that have ended."""
+    0. ``queue``: the batch's own, not its members'. ``total``: the number of members. Of an open batch, it counts only
+    those that other members have added; of an abandoned one, at least those that have ended."""
 
     id: str
     queue: str
@@ -152,9 +152,9 @@ class BatchReader:
                 yield from (each for each in found if each is not None)
 
     def part(self, batch_queue: str, first: int, last: int) -> list[tuple[float, BatchStatus]]:
-        """The batches of ``batch_queue`` at positions ``first`` to ``last`` (negative: from the end). With each comes
-        the instant, in epoch ms, at which it is abandoned, expires or is deleted; infinite for none. They are sorted by
-        it."""
+        """The batches of ``batch_queue`` at positions ``first`` to ``last`` (negative: from the end), sorted by the
+        instant at which each is abandoned, expires or is deleted. Each comes after this instant, in epoch ms; infinite
+        for none."""
         stored = self._wire.command(
             "ZRANGE", self._keys.queue(batch_queue, "batch_instants"), first, last, "WITHSCORES"
         )
@@ -191,9 +191,9 @@ class BatchReader:
 
     def members(self, batch: BatchStatus, which: str | None = None) -> Iterator[Message]:
         """The members of a batch, sorted by number. ``which``: None for all; ``completed``, ``failed`` or ``dead``:
-        those that the batch counts as such; ``unended``: those that have not ended, by the batch's count and by their
-        own state; ``results``: the completed ones, including members that were deleted, of which only the result is
-        kept. Others that were deleted are left out. For a chain, it is the latest link."""
+        those that the batch counts as such; ``unended``: those that it counts as not ended, or as dead, since these may
+        be redriven; ``results``: the completed ones, including members that were deleted, of which only the result is
+        kept. Others that were deleted are left out. A chain is represented by its latest link."""
         at: int | None = 0
         while at is not None:
             found, at = self.page(batch, which, at)
@@ -227,8 +227,8 @@ class BatchReader:
         return frozenset(self._numbers(batch_queue, batch, "ended", chunk))
 
     def others(self, batch_queue: str, batch_id: str, sent: Sequence[tuple[str, str]]) -> list[str]:
-        """Which of the members in ``sent``, each a queue and an id, were not enqueued because another message has the
-        id. That message is older than the batch, and the queue keeps it or remembers its id. Returns the ids."""
+        """The ids of those members in ``sent``, each a queue and an id, that were not enqueued because another message
+        has the id: one that is not of this batch, and that the queue keeps, or whose id it remembers."""
         batch = self._counted(batch_queue, batch_id)
         if batch is None:
             return []
@@ -246,8 +246,8 @@ class BatchReader:
         return [each for _, each in sent if not (members[each] if each in members else has_ended(each))]
 
     def at_least(self, batch_queue: str, batch_id: str, count: int) -> int:
-        """The least number of members that the producer has added. It knows of ``count``, but an earlier call may have
-        added more: members that have ended, or the one with number ``count``, show that."""
+        """How many members the producer has added at least. The producer knows of ``count``, but an earlier call may
+        have added more: members that have ended, or the one with number ``count``, show that."""
         batch = self._counted(batch_queue, batch_id)
         if batch is None:
             return count
@@ -274,8 +274,8 @@ class BatchReader:
         return [first + n for n in range(PER_CHUNK) if codes[n // 4] >> 2 * (n % 4) & 3 in _WANTED[which]]
 
     def _find(self, ids: Sequence[str], *, results: bool = False) -> list[Message]:
-        """The messages with these ids, in this order, in any queue; for a chain the latest link. ``results``: for
-        deleted messages, also their results."""
+        """The messages with these ids, in this order, in any queue; for a chain the latest link. ``results``: also
+        deleted messages of which the result is kept."""
         found, left = dict[str, Message](), [*ids]
         queues = readable_queues(self._wire, self._keys)
         for queue in queues:
@@ -346,7 +346,7 @@ class BatchReader:
 
 def _may_be_of(batch: BatchStatus, message: Message) -> bool:
     """Whether ``message``, which has the id of a member, is one of ``batch``, and not of an earlier batch with the same
-    id. That would be older by days, and clocks of a cluster's nodes differ by less than an hour."""
+    id. The latter would be older by days, and clocks of a cluster's nodes differ by less than an hour."""
     sent = message.timestamps.scheduled_at
     if sent is not None and sent < batch.created_at - EARLIER:
         return False

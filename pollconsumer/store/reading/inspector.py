@@ -52,8 +52,8 @@ Chosen = Sequence[tuple[str, str]]
 
 
 class QueueCounts(NamedTuple):
-    """The numbers of a queue's messages by state. ``started``: reserved messages that have been in flight for more than
-    half a second."""
+    """The numbers of a queue's messages by state. ``started``: reserved messages that a heartbeat has seen in flight
+    twice, 0.4 seconds apart."""
 
     name: str
     ready: int
@@ -168,8 +168,8 @@ class Inspector:
         return {id_text(name): int(since) if since.isdigit() else 0 for name, since in sorted(paused)}
 
     def messages(self, state: State | None, queue: str | None, limit: int) -> Iterator[Message]:
-        """The messages of ``queue`` (None: of all) in ``state`` (None: in any), ``limit`` at most, the longest in that
-        state first. Read a page at a time. NotFound if there is no such queue."""
+        """The messages of ``queue`` (None: of all) in ``state`` (None: any), ``limit`` at most, read in pages.
+        Scheduled ones are sorted by due time, ended ones by their end. NotFound if there is no such queue."""
         if queue is not None:
             self._refuse_unknown(queue)
         left = limit
@@ -259,8 +259,8 @@ class Inspector:
 
     def _ready_behind(self, queue: str, left_over: int) -> int | None:
         """When the first message after the ``left_over`` first ids of the ready list became ready, in epoch ms; None if
-        there is none. If the searched entries have none, the answer is when the last of these became ready, a little
-        too early."""
+        there is none. If none of the searched entries is ready, when the last of them became ready, a little too
+        early."""
         key, before = self._keys.queue, None
         for first in range(0, min(left_over + 1, SEARCHED), PAGE):
             ids = self._wire.command("LRANGE", key(queue, "ready"), first, first + PAGE - 1)
@@ -311,7 +311,7 @@ class MessageSelector:
         self._wire, self._keys, self._inspector = wire, Keys(namespace), Inspector(wire, namespace)
 
     def messages(self, selection: Selection) -> Iterator[Message]:
-        """The selected messages, queue by queue, state by state, the longest in a state first. Read a page at a time.
+        """The selected messages, queue by queue, state by state, in the order of `Inspector.messages`, read in pages.
 
         A message that changes its state meanwhile may be missed or repeated. NotFound if there is no such queue."""
         entered_by = None

@@ -2,11 +2,11 @@
 are skipped.
 
 The scripts that settle messages count them in a hash of each queue (`lua/parts/totals.lua`). A field's name has three
-parts: how it was settled, the handler, and the bucket of its duration, empty if it was not handled. For waits and
-lateness the parts are ``waiting`` or ``lateness``, nothing, and the bucket. ``ms`` instead of a bucket means the sum.
-Skipped occurrences are counted under ``skipped``; with ``at`` instead of a bucket it is when the last one was skipped.
-The ends of launches are counted in a hash of the namespace, by role and stop reason. That also has the handler's own
-name for each alias.
+parts: how messages were settled, their handler, and the bucket of their durations, empty if they were not handled. For
+waits and lateness the parts are ``waiting`` or ``lateness``, nothing, and the bucket. ``ms`` instead of a bucket means
+the sum. Skipped occurrences are counted under ``skipped``; with ``at`` instead of a bucket it is when the last one was
+skipped. The ends of launches are counted in a hash of the namespace, by role and stop reason. This hash also has the
+handler's own name for each alias.
 
 Each bucket of a histogram is twice as long as the one before. The first counts durations below a millisecond, number n
 those below 2ⁿ milliseconds, and the last one all others."""
@@ -60,9 +60,9 @@ OUTCOMES = {
 
 
 def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
-    """The entries of launches in the ledger, newest first. Added to each: the seconds since the previous holder
-    released the lease; the seconds from its start until it had the lease, or None; how many launches left because it
-    held the lease; how many ticks before it had no launch; and the messages that it handles beyond its window."""
+    """The entries of launches in the ledger, newest first. Added to each: ``gap_seconds``, from the previous holder's
+    end to the lease; ``waited_seconds``, from the start to the lease; ``skipped``: launches that left because it was
+    held; ``missed_ticks`` before; ``working_on``: messages that the launch handles beyond its window."""
     ids = wire.command("LRANGE", keys.control("launches"), 0, limit + 200)
     skipped = [b"skipped:" + each for each in ids]
     found = wire.command("HMGET", keys.control("ledger"), *ids, *skipped) if ids else []
@@ -231,7 +231,7 @@ def _is_bucket(bucket: str) -> bool:
 
 
 def all_names(wire: Wire, keys: Keys, handlers: Collection[str]) -> set[str]:
-    """All names of ``handlers``, each given by its own name or an alias, as far as launches knew them."""
+    """All names of ``handlers``, each given by its own name or an alias, as far as launches stored aliases."""
     aliases = _aliases_in(wire.command("HGETALL", keys.control("totals")))
     own = {aliases.get(name, name) for name in handlers}
     return own | {alias for alias, name in aliases.items() if name in own}
@@ -246,7 +246,7 @@ def _aliases_in(fields: Sequence[bytes]) -> dict[str, str]:
 
 
 def totals_of(wire: Wire, keys: Keys) -> Totals:
-    """The totals of a store. Corrupt fields are left out, and queues that cannot be read."""
+    """The totals of a store, except corrupt fields and unreadable queues. With such a queue, durations are empty."""
     queues = readable_queues(wire, keys)
     commands = [("HGETALL", keys.queue(queue, "totals")) for queue in queues]
     launches, *settled = wire.all([("HGETALL", keys.control("totals")), *commands])

@@ -36,7 +36,7 @@ class Message(NamedTuple):
     payload: dict[str, Any] | None
     last_error: str | None
     raw: str | None = None
-    """A malformed payload as stored; None for a sound one."""
+    """The options and the payload as stored, escaped, 2,000 bytes at most, if one of them is malformed; else None."""
     traceback: str | None = None
     result: Any = None
     headers: Mapping[str, str] = MappingProxyType({})
@@ -46,8 +46,8 @@ class Message(NamedTuple):
     stop_asked_at: datetime | None = None
     """When somebody asked to stop the message while it was in flight, by the server's clock; None if nobody did."""
     found: State | None = None
-    """The state in whose list the message was found. Set only if its row does not tell its state: it is missing, or
-    written by a newer version."""
+    """The state in whose list the message was found. Set only if the row does not tell the state: the row is missing,
+    or a newer version wrote it."""
     links: int = 0
     """The number of links that follow the message in its chain."""
     order_key: str | None = None
@@ -55,8 +55,8 @@ class Message(NamedTuple):
     waits_for: str | None = None
     """While the message is ready and waits for one with the same order key: the id of that one."""
     batch: tuple[str, str] | None = None
-    """Queue and id of the batch of which the message is a member or a callback. None if there is none, or its record
-    was deleted."""
+    """Queue and id of the batch of which the message is a member or a callback. None if there is no batch, or the
+    message's record was deleted."""
     log: Sequence[AttemptLog] = ()
     """What each attempt has logged and printed, the earliest first. Only set if a single message was read."""
 
@@ -89,8 +89,8 @@ class Message(NamedTuple):
     def timestamps(self) -> Timestamps[datetime]:
         """When the message entered each phase, by the server's clock, or None: ``scheduled_at``, ``due_at``,
         ``enqueued_at``, ``reserved_at``, ``started_at``, ``completed_at``, ``failed_at``, ``next_attempt_at``,
-        ``dead_at``, ``cancelled_at``, ``expired_at``. While it is in flight, ``started_at`` is up to 0.4 s late, as a
-        heartbeat has seen it."""
+        ``dead_at``, ``cancelled_at``, ``expired_at``. While it is in flight, ``started_at`` is when a heartbeat first
+        saw the message, up to 0.4 s late."""
         return Timestamps(*map(moment_of, self.row.timestamps))
 
     @property
@@ -114,8 +114,8 @@ def read_messages(
     for_producer: bool = False,
     with_log: bool = False,
 ) -> Iterator[Message]:
-    """The messages with these stored ``ids``. ``index``: the state in whose list the ids were found. Then an id without
-    row and record is included, too, unless that list is the ready list, from which the next step drops it.
+    """The messages with these stored ``ids``. ``index``: the state in whose list the ids were found. With it, ids
+    without row and record are included, too; but not those of the ready list, from which the next step drops them.
     ``for_producer``: use only a producer's rights, so leave out what launches report of messages in flight.
     ``with_log``: include `Message.log`."""
     if not ids:

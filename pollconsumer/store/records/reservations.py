@@ -29,11 +29,11 @@ class Claim(NamedTuple):
 
 
 class CommonFields:
-    """The fields that messages of one reply have in common: all but id and payload. ``options`` and ``continuation``
-    are encoded. ``expires``: in epoch ms; 0 for never.
+    """The fields that messages of one reply have in common: all but id, payload and keys. ``options`` and
+    ``continuation`` are encoded. ``expires``: in epoch ms; 0 for never.
 
-    ``reserved_at`` and ``shown_at``: one instant, by the server's clock in epoch ms, and by this host's monotonic
-    clock. Later instants are computed from these two, so this host's wall clock is not used."""
+    ``reserved_at``: when they were reserved, in epoch ms of the server's clock. ``shown_at``: the same instant on this
+    host's monotonic clock. Later instants are computed from these two: this host's wall clock is not used."""
 
     __slots__ = ("continuation", "expires", "handler", "options", "queue", "reserved_at", "row", "shown_at")
 
@@ -54,7 +54,7 @@ class CommonFields:
 
 class Reservation:
     """A message that a launch has reserved. It shares its row with others until it is begun or has a checkpoint. A
-    missing key is empty. ``concurrency_key``: after a zero byte, the order key follows."""
+    missing key is empty. ``concurrency_key``: if there is an order key, it follows after a zero byte."""
 
     __slots__ = ("common", "concurrency_key", "handler", "id", "payload", "row", "unique_key")
 
@@ -141,7 +141,7 @@ def reservations_of(
     reserved_at: int,
     shown_at: float,
 ) -> list[Reservation]:
-    """The reservations in a step's reply. ``changes``: pairs of a position, from 1, and the row from there on."""
+    """The reservations in a step's reply. ``changes``: rows, each after the position, from 1, of its first message."""
     reservations: list[Reservation] = []
     ends = (*changes[2::2], len(ids) + 1)  # without changes this end is not used
     for first, row, end in zip(changes[::2], changes[1::2], ends, strict=False):

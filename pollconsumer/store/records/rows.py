@@ -38,7 +38,7 @@ WHY_PARKED = ("unknown_handler: ", "paused: ", "not begun: ")
 BLANK = b"\0\0\x80".ljust(HANDLER, b"\0")
 """A row to read in place of a missing one."""
 _READY_AT_ONCE = NEVER + b"%b" + 2 * NEVER
-"""The fields from DUE to NEXT_ATTEMPT of a message that was ready at once, with a place for when it was enqueued."""
+"""The fields from DUE to NEXT_ATTEMPT of a message that was ready at once. ``%b`` stands for the field ENQUEUED."""
 RECORD_KEYS = 11
 _RATE, _EXPIRY, _DIGEST, _OPTIONS, DIGEST_BYTES = 16, 32, 64, 128, 8
 """Flags that only records have; and the bytes of a digest."""
@@ -81,7 +81,7 @@ def is_newer(record: bytes) -> bool:
 @lru_cache
 def record_head(handler: str) -> bytes:
     """The part of a record between the instant of enqueueing and the payload, if the message has no options. The
-    scripts that enqueue add the part before it, which is the same for all such messages."""
+    scripts that enqueue add that instant, and what precedes it, which is the same for all such messages."""
     return b"\0%b\n" % handler.encode()
 
 
@@ -154,8 +154,8 @@ def content(record: bytes) -> tuple[str, bytes, bytes, int, bytes]:
 
 
 def message_in(record: bytes) -> NewMessage:
-    """The message in a stored record. Not in the record, so missing: id, queue, a chosen id's digest, the lifetime.
-    Malformed or a LookupError for an invalid record."""
+    """The message in a stored record, without its id, its queue, the digest of a chosen id, and the lifetime. Malformed
+    or a LookupError for an invalid record."""
     handler, payload, stored, _, continuation = content(record)
     options, _ = decoded_options(stored)
     at = RECORD_KEYS + record[10]
@@ -179,8 +179,8 @@ def message_in(record: bytes) -> NewMessage:
 
 
 def keys(record: bytes) -> tuple[bytes, bytes]:
-    """The unique key and the concurrency key in a record; empty for none. After the latter and a zero: the order
-    key."""
+    """The unique key and the concurrency key in a record; empty for none. An order key follows the concurrency key
+    after a zero byte."""
     if not record[1] & KEYED:
         return b"", b""
     end, key = RECORD_KEYS + record[10], b""
@@ -246,7 +246,7 @@ def reserved_at(row: bytes) -> int:
 
 
 def due_at(row: bytes) -> int:
-    """When the message was due or, if that is later, enqueued, in epoch ms."""
+    """When the message was due or, if that is later, accepted, in epoch ms."""
     return max(int.from_bytes(row[SCHEDULED:DUE], "big"), int.from_bytes(row[DUE:ENQUEUED], "big"))
 
 
@@ -256,8 +256,8 @@ def ended_at(row: bytes) -> int:
 
 
 def completed(row: bytes, started: int, ended: int) -> bytes:
-    """The row of a completed message. Fields from DUE on are left out if it was ready at once, never failed, and its
-    record is kept."""
+    """The row of a completed message. Fields from DUE on are left out if the message was ready at once, never failed,
+    and keeps its record, which has the handler's name."""
     # Hot path, once for each message: so it uses neither `_set` nor `pack6`.
     rest = row[SCHEDULED:DUE]
     if row[FLAGS] & LARGE or not row.startswith(_READY_AT_ONCE % rest, DUE):
@@ -277,7 +277,7 @@ def checkpointed(row: bytes) -> bytes:
 
 
 def retrying(row: bytes, failed: int) -> bytes:
-    """The row of a message with a failed attempt, to be tried again. The script adds when."""
+    """The row of a message with a failed attempt, to be tried again. The script adds the next attempt's instant."""
     return _set(_unbegun(row), *_OUT_OF_FLIGHT, (ENDED, NEVER), (ENQUEUED, NEVER), (FAILED, pack6(failed)), _NO_NEXT)
 
 
@@ -319,7 +319,7 @@ def unstarted(row: bytes) -> bytes:
 
 
 def _unbegun(row: bytes) -> bytes:
-    """``row`` without the flag BEGUN: if the process dies before the next beginning, it makes no dead letter."""
+    """``row`` without the flag BEGUN: a death before the handler begins again makes the message no dead letter."""
     return _set(row, (FLAGS, bytes([row[FLAGS] & ~BEGUN])))
 
 

@@ -32,8 +32,8 @@ CompletedGroup = tuple[bytes, bytes, list[bytes], list[bytes]]
 there are keys, also their unique keys and concurrency keys."""
 GroupEffects = tuple[int, int, bytes, bytes, list[bytes], int, bytes]
 """The effects of consecutive completed messages in a step: the position of the first, from 1; for how many ms results
-are kept; the first one's follow-ups, and which occurrence it is, each empty for none; one result for each, or no
-results; how many of them are members of a batch; and the report of these."""
+are kept; the first one's follow-ups, and which occurrence it is, each empty for none; one result for each message, or
+no results; how many of the messages are members of a batch; and the report of these members."""
 
 
 class LogEntry(NamedTuple):
@@ -142,7 +142,7 @@ class Settlement(NamedTuple):
 
     @classmethod
     def parked(cls, reservation: Reservation, *, offered_in_ms: int, problem: str) -> Self:
-        """For a message whose handler is unknown or paused: offered again ``offered_in_ms``, uncharged."""
+        """For a message whose handler is unknown or paused. It is offered again after ``offered_in_ms``, uncharged."""
         row = reservation.row
         return cls(reservation.id, row, rows.parked(row), "park", offered_in_ms, problem)
 
@@ -154,8 +154,8 @@ class Settlement(NamedTuple):
 
     @classmethod
     def postponed(cls, reservation: Reservation, *, offered_in_ms: int, problem: str = "") -> Self:
-        """For a message that could not begin, or that a newer version wrote. It is offered again ``offered_in_ms``,
-        counts as parked, and no attempt is charged."""
+        """For a message that could not begin, or that a newer version wrote. It is offered again after
+        ``offered_in_ms``, and totals count it as parked. No attempt is charged."""
         row = reservation.row
         return cls(reservation.id, row, rows.deferred(row), "park", offered_in_ms, problem)
 
@@ -280,9 +280,9 @@ class QueueStep:
 
 
 class Promoted(NamedTuple):
-    """The result of a promotion. ``next_due``: seconds until the next due time, infinity for none. ``recurring``: a
-    recurrence is due. ``to_repair``: messages are in flight, wait for a key, or are in the outbox, and may be those of
-    a dead launch."""
+    """The result of a promotion. ``next_due``: seconds until a message or recurrence is due, infinity for none.
+    ``recurring``: a recurrence is due. ``to_repair``: messages are in flight, wait for a key, or are in the outbox, and
+    may be those of a dead launch."""
 
     moved: int
     next_due: float
@@ -307,7 +307,7 @@ class Stepped:
         """Whether the next launch waits for the lease."""
         self.more_in = inf
         """Seconds until a limit allows more messages; 0: ask again at once. Infinity if no limit held any back, or if
-        it depends on messages in flight."""
+        the time depends on messages in flight."""
         self.held_back = False
         """Whether a queue has ready messages, and none of them was reserved."""
         self.newer: list[str] = []
@@ -317,7 +317,7 @@ class Stepped:
         self.dead_letters: list[DeadLetter] = []
         """Messages that could not be read, and became dead letters."""
         self.needs_full_step: list[str] = []
-        """Queues whose next message has options, so that it was not reserved alone (`QueueStep.single`)."""
+        """Queues whose next message needs a full step, so that it was not reserved alone (`QueueStep.single`)."""
 
 
 def read_log(stored: bytes | None) -> list[AttemptLog]:
