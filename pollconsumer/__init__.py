@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 TYPE_CHECKING = False
-"""Defined here, not imported from ``typing``, since that import takes time, and until ``__main__`` runs Ctrl-C prints a
-traceback."""
+"""Defined here, not imported from ``typing``: that import takes time, during which Ctrl-C would still print a
+traceback. `__main__` handles Ctrl-C only later."""
 
 if TYPE_CHECKING:
     from typing import Any

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NEEDED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD}
 """Signals that stop a launch, time out its handlers, and report its children. A parent process may have blocked them,
-which a child inherits."""
+and a child process inherits that."""
 NO_MEMORY = b"pollconsumer: error: out of memory; raise the limit (ulimit -v), or have handlers need less\n"
 BEYOND_REPORTING = (
     b"pollconsumer: error: a failure could not be reported; "
@@ -103,8 +103,8 @@ def _ran() -> int:
 
 
 def _lacks_memory(error: BaseException | None) -> bool:
-    """Whether memory was lacking: ``error``, or one that was being handled when it was raised, says so, as Python or
-    the dynamic linker does. Python may raise SystemError if it could not create a MemoryError."""
+    """Whether ``error``, or an error in its context, reports a lack of memory: Python's own, or the dynamic linker's.
+    Python may raise SystemError if it could not create a MemoryError."""
     while error is not None:
         refused = isinstance(error, ImportError) and ("map segment" in str(error) or "allocate memory" in str(error))
         if refused or isinstance(error, MemoryError | SystemError) or getattr(error, "errno", None) == errno.ENOMEM:
@@ -119,8 +119,8 @@ def _write(line: bytes) -> None:
 
 
 def _open_standard_descriptors() -> None:
-    """Open /dev/null as 0, 1 and 2 if these are closed. Otherwise the store's socket would get the number, and the
-    output."""
+    """Open /dev/null as 0, 1 and 2 if these are closed. Otherwise the store's socket could get such a number, and
+    output would be written into the socket."""
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)

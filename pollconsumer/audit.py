@@ -9,5 +9,5 @@ __all__ = ["Intervention", "acting_as", "interventions"]
 
 
 def interventions(app: PollConsumer, limit: int = 100) -> list[Intervention]:
-    """The last actions of people in the store of ``app``, newest first; it keeps 10,000. StoreUnreachable."""
+    """The last ``limit`` actions of people, newest first. The store of ``app`` keeps 10,000. StoreUnreachable."""
     return calls_of(app).ask(lambda store: store.audit(limit))

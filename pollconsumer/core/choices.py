@@ -7,16 +7,16 @@ from enum import StrEnum
 
 
 class HandOff(StrEnum):
-    """When a launch makes way for the next one: before that one starts (``deadline``), or when it calls (``baton``)."""
+    """When a launch makes way: before the next one starts (``deadline``), or when it asks for the lease (``baton``)."""
 
     DEADLINE = "deadline"
     """The launch ends before the next one starts."""
     BATON = "baton"
-    """The launch works on until the next one waits for the lease and calls it."""
+    """The launch works on until the next one waits for the lease and asks for it."""
 
     @property
     def on_call(self) -> bool:
-        """Whether a launch that waits for the lease calls the holder, which then makes way."""
+        """Whether a launch that waits for the lease asks the holder for it, which then makes way."""
         return self is HandOff.BATON
 
 
@@ -26,7 +26,7 @@ class Loop(StrEnum):
     WOKEN = "woken"
     """A new message ends a wait, so a launch may wait until its margin begins."""
     ARTICLE = "article"
-    """The rule of the article: a launch waits only if ``idle_time`` fits. A new message ends the wait, too."""
+    """As in the article of `window.py`: a launch waits only if ``idle_time`` fits its window. A message ends a wait."""
 
 
 class LauncherRule(StrEnum):
@@ -43,8 +43,8 @@ class LauncherRule(StrEnum):
 
     def handoff(self, chosen: HandOff) -> HandOff:
         """The hand-off in force if the settings choose ``chosen``: ``chosen`` under ``parallel``, else ``deadline``.
-        With ``baton`` a launch works on until the next launch waits for the lease, and only ``parallel`` starts that
-        launch while the other one works."""
+        With ``baton`` a launch works on until the next launch waits for the lease, and only ``parallel`` starts the
+        next launch while the first one works."""
         return chosen if self is LauncherRule.PARALLEL else HandOff.DEADLINE
 
 
@@ -87,7 +87,7 @@ class Overlap(StrEnum):
 
 
 class After(StrEnum):
-    """The instant from which a recurrence counts its period: the due time of its last occurrence, or its end."""
+    """The instant from which a recurrence counts its period: the due time, or the end, of its last occurrence."""
 
     DUE = "due"
     END = "end"

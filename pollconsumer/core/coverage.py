@@ -22,7 +22,7 @@ FEWEST = 3
 EARLY = 0.1
 """Share of a period by which a tick may come earlier than computed."""
 MUCH = 0.2
-"""If a larger share of a window is unserved, `unserved_time` returns a line."""
+"""If a larger share of a window, or of a period, is unserved, `unserved_time` returns a line."""
 WINDOW_OVER = why_stopped(StopReason.NO_TIME_TO_IDLE)
 MOST_NAMED = 3
 _TYPES = [str, str, str, int, int]
@@ -52,8 +52,8 @@ class Hole(NamedTuple):
 def holes_of(entries: Sequence[Mapping[str, Any]], now: int) -> list[Hole]:
     """The holes that ``entries`` of the ledger show, both sorted newest first. ``now``: the server's clock in epoch ms.
 
-    The ticks of a launch follow from its own schedule or, without one, from the usual time between starts. A group has
-    no ticks if producers start its launches, or if at least half of them end because their queues are empty."""
+    The ticks of a launch follow from its own schedule or, without one, from the usual time between starts. A group, the
+    launches that share a lease, has no ticks if a producer started any, or if half of them or more end with `EMPTY`."""
     groups = defaultdict[str, list[Mapping[str, Any]]](list)
     for entry in reversed(entries):
         if "started_ms" in entry and entry.get("lineage"):
@@ -155,7 +155,7 @@ def unserved_time(
 
 
 class WorkBeyond(NamedTuple):
-    """A message in flight, ``since`` which instant and ``until`` which at most, in epoch ms of the server's clock."""
+    """A message in flight past a launch's window, from ``since`` to ``until`` at most, in ms of the server's clock."""
 
     handler: str
     queue: str

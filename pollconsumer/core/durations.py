@@ -1,8 +1,8 @@
 """Statistics of handling durations; the margin and the number of messages to reserve that follow from them. In seconds.
 
 A launch ends late if a message that is in flight when its margin begins outlasts the margin. At any instant the message
-in flight is likely a long one, so neither a multiple of the mean nor a quantile bounds this. By renewal theory, with n
-slots the probability is n × Σ max(0, d − m) / Σ d over all durations d: the excess life beyond the margin m."""
+in flight is likely a long one, so neither a multiple of the mean nor a quantile bounds the risk. By renewal theory,
+with n slots the risk is n × Σ max(0, d − m) / Σ d over all durations d: the excess life beyond the margin m."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GENERATION = 8_000
 HANDLER_LIMIT = 300.0
 """Default limit of a handler without a timeout, in seconds."""
 MEMORY = 100
-"""Maximum weight of earlier launches' messages in an average, so that it soon follows a handler that changed."""
+"""Most messages of earlier launches in an average, so that the average soon follows a handler that changed."""
 OVERRUN_TARGETS = {LauncherRule.PARALLEL: 1.0, LauncherRule.QUEUE: 1.0, LauncherRule.DROP: 0.05}
 """Share of launches that may outlast their window. If the launcher starts the next launch anyway, an overrun costs
 nothing, since the message goes on until its own limit. If the launcher drops the tick, an overrun costs a period."""
@@ -183,10 +183,10 @@ class Durations:
         return max((BOUNDS[max(each.counts)] for each in known if each.counts), default=None)
 
     def excess(self, share: float) -> float:
-        """The least m with Σ max(0, d − m) ≤ share × Σ d: see `Histogram.excess`. All calls give the same ``share``.
+        """The least m with Σ max(0, d − m) ≤ share × Σ d: see `Histogram.excess`. ``share`` never changes.
 
         The result is cached until a longer duration is added, or the sum of durations has grown by an eighth. Meanwhile
-        it is at most too long, since durations up to m leave the first sum as it is."""
+        it may be too long, but not too short, since durations up to m leave the first sum as it is."""
         if self._total >= self._valid_below:
             every = Histogram()
             for each in (self._learned, *self.measured.values()):
@@ -217,8 +217,8 @@ class MarginRule(NamedTuple):
 def margin_in(window: Window, durations: Durations, rule: MarginRule, concurrency: int) -> float:
     """The margin of a launch, given the ``durations`` known so far.
 
-    Estimates and earlier launches may mislead. So a margin that follows from them is at most half of the window, for
-    any number of slots, until this launch has measured a duration as long as that margin."""
+    Estimates and earlier launches may mislead. So, except in the article's loop, a margin that follows from them is at
+    most half of the window, for any number of slots, until this launch has measured so long a duration."""
     expected, factor = rule.estimated_duration, rule.tolerance_factor
     if rule.loop is Loop.ARTICLE:
         return max(rule.min_margin, margin(durations.own_mean, expected, factor))

@@ -95,7 +95,7 @@ def shown(value: object) -> str:
 
 
 def similar(name: str, known: Iterable[str], most: int = 1, *, at_least: float = 0.6) -> list[str]:
-    """The ``most`` names of ``known`` nearest to ``name``, best first. ``at_least``: the resemblance, from 0 to 1."""
+    """At most ``most`` names of ``known`` that resemble ``name``, best first. ``at_least``: how much, from 0 to 1."""
     from difflib import get_close_matches  # no launch without such an error needs it
 
     return get_close_matches(name, known, most, at_least)
@@ -103,7 +103,7 @@ def similar(name: str, known: Iterable[str], most: int = 1, *, at_least: float =
 
 def suggestion(name: str, known: Collection[str], otherwise: str = "", *, beginning: str = "") -> str:
     """The last part of an error about an unknown ``name``: ``did you mean NAME?`` if a ``known`` name resembles it,
-    else ``otherwise`` or a list of all ``known``. ``beginning``: a prefix of all names that a comparison ignores."""
+    else ``otherwise`` or a list of all ``known``. ``beginning``: a prefix of the names that is not compared."""
     by_word = {each.removeprefix(beginning).strip("-_").replace("-", "_"): each for each in known}
     word = name.removeprefix(beginning).strip("-_").replace("-", "_")
     meant = word if word in by_word else (OPTIONS | FLAGS | STATES).get(word.lower())
@@ -121,12 +121,12 @@ def unknown_options(unknown: Collection[str], known: Collection[str]) -> TypeErr
 
 
 class PollConsumerError(Exception):
-    """The base of all errors. Its text says what went wrong, with which value, and how to fix it. A command that ends
-    with the error has its ``exit_code``."""
+    """The base of all errors. Its text says what went wrong, with which value, and how to fix it. A command that the
+    error ends exits with ``exit_code``."""
 
     exit_code: int = 1
     key = ""
-    """The key for which the store refused a command, because of the value of that key or of one in its slot."""
+    """The key for which the store refused a command, because of the value of that key or of another one in its slot."""
     traced = ""
     """The traceback of the user's code that caused the error."""
     shows_trace = False
@@ -141,7 +141,7 @@ class PollConsumerError(Exception):
 def retelling(
     caught: type[Exception] | tuple[type[Exception], ...], kind: Callable[[str], Exception], begin: str = ""
 ) -> Iterator[None]:
-    """Replace an exception of type ``caught`` from the block by ``kind(text)``: its text with ``begin`` in front."""
+    """Replace an exception of type ``caught`` from the block by ``kind(text)``: ``begin`` and the exception's text."""
     try:
         yield
     except caught as error:
@@ -179,7 +179,7 @@ class Conflict(BadData):
 
 
 class NotFound(PollConsumerError, LookupError):
-    """There is no such message, queue, recurrence, batch or lease."""
+    """What the caller names does not exist, such as a message, queue, recurrence, batch or lease."""
 
     exit_code = 66
 
@@ -197,8 +197,8 @@ class NotCompleted(PollConsumerError):
 
 
 class ChildFailed(NotCompleted):
-    """The message ``id``, called by a handler with ``context.call``, ended in ``state`` because of ``last_error`` and
-    is not completed. If ``state`` is empty, it has not ended in time."""
+    """The message ``id`` that a handler called with ``context.call`` was not completed: it ended in ``state`` because
+    of ``last_error``. If ``state`` is empty, it did not end in time."""
 
     def __init__(self, id: str, state: str, last_error: str | None) -> None:  # noqa: A002  the attribute `id`
         super().__init__(id, state or "unfinished", last_error)
@@ -222,8 +222,8 @@ class QueueFull(PollConsumerError):
 
 
 class StoreUnreachable(PollConsumerError):
-    """The store did not answer. ``sent``: it may have carried out the call. ``accepted``: ids that the call has
-    enqueued. ``full``: it answers, but writes nothing, since its memory or its disk is full."""
+    """The store did not answer. ``sent``: the call was sent, and may have been carried out. ``accepted``: ids that the
+    call has enqueued. ``full``: the store answers, but writes nothing, since its memory or its disk is full."""
 
     exit_code = 69
     sent: bool = False

@@ -61,9 +61,9 @@ class MessageCompleted(Event):
 
 
 class AttemptFailed(Event):
-    """An attempt has failed. ``delay``: seconds until the next attempt; None if the message became a dead letter.
-    ``place``: the file and line of the user's code where the error arose, as ``handlers.py:14``. ``traced``: the
-    traceback, or the last lines that a program printed. Either is empty if there is none."""
+    """An attempt has failed or was deferred. ``delay``: seconds until the next attempt; None if the message became a
+    dead letter. ``place``: the file and line of the user's code where the error arose, as ``handlers.py:14``.
+    ``traced``: the traceback, or the last lines that a program printed. Either is empty if there is none."""
 
     id: str
     handler: str
@@ -116,7 +116,7 @@ class MessagesFound(Event):
 
 
 class MessageStopped(Event):
-    """A message is cancelled because a person stopped it, while it was running or reserved."""
+    """A person, or the overlap ``replace``, stopped a running or reserved message, which is cancelled."""
 
     id: str
     handler: str
@@ -169,7 +169,7 @@ class MessageExpired(Event):
 
 
 class QueueUnknown(Event):
-    """The launch serves a queue that has never had a message, and that no handler names."""
+    """The launch serves a queue that no handler names, and that never had a message, a pause or a launch."""
 
     queue: str
 
@@ -215,20 +215,22 @@ class StoreAwaited(Event):
 
 
 class OccurrencesSkipped(Event):
-    """Occurrences that came due while no launch ran are skipped, because of the recurrence's ``missed``."""
+    """Due occurrences are skipped: missed ones by the recurrence's ``missed``; those beyond `MOST_CAUGHT_UP`; or, with
+    the overlap ``replace``, all but the last. ``messages``: their number."""
 
     recurrence: str
     messages: int
 
 
 class RecurrenceRemoved(Event):
-    """The recurrence is removed, since no launch's configuration defines it any more."""
+    """The recurrence is removed: no configuration whose launches ran within the last day defines it any more."""
 
     recurrence: str
 
 
 class RecurrenceUnreadable(Event):
-    """This version cannot read the recurrence's definition or its next instant. The launch skips the recurrence."""
+    """This version cannot read the recurrence's definition or its next instant, or this machine does not know its time
+    zone. The launch skips the recurrence, for ``reason``."""
 
     recurrence: str
     queue: str

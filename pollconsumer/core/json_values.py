@@ -23,7 +23,7 @@ def parse(text: str | bytes) -> Any:
 
 
 def object_in(text: bytes) -> dict[str, Any] | None:
-    """The object in ``text``; None if it is anything else."""
+    """The JSON object in ``text``; None if ``text`` is anything else."""
     try:
         found = parse(text)
     except ValueError:

@@ -2,7 +2,7 @@
 
 Two things are learned. The first is how long after its tick a launch starts, and how long after its end its process
 exits: the next deadline allows for both. The second is what the launcher does at a tick while a launch still runs; it
-counts only if neither the environment nor a parent process names the launcher. All times are in seconds."""
+counts only if the launcher is unknown or has a setting for that (`Found.is_watched`). All times are in seconds."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -41,7 +41,7 @@ class Ancestor(NamedTuple):
         return self.command[0].rpartition("/")[2].lstrip("-") if self.command else self.executable
 
     def is_called(self, name: str) -> bool:
-        """Whether the process or its file is called ``name``, in any case: cron's children are called CRON."""
+        """Whether the process or its file is called ``name``, upper case or lower: cron's children are called CRON."""
         return name in (self.name.lower(), self.executable.lower())
 
     def has_option(self, beginnings: tuple[str, ...]) -> bool:
@@ -150,10 +150,10 @@ def run_id(variables: Mapping[str, str]) -> str | None:
 LONGEST = 3600.0
 """Seconds. A longer offset, exit time or wait for the next tick in the ledger is ignored: it is corrupt or useless."""
 TIMES = 3
-"""Launches must observe the same so often in succession before it counts: a suspended machine starts none either."""
+"""So many launches in succession must observe the same rule before it counts: a suspended machine, too, starts none."""
 SOON = 3.0
 """A launcher with the rule ``queue`` starts the next launch within so many seconds after the end of the running one. A
-launch that starts later may have been started beside it. A launch may also end by itself so soon after a tick, just
+launch that starts later may not have waited for that end. A launch may also end by itself so soon after a tick, just
 before a late launcher starts the next one: that does not show that the launcher waited."""
 PERIODS = 2
 """A launcher that drops a tick starts another launch within this number of periods, since a launch with a baton is
@@ -238,9 +238,9 @@ class Observed(NamedTuple):
 
 
 def observed(before: Past | None, started: float, offset: float | None, least_offset: float) -> Observed:
-    """What the launcher did at ticks: what ``before``, the previous launch, recorded, and what this launch's start
-    shows. ``started``: the start's instant by the server's clock. ``offset``: how many seconds after the tick that is;
-    None if unknown. ``least_offset``: the least offset known."""
+    """What launches have observed: what ``before``, the previous launch, recorded, and what this launch's start adds to
+    that. ``started``: the start's instant by the server's clock. ``offset``: how many seconds after its tick this
+    launch started; None if unknown. ``least_offset``: the least offset known."""
     if before is None:
         return Observed()
     noted, rule = read_observed(before.observed), _at_the_tick(before, started, offset, least_offset)
@@ -305,9 +305,9 @@ def learned(past: Sequence[Past], rule: LauncherRule, own: float | None = None, 
 
 
 def allowance(found: Found, punctuality: Punctuality, min_margin: float | None) -> tuple[float, float]:
-    """The seconds from the next tick to the instant by which a launch that ``found`` started must have stopped
-    (negative: it stops before the tick), and the launch's margin. ``min_margin``: the setting; None to learn the
-    margin.
+    """Two times in seconds, for a launch that the launcher ``found`` started: from the next tick to the instant by
+    which the launch must have stopped (negative: before the tick); and its least margin. ``min_margin``: the setting;
+    None to learn the margin.
 
     Where ticks are dropped, the process must be gone before the tick, however long its last message takes. So its exit
     is no part of the margin. Elsewhere only the work must be over when the next launch starts."""

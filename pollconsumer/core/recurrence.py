@@ -19,11 +19,11 @@ from pollconsumer.core.notation.instants import LAST_MILLISECOND, datetime_of, e
 from pollconsumer.core.spans import DAY, YEAR, format_duration
 
 ON_TIME = 90.0
-"""Seconds by which an occurrence may be late without counting as missed: a platform may skip one launch a minute."""
+"""Seconds by which an occurrence may be late without counting as missed: a platform may skip a minute's launch."""
 MOST_CAUGHT_UP = 100
-"""Maximum missed occurrences enqueued at once."""
+"""Maximum number of due occurrences, missed or late, that are enqueued at once."""
 MOST_LOOKED_AT = 100_000
-"""Maximum missed occurrences counted: a period's last, a cron expression's first. Beyond it the count is too low."""
+"""Maximum number of due occurrences that are counted: the last ones of a period, the first of a cron expression."""
 _LAST = LAST_MILLISECOND - int(DAY * 1000)
 """The last instant of any recurrence. Some time zones have no local time for a later one."""
 LEAST_PERIOD, MOST_PERIOD = 1.0, 5 * YEAR
@@ -31,7 +31,7 @@ LONGEST_NAME = 100
 """Maximum length of the name of a recurrence put at run time: an occurrence's id is this name and its instant."""
 MOST_TIMES = 10**9
 First = Literal["now", "next"] | int
-"""The first instant of a recurrence put at run time: ``now``, ``next`` (the next by its rule), or one in epoch ms."""
+"""The first instant of a recurrence put at run time: ``now``, ``next`` (by its rule), or an instant in epoch ms."""
 MOST_JITTER = DAY
 LONGEST_EXPIRY = 1000 * YEAR
 _RULE = ("every", "cron", "timezone", "enabled", "after", "offset")
@@ -81,7 +81,7 @@ class Recurrence:
     created: datetime | None = None
     """When the recurrence was first put at run time; None before."""
     ping: str | None = field(default=None, repr=False)
-    """URL of a monitor that is told how each occurrence begins and ends. Secret. Configurations may set it, too."""
+    """Secret URL of a monitor that gets reports of each occurrence's begin and end. Configurations may set it, too."""
     rate_key: str = ""
     """The rate key of the occurrences; ``rate`` is their rate. Configurations may set both, too."""
     rate: str = ""
@@ -155,7 +155,7 @@ class Recurrence:
         return next(self.instants(after_ms, phase_ms), None)
 
     def due(self, first_ms: int, until_ms: int) -> list[int]:
-        """The recurrence's instants from ``first_ms``, which is one of them, until ``until_ms``."""
+        """The recurrence's instants from ``first_ms``, itself one, until ``until_ms``: `MOST_LOOKED_AT` at most."""
         if first_ms > until_ms:
             return []
         if self.after is After.END:
@@ -297,8 +297,8 @@ def _check_put(recurrence: Recurrence) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What a launch does about a recurrence now: enqueue an occurrence for each instant in ``enqueue``, count
-    ``skipped`` ones, and look again at the instant ``next``."""
+    """What a launch does about a recurrence now: enqueue an occurrence for each instant in ``enqueue``, report that
+    ``skipped`` occurrences are skipped, and look again at the instant ``next`` (None: never)."""
 
     enqueue: tuple[int, ...]
     skipped: int
@@ -320,8 +320,8 @@ def tick(
     """What to do with the occurrences from ``due_ms``, the first pending one, until ``now_ms``.
 
     Occurrences after ``attended_since_ms`` are late, not missed: launches ran, but a long handler delayed them. One at
-    exactly ``attended_since_ms`` counts as missed, or a launch that starts at an instant would make up for the one
-    before as well. ``before``: earlier definitions by which the first occurrences are due, oldest first."""
+    exactly ``attended_since_ms`` counts as missed: else a launch that starts at an instant would also make up for the
+    instant before. ``before``: earlier definitions by which the first occurrences are due, oldest first."""
     passed = list[int]()
     for until, first, replaced in [each for each in before if due_ms <= each.until]:
         passed += replaced.due(due_ms, until)

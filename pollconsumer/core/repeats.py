@@ -3,11 +3,11 @@
 Cron mails all output, so a store that is down for a day would cause 1,440 mails. A streak is a series of launches that
 met the same problem. Its 1st, 2nd, 5th, 15th and 60th launch prints the problem, then one launch an hour. When the
 streak is over, a launch prints that. If launches are rare, each prints the problem when an hour has passed since the
-last line. A problem that returns within an hour resumes its streak, so one of every other launch is damped, too.
+last line. A problem that returns within an hour resumes its streak, so a problem of every other launch is damped, too.
 
 When a streak is over depends on its kind:
 
-- ``failure``: the problem ended the launch. Over when a launch reaches the lease, acquired or not.
+- ``failure``: the problem ended the launch. Over when a launch that asked for the lease, in vain or not, ends with 0.
 - ``standing``: every working launch checks for the problem. Over when a launch has worked and not met it.
 - ``lasting``: as ``standing``, but printed only from the second launch in a row on, however rare launches are. A launch
   that began before a change of the configuration may meet the problem once.
@@ -33,7 +33,7 @@ MOST_CHARACTERS = 200
 """Maximum length of a streak's name, and of its text, which the line at its end repeats."""
 MOST_LAUNCHES = 10**9
 LATEST = 1e12
-"""A stored streak with a greater number is corrupt: JSON may have numbers too large to be printed as times."""
+"""A stored streak with a later instant, in epoch seconds, is corrupt: JSON may have numbers too large for a time."""
 
 
 class Streak(NamedTuple):
@@ -64,8 +64,8 @@ class Streaks:
 
     def meet(self, name: str, kind: str, text: str, launch: str, now: float) -> str | None:
         """Record that ``launch`` met the problem ``name``. Returns the line to print, or None for no line. The line is
-        ``text``, with the streak's duration from its second launch on. If a launch meets the problem again, the
-        decision is the same."""
+        ``text``, with the streak's duration from its second launch on. If ``launch`` has met the problem before, the
+        decision stays the same."""
         before = self.known.get(name[:MOST_CHARACTERS])
         if before is None or _is_gone(before, now) or (before.over and not before.printed):
             before = Streak(kind, 0, now, now, 0.0, False, False, "", "")

@@ -43,7 +43,7 @@ def is_deferred(error: BaseException) -> TypeGuard[RetryIn]:
 
 
 class Partial(Exception):
-    """Raised by a bulk handler: some messages failed. It maps their positions in the handler's list, from 0, to
+    """Raised by a bulk handler: some messages failed. ``errors`` maps their positions in the handler's list, from 0, to
     exceptions. The others are completed. TypeError for anything but a mapping of positions to exceptions."""
 
     def __init__(self, errors: Mapping[int, Exception]) -> None:
@@ -75,7 +75,7 @@ class Asleep(BaseException):
 
 
 class HandlerTimeout(TimeoutError):
-    """The handler exceeded its limit of ``seconds`` and was stopped. It is retried as after any failure."""
+    """The handler exceeded its limit of ``seconds`` and was stopped. Its message is retried as after any failure."""
 
     seconds: float
 
@@ -85,7 +85,7 @@ class HandlerTimeout(TimeoutError):
 
 
 class Stopped(Exception):
-    """A person stopped the message, and its handler was interrupted."""
+    """The message was stopped on request, and its handler was interrupted."""
 
     def __init__(self, returned: str = "") -> None:
         super().__init__(f"stopped on request: {returned}" if returned else "stopped on request")
@@ -96,12 +96,12 @@ class ProcessDied(Exception):
 
 
 class NotBegun(Exception):
-    """The system refused the process or thread in which the handler would run. No attempt is charged."""
+    """The handler could not be started; the text says why. No attempt is charged."""
 
 
 class CallDied(NotBegun):
-    """The process of a bulk call died, or the call was stopped at its timeout. Which of its messages caused that is
-    unknown. Each is charged a death, and none an attempt. From then on each is handled in a call of its own."""
+    """The process of a bulk call died, or the call was stopped at its timeout. It is unknown which of its messages
+    caused that. Each is charged a death, and none an attempt. From then on each is handled in a call of its own."""
 
 
 class RetryPolicy(Protocol):
@@ -184,8 +184,8 @@ def after_failure(
     chance: float,
     since_due: float | None = None,
 ) -> Retry | None:
-    """The next attempt of a message whose attempt number ``attempt`` (from 1) ended with ``error``; None if no attempt
-    is left, or none can help. ``since_due``: seconds since the message was due; None if every attempt is charged."""
+    """The next attempt after attempt number ``attempt`` (from 1) ended with ``error``; None if none is left or can
+    help, or after a week of deferrals. ``since_due``: seconds since the due time; None if each attempt is charged."""
     if is_fatal(error, fatal):
         return None
     if since_due is not None and is_deferred(error):  # GUARD what is deferred costs no attempt

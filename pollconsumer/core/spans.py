@@ -102,7 +102,7 @@ def _parsed(rate: str) -> tuple[int, int]:
 
 
 def check_rate(rate: object, key: object) -> None:
-    """Raise BadData if ``rate``, or its rate key ``key``, is invalid. Empty stands for the queue's rate."""
+    """Raise BadData if ``rate``, or its rate key ``key``, is invalid. An empty ``rate`` stands for the queue's rate."""
     check_short_key(key, "rate key")
     if rate != "":
         try:
@@ -119,7 +119,7 @@ def check_short_key(key: object, what: str) -> str:
 
 
 def key_of(handler: str, payload: bytes, argument: str | None) -> str:
-    """The rate key of a handler's message: the value of ``argument`` in its payload; null if it is missing."""
+    """The rate key: ``handler`` and, if ``argument`` is given, its value in ``payload`` (null if it is missing)."""
     if argument is None:
         return handler
     value = loads(payload).get(argument)

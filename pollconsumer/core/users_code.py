@@ -137,7 +137,7 @@ def text_of(error: BaseException) -> str:
 
 
 def _is_interruption(kind: type[BaseException]) -> bool:
-    """Whether an exception like KeyboardInterrupt, of this ``kind``, comes from outside of the users' code."""
+    """Whether an exception of this ``kind``, such as KeyboardInterrupt, comes from outside of the users' code."""
     if issubclass(kind, TimeIsUp) or whose.get() == OTHERS:
         return True
     by_person = issubclass(kind, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) is signal.default_int_handler

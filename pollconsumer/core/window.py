@@ -92,13 +92,13 @@ def predict_stop(
 
     ``next_launches``: the next two launch times of the schedule, if there is one. With ``deadline`` the launch must
     have ended by the first of them, and after ``timeout`` at the latest. With ``baton`` it works on until a successor
-    waits, at most until the second, so that a platform that skips one launch costs nothing."""
+    waits, at most until the second, and for twice ``timeout``: a platform that skips one launch costs nothing."""
     launches = 2 if handoff.on_call else 1
     latest = start + launches * timeout
     return latest if next_launches is None else min(latest, next_launches[launches - 1] + late)
 
 
 def tick_from(now: float, ticks: tuple[float, float]) -> float:
-    """The first tick of a schedule at or after ``now``, computed from two ``ticks`` of it. In seconds of one clock."""
+    """The first tick at or after ``now`` of the schedule that has the successive ``ticks``. In seconds of one clock."""
     first, second = ticks
     return first + max(0, ceil((now - first) / (second - first))) * (second - first)

@@ -1,9 +1,9 @@
 """Access to the pages: who may look, and who may act.
 
-At our own server everybody who knows the token may look, if there is a token. The address that the command prints
-contains it once. From then on a cookie carries it, which browsers do not send from other sites' pages
-(SameSite=Strict). A change is a POST whose form has a second secret, derived from the token, which no foreign page can
-read.
+At our own server everybody who knows the token may look; without a token, everybody who can connect. The first address
+that a browser opens contains the token. From then on a cookie carries a value derived from it, which browsers do not
+send from other sites' pages (SameSite=Strict). A change is a POST whose form has a second secret, derived from the
+token, which no foreign page can read.
 
 In a site, the site's own login says who the visitor is."""
 
@@ -61,9 +61,9 @@ class Visitor(NamedTuple):
 
 class TokenAccess:
     """Access at our own server. ``form``: the secret that a form must send. ``refusal``: the text for a visitor who may
-    not look. ``only_looks``: the text for one who may not act. ``token``: None if everybody who can connect may look.
-    ``acts``: whether visitors may act. ``port`` is part of the cookie's name, since browsers send a host's cookies to
-    all of its ports."""
+    not look. ``only_looks``: the text for a visitor who may not act. ``token``: None if everybody who can connect may
+    look. ``acts``: whether visitors who know a token may act. ``port`` is part of the cookie's name, since browsers
+    send a host's cookies to all of its ports."""
 
     refusal = "open the address that the command printed: it has a token"
     only_looks = "these pages are read-only: start pollconsumer dashboard with --allow-actions"
@@ -94,8 +94,8 @@ class TokenAccess:
 
 
 class SiteAccess:
-    """Access in a site. ``visitor`` is called with what the site's server gave (WSGI's environ or ASGI's scope).
-    Whether a form comes from one of our own pages is read from the browser's headers."""
+    """Access in a site. ``visitor`` is called with what the site's server gave: WSGI's environ, ASGI's scope or
+    Django's request. The browser's headers say whether a form comes from one of our own pages."""
 
     refusal = "your login does not allow it"
     only_looks = "your login allows to look, and not to act"
@@ -109,8 +109,8 @@ class SiteAccess:
         del token
 
     def visitor(self, request: WebRequest) -> Visitor | None:
-        """The `Visitor` that the site's function returns. If it returns anything else, None: the sender may not look,
-        and the log says why."""
+        """The `Visitor` that the site's function returns. None if it returns anything else: the sender may not look,
+        and the log says why, unless the function returned None."""
         with answering():
             found: object = called(self._visitor, request.source)
         if found is None or (isinstance(found, Visitor) and isinstance(found.name, str) and found.name):

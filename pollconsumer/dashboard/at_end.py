@@ -1,5 +1,5 @@
-"""Writes the pages as files at a launch's end, after its lease was released. Its time is bounded. Its failure is
-no failure of the launch."""
+"""Writes the pages as files at a launch's end, after its lease was released. The time for that is bounded. The launch
+does not fail if that fails."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGES_WITHIN = 1.0
 
 def write_at_end(settings: Settings, static: str) -> LateAct:
     """Begin to write the pages to the directory ``static``, relative to that of the settings. Returns a function that
-    waits for the end of that, within `PAGES_WITHIN`, and logs a warning if pages were not written."""
+    waits for the pages, `PAGES_WITHIN` from the beginning at most, and logs a warning if they were not written."""
     until = time.monotonic() + PAGES_WITHIN
     problems: list[str] = []
     writer = None

@@ -65,10 +65,10 @@ class Console:
         return sorted({*names, *app.handlers, *app.settings().commands})
 
     def enqueue_form(self, store: Store, given: Mapping[str, str]) -> Page:
-        """The page with the form of a new message. ``given``: values filled in before. Values of the page: ``handler``,
-        empty until one is chosen; ``handlers``: suggestions; ``known``: whether this process has the handler;
-        ``fields``: the handler's parameters; ``takes_others``: whether it takes other arguments, too; ``options``:
-        those of a message."""
+        """The page with the form of a new message, filled in with ``given``. Values of the page: ``handler``, empty
+        until one is chosen; ``handlers``: suggestions; ``known``: whether this process has the handler; ``fields``: the
+        handler's parameters; ``takes_others``: whether it takes other arguments, too; ``options``: those of a
+        message."""
         handler, handlers = given.get("handler", ""), self.handlers()
         known = self._known(check_handler(handler)) if handler else None
         return Page(
@@ -102,8 +102,8 @@ class Console:
         return handle
 
     def put_form(self, store: Store, given: Mapping[str, str]) -> Page:
-        """The page with the form of a recurrence. It has the values ``given``; the stored ones if only a name is given.
-        Values of the page: ``edited``: the name; ``asked``: the form's fields, each with its possible words."""
+        """The page with the form of a recurrence, filled in with ``given``; as stored, if only a name is given. Values
+        of the page: ``edited``: the name to edit, or empty; ``asked``: the fields, each with its possible words."""
         edited = given.get("edited", "")
         if "what" not in given and given.get("name"):
             edited = given["name"]
@@ -112,8 +112,8 @@ class Console:
         return Page(now=store.inspector.now(), edited=edited, handlers=handlers, asked=OF_RECURRENCE, given=given)
 
     def put(self, store: Store, form: Mapping[str, str], who: str) -> str:
-        """Put the recurrence that a form describes, like `AppRecurrences.put`, in the name of ``who``. Returns its
-        name. An edited one keeps what is not in the form. BadData if a new one has the name of an existing one."""
+        """Put the recurrence that a form describes, like `AppRecurrences.put`, for ``who``. Returns its name. An edited
+        one keeps what the form lacks. BadData if a new one's name is in use; NotFound if one to edit is gone."""
         name, handler, edited = given_value(form, "name"), given_value(form, "handler"), form.get("edited")
         rule = None
         try:
@@ -193,7 +193,7 @@ def _arguments(known: RegisteredHandler | None, form: Mapping[str, str]) -> dict
 
 
 def _argument(field: FormField, text: str) -> Any:
-    """What was filled in for a parameter: JSON if ``text`` is JSON and not only text is allowed, else ``text``."""
+    """A parameter's value: ``text`` as JSON, if it is JSON and the parameter takes not only text; else ``text``."""
     if field.kinds is None or not {*field.kinds} <= {str, type(None)}:
         with suppress(ValueError):
             return json_values.parse(text.encode())

@@ -1,4 +1,4 @@
-"""Pictures for the pages, as inline SVG. They are stretched to the page's width, so text stands beside, not in them.
+"""Pictures for the pages, as inline SVG. They are stretched to the page's width, so text stands outside of them.
 
 Launches are drawn as in the article's log, but to scale. Each is a column at its position in the hour. From its tick
 upwards it shows waiting for the lease, work, idling, and the margin up to the window's end. What is above that end is
@@ -38,7 +38,7 @@ MOST_GROUPS = 8
 FEWEST = 5
 """Least number of intervals between launches from which launches can count as regular."""
 PUNCTUAL = 0.1
-"""Share of the median interval. If half of the intervals differ from it by less, launches count as regular."""
+"""If half of the intervals differ from the median interval by less than this share of it, launches count as regular."""
 PARTS_OF_PAST = {PastSpan.DAY: (96, "the quarter of an hour"), PastSpan.WEEK: (84, "two hours")}
 """Time span → the number of bars in its chart, and what each bar stands for."""
 AXIS_LABELS = {PastSpan.DAY: 4, PastSpan.WEEK: 7}
@@ -101,8 +101,8 @@ class _Minute(NamedTuple):
 
 
 def completion_charts(completions: Sequence[Completions], now: int) -> list[Chart]:
-    """Charts of the last hour, for all queues together: messages completed in each minute, how long they waited, and
-    how late they were. No charts if nothing was completed. ``now``: in epoch ms."""
+    """Charts of the last hour, for all queues of ``completions`` together: messages completed in each minute, how long
+    they waited, and how late they were. No charts if nothing was completed. ``now``: in epoch ms."""
     minutes = [_minute(completions, now - (BARS - number) * MINUTE) for number in range(BARS)]
     if not any(minute.completed for minute in minutes):
         return []
@@ -295,7 +295,7 @@ def _missing(gaps: Sequence[float]) -> int:
 
 
 def _held(found: Sequence[DrawnLaunch]) -> tuple[float, float]:
-    """The share of time since the first launch in which one held the lease; and the longest time without."""
+    """The share of time since the first launch in which one held the lease; and the longest time without a holder."""
     spans = sorted((each.at + each.acquired, each.at + each.ended) for each in found)
     begin = until = max(0.0, spans[0][0])
     held = longest_gap = 0.0

@@ -1,5 +1,5 @@
 """Bounded reads for the dashboard: some messages of a state, a sample of the completed ones, and dead letters grouped
-by error. This module writes nothing, and reads no payload of a dead letter."""
+by error, without their payloads. This module itself writes nothing."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from pollconsumer.store.server import instant_of, readable_queues
 from pollconsumer.store.store import Store
 
 SAMPLE = 120
-"""Number of messages that are read to represent all that a queue completed in a time."""
+"""Number of messages that are read to represent all that a queue completed in a period."""
 AT_ONCE = 100
-"""Number of dead letters that one step reads."""
+"""Number of dead letters that one step of `sweep` reads."""
 
 
 class Completions(NamedTuple):
@@ -88,7 +88,7 @@ class Excerpts:
         return self._in_order(found[:count], state)
 
     def completions(self, queue: str, since: int) -> Completions:
-        """What ``queue`` completed from ``since`` on, in epoch ms, by samples."""
+        """What ``queue`` completed since the instant ``since`` (in epoch ms), by samples."""
         length = self._wire.command("LLEN", self._keys.queue(queue, "completed"))
         rows = self._completed(queue, _spread(0, length))
         before = [position for position, row in rows.items() if ended_at(row) < since]
@@ -214,8 +214,8 @@ def sweep(
     excerpts: Excerpts, wanted: Wanted, act: Callable[[str, list[str]], list[str]]
 ) -> Iterator[tuple[int, int, bool]]:
     """Call ``act`` for all dead letters that match ``wanted``, a step at a time, oldest first, except those that die
-    after the sweep has begun. ``act`` takes a queue and ids, and returns the ids that it has acted on. Yields after
-    each step on how many it has acted so far, on how many it has not, and whether there may be more."""
+    after the sweep has begun. ``act`` takes a queue and ids, and returns the ids that it has acted on. After each step
+    yields how many letters it has acted on so far, how many matching ones it has not, and whether there may be more."""
     queues, until, done, left = excerpts.queues(wanted), excerpts.inspector.now(), 0, 0
     for queue in queues:
         first, more = 0, True

@@ -15,7 +15,7 @@ from pollconsumer.store.store import Store
 
 T = TypeVar("T")
 SWEEP_WITHIN = 20.0
-"""Seconds for one action on many messages: so long browsers and proxies wait for an answer."""
+"""Seconds for one action on many messages. Browsers and proxies wait at least so long for an answer."""
 _UNFINISHED = f"that took {SWEEP_WITHIN:.0f} s: press the button again for the rest"
 
 
@@ -144,7 +144,7 @@ def _members(count: int) -> str:
 
 
 def _to_one(what: str, act: Callable[[str], object]) -> Action:
-    """An action that calls ``act`` with the name or id in the form."""
+    """An action that calls ``act`` with the name in the form, and reports ``what`` was done."""
 
     def do(form: Form) -> Iterator[str]:
         act(name := given_value(form, "name"))

@@ -69,8 +69,8 @@ class PageReader:
         self._inspector, self._excerpts = store.inspector, Excerpts(store)
 
     def front(self) -> Page:
-        """The first page. Values: ``launches``: those of the last hour, newest first; ``completions``: what each queue
-        completed in that hour."""
+        """The first page. Values: ``launches``: those of the last hour, newest first; ``completions``: those of that
+        hour, by queue, for the queues that have completed most."""
         facts = Examiner(self.store).facts(self._expected, self._data)
         overview = self._inspector.overview()
         since = facts.now - HOUR
@@ -90,7 +90,7 @@ class PageReader:
         )
 
     def recurrences(self) -> list[RecurrenceStatus]:
-        """The recurrences that are due next, or all if there are few: those without a next instant come last."""
+        """The recurrences that are due next, or all if there are few. Those without a next instant come last."""
         found = self.store.recurrences.read(self._excerpts.next_recurrences(RECURRENCES))
         if len(found) < RECURRENCES:
             found = [*islice(self.store.recurrences.statuses(lambda _: None), RECURRENCES)]
@@ -126,8 +126,8 @@ class PageReader:
         return Page(now=self._inspector.now(), audit=self.store.audit(AUDITED))
 
     def past(self, span: PastSpan) -> Page:
-        """The page of a day or a week, by the whole ledger. Value ``since``: the start of the ledger's oldest launch,
-        in epoch ms, if that is later than the beginning of ``span``."""
+        """The page of a day or a week, by the whole ledger. Value ``since``: if the ledger no longer has all launches
+        of ``span``, the start of its oldest launch in epoch ms; else None."""
         now, kept = self._inspector.now(), self._inspector.launches(MOST_LAUNCHES_KEPT)
         begin = now - span.milliseconds
         found = [each for each in kept if each.get("started_ms", 0) > begin]
@@ -152,8 +152,8 @@ class PageReader:
         )
 
     def batches(self, queue: str, skip: int) -> Page:
-        """The page of the batches of ``queue``. Values: ``batches``: some of them, from number ``skip`` on, and last
-        those that are deleted first; ``all``: how many the queue has."""
+        """The page of the batches of ``queue``. Values: ``batches``: some of them, from number ``skip`` on; those that
+        are deleted first come last; ``all``: how many the queue has."""
         found, kept = self.store.batches.part(queue, -skip - PAGE, -skip - 1), self.store.batches.counts([queue])[0]
         batches = [batch for _, batch in reversed(found)]
         return Page(now=self._inspector.now(), queue=queue, all=kept, batches=batches, skip=skip)
@@ -173,9 +173,9 @@ class PageReader:
         return Page(now=now, batch=batch, called=called, dead=still, first=first, after=after)
 
     def dead(self, wanted: Wanted) -> Page:
-        """The page of the dead letters that match ``wanted``. Values: ``all``: how many its queues have;
-        ``groups``: those among the last ``looked_at`` that match, by handler and error; ``messages``: the newest of
-        them. NotFound if there is no such queue."""
+        """The page of the dead letters that match ``wanted``. Values: ``all``: how many dead letters the queues in
+        question have; ``groups``: those among the last ``looked_at`` that match, by handler and error; ``messages``:
+        the newest of them. NotFound if there is no such queue."""
         if wanted.queue is not None:
             self._inspector.counts(wanted.queue)
         page, letters = self._letters_wanted(wanted, self._inspector.now())
@@ -194,9 +194,8 @@ class PageReader:
         return Page(now=now, wanted=wanted, all=count, looked_at=looked_at, groups=groups), letters
 
     def handler(self, name: str) -> Page:
-        """The page of a handler, even of an unknown one, since pages of messages link to it. Values: ``messages``:
-        up to PAGE of the handler's in each state, among LOOKED_THROUGH; ``durations``: None if no message of the
-        handler was ever completed."""
+        """The page of a handler, even of an unknown one, since pages of messages link to it. Values: ``messages``: up
+        to PAGE of the handler's in each state, among LOOKED_THROUGH; ``durations``: None if none was measured."""
         messages = self._by_state(LOOKED_THROUGH, lambda each: each.handler == name)
         paused, durations = name in self._inspector.paused_handlers(), self._excerpts.durations().get(name)
         return Page(now=self._inspector.now(), name=name, durations=durations, messages=messages, paused=paused)

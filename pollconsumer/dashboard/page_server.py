@@ -37,7 +37,7 @@ PATIENCE = 10.0
 answer."""
 MOST_CLIENTS = 64
 """Number of clients whose requests may be incomplete. If there are more, the oldest connection is cut, so silent
-clients do not block others. As many requests are answered at the same time; further clients are asked to come again."""
+clients do not block others. Also the number of requests answered at a time; further clients are asked to come again."""
 LONGEST_REQUEST = 128 << 10
 """Maximum size of a request, in bytes."""
 END_WITHIN = 3.0
@@ -99,7 +99,7 @@ class PageServer(WSGIServer):
             self.shutdown_request(request)
 
     def wait_for(self, client: Any) -> None:
-        """Count ``client`` among those whose requests are incomplete."""
+        """Count ``client`` among those whose request or answer is incomplete. If these are too many, cut the oldest."""
         self._waited_for[client] = None
         if len(self._waited_for) > MOST_CLIENTS:
             oldest, *_ = [*self._waited_for]  # in one operation, since other threads change it

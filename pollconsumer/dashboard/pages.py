@@ -64,7 +64,7 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
 """Page → the names of the values in its address."""
 FIRST_PART = {("first", "0"), ("skip", "0")}
 FIRST: dict[str, object] = {"state": State.READY, **dict(FIRST_PART)}
-"""Default values, which a page's address leaves out."""
+"""Values that a page's address has if none are given for them."""
 
 
 class Served:

@@ -38,7 +38,7 @@ LONGEST_ADDRESS = 4096
 LONGEST_FORM, MOST_FIELDS = 64 << 10, 200
 """Maximum number of bytes, and of fields, of a form."""
 MOST_SECONDS = 10_000
-"""Below so many seconds, ``refresh`` in an address is accepted."""
+"""``refresh`` in an address is accepted if it is less than so many seconds."""
 MOST_DONE = 32
 """Number of actions whose results are stored until a page shows them."""
 STATUS: dict[type[PollConsumerError], tuple[int, str]] = {

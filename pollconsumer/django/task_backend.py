@@ -262,8 +262,8 @@ class PollConsumerBackend(BaseTaskBackend):
             check_options(self.options_of(task))
 
     def enqueue(self, task: Task[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> TaskResult[Any]:
-        """Enqueue a message for ``task``. Raises the errors of `PollConsumer.enqueue`, and TypeError for arguments
-        without JSON form."""
+        """Enqueue a message for ``task``. Raises the errors of `PollConsumer.enqueue`, InvalidTask, and TypeError for
+        arguments without JSON form."""
         message, result = self._prepared(task, args, kwargs)
         if self._on_commit:
             transaction.on_commit(partial(self._send, message, result))

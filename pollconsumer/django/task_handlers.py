@@ -87,8 +87,8 @@ def own_backends() -> list[PollConsumerBackend]:
 
 
 def _backend_of(task: Task[Any, Any]) -> PollConsumerBackend:
-    """The task's own backend, if it is a `PollConsumerBackend`. Otherwise the first of these, since one of them sent
-    the task."""
+    """The task's own backend, if it is a `PollConsumerBackend`. Otherwise the site's first `PollConsumerBackend`, since
+    only such backends send messages."""
     own = task.get_backend()
     return own if isinstance(own, PollConsumerBackend) else own_backends()[0]
 

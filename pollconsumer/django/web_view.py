@@ -55,5 +55,5 @@ def site_app() -> PollConsumer:
 
 
 def may(user: Any, permission: str) -> bool:
-    """Whether a user of the site may do what ``permission`` allows."""
+    """Whether ``user`` is active, belongs to the site's staff, and has the ``permission``."""
     return bool(user.is_active and user.is_staff and user.has_perm(permission))

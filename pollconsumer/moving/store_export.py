@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 FORMAT = "pollconsumer store"
 VERSION = 1
 VERSION_OF_SEVERAL = 2
-"""The version of an export with several namespaces. It makes earlier versions, which read only the first, refuse it."""
+"""The version of an export with several namespaces. Earlier programs, which would read only the first, refuse it."""
 ASKED = 1000
 """Number of keys whose types are read in one round trip."""
 FEWEST, MOST = 10, 1000

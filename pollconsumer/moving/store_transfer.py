@@ -71,8 +71,8 @@ def export_(file: str, yes: bool) -> None:
     Other namespaces of the server are left out: to move them, too, export in each project. 'store backup' copies all of
     the embedded server.
 
-    '-' writes to standard output. At a terminal it asks first. It waits until running launches have ended, and lets no
-    other start. Then the store refuses launches and producers of this namespace until it is reopened."""
+    '-' writes to standard output. At a terminal the command asks first. It waits until running launches have ended, and
+    lets no other start. Then the store refuses launches and producers of this namespace until it is reopened."""
     if wants_json() and file == "-":
         raise UsageError("--json", "-", "the last line of an export has its totals")
     if not yes:

@@ -23,7 +23,7 @@ def instrument(app: PollConsumer, tracer_provider: trace.TracerProvider | None =
     """Have ``app`` send the current trace with each message, and record a span for each attempt of its handlers.
 
     A span is a child of the sender's span, and links to it. Its attributes are those of the semantic conventions of
-    messaging. Without ``tracer_provider`` OpenTelemetry's global one is used."""
+    messaging, and ``pollconsumer.attempt``. Without ``tracer_provider`` OpenTelemetry's global one is used."""
     spans = _MessageSpans(trace.get_tracer(SYSTEM, tracer_provider=tracer_provider))
     app.before_enqueue(_send_trace)
     app.before(spans.begin)

@@ -1,6 +1,6 @@
 """Cron expressions in the notations of other launchers.
 
-All of them have stars, lists, ranges and steps. Sunday is 0 everywhere, in some also 7."""
+Most have stars, lists, ranges and steps. Sunday is 0 in most, in some also 7; in EventBridge it is 1."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", 
 FIRST_AND_LAST = ((0, 59), (0, 23), (1, 31), (1, 12), (0, 7))
 FIVE_MINUTES, HOUR, DAY = 300, 3_600, 86_400
 HEROKU = {HOUR: "*/10 * * * *", DAY: "0 * * * *"}
-"""Heroku's intervals, ascending. Each serves schedules whose launches are less than the next interval apart."""
+"""Heroku's intervals below a day. Each serves schedules whose launches are fewer seconds apart than its key."""
 MOST_OF_LAUNCHD = 400
 """Maximum number of instants in launchd's property list."""
 KEYS_OF_LAUNCHD = ("Minute", "Hour", "Day", "Month", "Weekday")
@@ -29,8 +29,8 @@ def with_sunday_0(schedule: str) -> str:
 
 
 def for_azure(schedule: str) -> str:
-    """The schedule for Azure, in six fields, seconds first. A day must match both fields for days there, in cron only
-    one."""
+    """The schedule for Azure, in six fields, seconds first. There a day must match both fields for days, in cron only
+    one of them."""
     if _either_day(schedule):
         raise ConfigurationError("schedule", schedule, "Azure cannot take both day of month and day of week")
     return f"0 {with_sunday_0(schedule)}"
@@ -42,7 +42,7 @@ def every_five_minutes(schedule: str) -> str:
 
 
 def for_heroku(schedule: str) -> str:
-    """The interval of Heroku Scheduler that is closest to the schedule: ten minutes, an hour or a day."""
+    """The longest interval of Heroku Scheduler within the time between launches: a day, an hour, else ten minutes."""
     gap = least_gap(schedule)
     return next((interval for most, interval in HEROKU.items() if gap < most), "0 0 * * *")
 

@@ -70,7 +70,7 @@ def _command(installation: Installation, words: tuple[str, ...]) -> str:
 
 
 def install(installation: Installation) -> None:
-    """Install the lines for the configuration in the crontab. They replace its earlier lines there."""
+    """Install the lines for the configuration in the crontab. They replace the configuration's earlier lines."""
     config = installation.settings.config
     if config is None:
         where = installation.settings.directory

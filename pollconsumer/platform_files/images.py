@@ -21,7 +21,7 @@ from pollconsumer.store.keyspace import Keys
 PROGRAM, DIRECTORY = "/opt/pollconsumer/bin/pollconsumer", "/app"
 """Paths in the image of `docker_files`."""
 BATON = ("--handoff", "baton", "--launcher", "parallel")
-"""Options for containers, which may take 30 seconds to start. With ``baton`` the launch before works meanwhile."""
+"""Options for containers, which may take 30 seconds to start. With ``baton`` the previous launch works meanwhile."""
 READY = ("ready", "ready_by_priority")
 """Keys whose lengths add up to the number of a queue's ready messages. docs/reference/keda.md promises them."""
 SENTINEL, CLUSTER = "redis+sentinel:", "redis+cluster:"
@@ -94,7 +94,7 @@ def keda_files(installation: Installation) -> list[File]:
 
 
 def _addresses(store: str) -> SentinelService:
-    """The addresses to which KEDA connects, and the one that has the keys. The name is empty without a Sentinel."""
+    """KEDA's addresses of the store, and the one that has the keys. The service's name is empty without a Sentinel."""
     if store.startswith(SENTINEL):
         return service_of(store)
     nodes = tuple(map(address_of, server_urls(store) if store.startswith(CLUSTER) else [store]))

@@ -103,7 +103,7 @@ def init(**options: Any) -> None:
     """Print or write the files with which a platform starts launches of this configuration.
 
     azure is App Service on Linux, ecs is Fargate with EventBridge, launchd belongs to macOS. 'project' writes a first
-    config.toml, handlers.py and a test into DIR. Default: the current directory. It replaces no file."""
+    config.toml, handlers.py and a test into DIR, by default the current directory. It replaces no file."""
     asked = Asked(**options)
     _refuse_contradictions(asked)
     if asked.platform == PROJECT:

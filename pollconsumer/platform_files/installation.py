@@ -72,7 +72,7 @@ class Installation:
 
     @property
     def remote_environment(self) -> dict[str, str]:
-        """Variables for other machines, sorted. They have the store's URL, since the file should lack its password."""
+        """Variables for other machines, sorted: also the store's URL, since its password should not be in the file."""
         store = {} if self.settings.client else {STORE: self.settings.store}
         return dict(sorted((store | dict(self.environment)).items()))
 

@@ -1,8 +1,8 @@
 """Reports findings to people, by a request and by mail: each finding once when it begins, and once when it ends.
 
 The store has a field for each reported finding, so `doctor` and launches on all hosts together report each finding
-once. They look and report one after the other. A finding of one configuration, or of one machine, may not exist for
-another. So it ends when the looker that found it last no longer finds it, or has not looked for an hour."""
+once. They look and report one after the other. What one looker (a configuration, or a machine) finds may not exist for
+another. So a finding ends when the looker that found it last no longer finds it, or has not looked for an hour."""
 
 from __future__ import annotations
 
@@ -146,8 +146,8 @@ def send_mail(address: str, texts: Mapping[str, str | None], within: float) -> s
 def changes(
     found: Mapping[str, Finding], reported: Mapping[str, ReportedFinding], looker: Callable[[Finding], str], now: int
 ) -> Iterator[tuple[str, ReportedFinding | None, bool]]:
-    """What changes in the store now that ``looker`` has ``found`` these findings. Yields each finding's name; what to
-    store under it, None to delete it; and whether to report it to people first."""
+    """What changes in the store now that these findings were ``found``. ``looker``: returns who looks for a finding.
+    Yields each finding's name; what to store under it, None to delete it; and whether to report it to people first."""
     for name, finding in found.items():
         known, by = reported.get(name), looker(finding)
         if known is not None and not known.ended:

@@ -38,15 +38,15 @@ from pollconsumer.watching.findings import findings_of
 LAUNCHES_READ = 1000
 PARKED_LOOKED_AT = 200
 HEADS_LOOKED_AT, LINES_LOOKED_AT, WAITING_COUNTED = 1000, 20, 1000
-"""How many heads of order keys are examined; for how many heads that block their key the waiting messages are counted;
-and how many of these are counted at most."""
+"""How many heads of order keys are examined; for how many of those that block their key the waiting messages are
+counted; and how many messages are counted for each of these at most."""
 UNREADABLE_READ = 20
 BATCHES_LOOKED_AT = 50
 """Number of batches of a queue that are examined: so many of the first, and of the last."""
 OLDEST, MEMBERS = 10, 20
-"""For how many closed batches of a queue, the oldest, and how many outstanding members of each, the queues are read."""
+"""For how many of a queue's oldest closed batches, and how many outstanding members of each, the queues are read."""
 SPOOLED_AT_MOST = 180.0
-"""Seconds, besides twice the time between launches, that a spooled file may wait without a finding."""
+"""Seconds, or twice the time between launches if that is longer, that a spooled file may wait without a finding."""
 CUTTING_OFF = ("CLIENT|ID", "CLIENT|KILL")
 _LAG = re.compile(r"state=online,.*lag=(\d+)")
 _STATE = re.compile(r"ip=(?P<host>[^,]*),port=(?P<port>\d+),state=(?P<state>\w+)")
@@ -163,8 +163,8 @@ class Examiner:
         )
 
     def _held(self, queue: str, heads: Sequence[bytes], now: int) -> HeldOrder | None:
-        """The order key of ``queue`` behind whose head a message has waited longest, among keys that their heads block.
-        ``heads``: keys, each followed by the id of its head."""
+        """Of the order keys of ``queue`` whose heads block them, the one behind whose head a message has waited
+        longest; None if none waits. ``heads``: keys, each followed by the id of its head."""
         name, ids = partial(self._keys.queue, queue), heads[1::2]
         states = zip(*self._wire.all([("HMGET", name(each), *ids) for each in ("rows", "records")]), strict=True)
         holding = list[tuple[bytes, bytes, bool]]()

@@ -27,8 +27,8 @@ UNLEARNED = 1200.0
 
 
 class Finding(NamedTuple):
-    """A problem. ``name``: its kind. ``subject``: the queue, handler or recurrence that it is about. ``what``,
-    ``value``, ``fix``: the parts of its text."""
+    """A problem. ``name``: its kind. ``subject``: what it is about, such as queues, a handler, a recurrence or a batch.
+    ``what``, ``value``, ``fix``: the parts of its text."""
 
     name: str
     subject: str | None
@@ -85,11 +85,11 @@ class HeldOrder(NamedTuple):
 
 class QueueFacts(NamedTuple):
     """Facts about a queue. ``overdue_by``: how long the oldest message has been overdue; None if none is. ``parked``:
-    handler that no launch has → number of its messages. ``unreadable``: number of recurrences that launches cannot
-    read. ``quarantined``: number of entries of the outbox that cannot be read. ``died``: number of dead letters within
-    `Expected.recent`. ``skipped``: number of occurrences skipped so far. ``skipped_ago``: how long ago the last one was
-    skipped; None if none was. ``held``: of the order keys that need a person, the one behind which a message has waited
-    longest."""
+    handler that is paused, or that no launch has → number of its messages. ``unreadable``: number of recurrences that
+    launches cannot read. ``quarantined``: number of entries of the outbox that cannot be read. ``died``: number of dead
+    letters within `Expected.recent`. ``skipped``: number of occurrences skipped so far. ``skipped_ago``: how long ago
+    the last one was skipped; None if none was. ``held``: of the order keys that need a person, the one behind which a
+    message has waited longest."""
 
     counts: QueueCounts
     overdue_by: float | None = None
@@ -123,10 +123,10 @@ class BatchFacts(NamedTuple):
 class Expected(NamedTuple):
     """What the settings say. ``queues``: ``consumer.queues``; empty if unset. ``period``: seconds between launches by
     ``consumer.schedule``. ``window``: a launch's window. ``replicas``: for how many replicas producers wait; None for
-    none. ``recent``: how long dead letters and skipped occurrences are findings. ``program``: the program that the
-    embedded server should run; empty for any. ``alone``: this user's name, if other users of the configuration have
-    embedded stores of their own; else empty. ``handoff``: the setting. ``wait_alarms``: queue → how many seconds a
-    ready message may wait. ``duration_alarms``: handler → ``slower_than`` or ``faster_than`` → seconds."""
+    none. ``recent``: for how long events such as dead letters are findings. ``program``: the program that the embedded
+    server should run; empty for any. ``alone``: this user's name, if other users of the configuration have embedded
+    stores of their own; else empty. ``handoff``: the setting. ``wait_alarms``: queue → how many seconds a ready message
+    may wait. ``duration_alarms``: handler → ``slower_than`` or ``faster_than`` → seconds."""
 
     queues: tuple[str, ...]
     period: float | None
@@ -186,7 +186,7 @@ class LaunchGroup(NamedTuple):
 
     @property
     def allowed(self) -> float:
-        """For how many seconds no launch of the group may run without a finding."""
+        """How many seconds may pass without a launch of the group before that is a finding."""
         return UNLEARNED if self.period is None else max(AT_LEAST, MISSED * self.period)
 
     @property

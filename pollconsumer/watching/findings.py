@@ -34,7 +34,7 @@ MOST_SKEW = 2.0
 """Seconds by which two clocks may differ without effect: a launch allows a second for its tick."""
 NEARLY_FULL = 0.9
 GROWN = 4
-"""An append-only file does not grow to this multiple of its rewritten size: by default doubling rewrites it."""
+"""No append-only file should grow to this multiple of its rewritten size: by default, doubling causes a rewrite."""
 SMALLEST_REWRITTEN = 64 << 20
 """Size in bytes below which a server, by default, does not rewrite its append-only file."""
 SPARE_DISK = 64 << 20
@@ -54,10 +54,10 @@ share is this multiple of the target or more."""
 LATE = 0.5
 """Seconds by which a launch may outlast its window without an effect on the next launch."""
 LATELY = 3600.0
-"""Seconds for which one launch that was killed is a finding, since its own output was mailed; and for which
-launches are examined for projects that share a lease."""
+"""Seconds for which a hole, or one launch that failed or was killed, is a finding: that launch's own output was mailed.
+In the last so many seconds, launches are examined for projects that share a lease."""
 REPEATED = 3
-"""If so many launches were killed within a day, they are a finding all day."""
+"""If so many launches within a day ended in the same way of `ENDS`, they are a finding all day."""
 CUT_SHORT = (StopReason.HANDED_OVER, StopReason.LEASE_LOST, StopReason.STORE_UNREACHABLE, StopReason.FAILED)
 """Stop reasons of launches whose end shows nothing about the margin."""
 ENDS = {
@@ -243,7 +243,7 @@ def _queue_findings(
 
 
 def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str | None, list[QueueFacts]]:
-    """Name of the consumer that came last (None if none ever did) → the queues in use for which none comes."""
+    """Name of the consumer that served a queue last (None: none ever did) → the queues in use that none serves now."""
     found = defaultdict[str | None, list[QueueFacts]](list)
     nobody_there = all(group.absent for group in consumers)
     for queue in facts.queues:
@@ -459,7 +459,7 @@ def launch_findings(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Fin
 
 
 def unserved_times(facts: Facts) -> Iterator[str]:
-    """Lines about time that launches leave unserved. No findings, since the settings cause such time."""
+    """Lines about time that launches leave unserved. They are no findings, since the settings cause such time."""
     for group in groups_of(facts.launches, facts.now, facts.expected):
         if facts.expected.concerns(group.role, group.queues) and not group.absent:
             rule, expected = _rule(group.launches[0]), facts.expected

@@ -1,5 +1,5 @@
 """The endpoint: routes, errors as statuses, limits; the messages and recurrences that requests send as JSON; and its
-variants for WSGI, ASGI and AWS Lambda. The error for what is sent shows no value of a payload."""
+variants for WSGI, ASGI and AWS Lambda. Errors about what a request sends show no value of a payload."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def _queue_of(request: WebRequest) -> str | None:
 
 
 def _body(request: WebRequest) -> bytes:
-    """The body of a request. BadData if its length is invalid, or exceeds that of a payload."""
+    """The body of a request. BadData if its length is invalid or exceeds a payload's; `_BodyNotArrivedError`."""
     announced = request.headers.get("content-length") or "0"
     if not (announced.isascii() and announced.isdecimal()):
         raise BadData("Content-Length", None, "must be a number")
@@ -258,7 +258,7 @@ def _body(request: WebRequest) -> bytes:
 
 
 def _refused(request: WebRequest, settings: WebSettings, names: tuple[TokenName, ...]) -> WebAnswer | None:
-    """The answer to a request that sends none of the tokens ``names``. None if it sends one."""
+    """The answer to a request without one of the tokens ``names``; None with one, or from App Engine for ``token``."""
     if any(_has(request, settings, name) for name in names) or ("token" in names and _is_of_app_engine(request)):
         return None
     those = " or ".join(f"web.{name}" for name in names)

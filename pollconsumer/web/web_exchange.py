@@ -40,7 +40,7 @@ are asked to come again."""
 class WebRequest(NamedTuple):
     """A request for ``path`` below ``mount``, the path of our application in a site. ``headers``: by name in lower
     case. ``read(n)``: returns the first ``n`` bytes of the body at most; TimeoutError or OSError if they do not come.
-    ``source``: what the server gave, WSGI's environ or ASGI's scope."""
+    ``source``: what the server gave: WSGI's environ, ASGI's scope, Django's request, or None."""
 
     method: str
     path: str
@@ -235,7 +235,7 @@ def serve_lambda(
     answer: Callable[[WebRequest, float], WebAnswer], event: Mapping[str, Any], context: Any
 ) -> dict[str, Any]:
     """The response for Lambda. ``context``: Lambda's object that says how much time is left; None for no limit. An
-    event of another kind is answered with 400, and logged, since a scheduler may ignore the answer."""
+    event that is no HTTP request is answered with 400, and logged, since a scheduler may ignore the answer."""
     left = inf if context is None else context.get_remaining_time_in_millis() / 1000
     try:
         request = _request_of(event)

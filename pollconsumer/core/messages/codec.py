@@ -107,7 +107,7 @@ def coded_packed(message: Packed, codec: Codec) -> Packed:
 
 def _digest(message: NewMessage, codec: Codec) -> str:
     """The digest of handler and payload, keyed by the codec's ``digest_key``. Without a key it is a digest of the
-    handler alone: by a digest, a reader of the store could confirm a guess at the payload."""
+    handler alone: by an unkeyed digest of the payload, a reader of the store could confirm a guess at the payload."""
     import hmac
     from hashlib import blake2b, sha256
 

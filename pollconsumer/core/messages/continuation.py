@@ -3,7 +3,7 @@ script that ends the message puts what follows, or a report of the end, into the
 
 The id of a member of a batch consists of the batch's id and the member's number: ``import-42.7``. The id of a link of a
 chain consists of the first link's id and the number of the link: ``import-42.7+2``. So a batch or a chain that is
-enqueued again has the same ids. All members of a batch have the same continuation."""
+enqueued again has the same ids. All members without links and callbacks of their own have the same continuation."""
 
 import json
 import re
@@ -35,7 +35,7 @@ FIRST = {
 """The fields that the first versions know. If an entry has a later field, those versions leave it to a newer version,
 but only if all of these fields are there; otherwise they drop the entry. So `packed` then writes all of these."""
 INNER = ":batch"
-"""The ending of the id of an inner batch, after its id as a member of the outer batch."""
+"""The id of an inner batch is its id as a member of the outer batch, with this ending."""
 DIGEST_DIGITS = (0, 16)
 UNPACKABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError, Malformed)
 MOST_ADDED_AT_ONCE = 256
@@ -102,9 +102,9 @@ class Continuation(NamedTuple):
 
     When the message is completed, the first of ``links`` is enqueued, and carries the others; without links, ``then``
     is enqueued. If the message ends otherwise, ``failed`` is enqueued. ``batch``: the queue of the batch that the
-    message is a member of. ``called_by``: for a callback of a batch, the queue of that batch. ``previous``: for a link,
-    or a callback of a message, that message. ``answers``: the message whose handler called this one: its ``queue``, its
-    ``id``, and ``as``, the name of the signal that will carry the result."""
+    message is a member of. ``called_by``: for a callback of a batch, the queue of that batch. ``previous``: the ended
+    message after which this link, or this callback of a message, comes. ``answers``: the message whose handler called
+    this one: its ``queue``, its ``id``, and ``as``, the name of the signal that will carry the result."""
 
     batch: str = ""
     called_by: str = ""
@@ -187,7 +187,7 @@ def member_of(message_id: str) -> tuple[str, int] | None:
 
 def not_there(message_id: str, where: str = "list shows those that are kept") -> NotFound:
     """The error for an id without a message. ``where``: what the user can do. If the id looks like that of a link or a
-    callback that is not enqueued yet, a hint takes its place."""
+    callback that is not enqueued yet, a hint about that replaces ``where``."""
     if found := re.fullmatch(r"(.+)\+(\d{1,3})", message_id):
         before = found[1] if found[2] == "2" else f"{found[1]}+{int(found[2]) - 1}"
         where = f"a link of a chain is enqueued when the one before, {before}, is completed"

@@ -20,17 +20,17 @@ LONGEST_ID = 128
 _ID = re.compile(r"[A-Za-z0-9_.:@+-]{1,128}")
 MAX_HANDLER_LENGTH = 200
 ENCODED = "pollconsumer:encoded"
-"""The only name of an object that stands for an encoded value."""
+"""The name that marks an encoded value: an object with it, and perhaps an ``occurrence`` that is not encoded."""
 TRAVELLING = ("headers", "timeout", "max_attempts", "retry", "ping", "encoded")
 """The fields that a record stores as its options: those of `Options`."""
 UNTIL_START, REPLACES = "s", "r"
-"""Values of ``key_rule``. ``s``: the message frees its key when its handler starts. ``r``: the message replaces one
-that waits with the key; a number follows, the longest wait in ms from that one's enqueueing, 0 for no limit."""
+"""Values of ``key_rule``. ``s``: the message frees its key when its handler starts. ``r``: the message replaces a
+waiting one with its key. A number follows: the most ms from the first enqueueing to the due time; 0: no limit."""
 SCOPED_BY = "\0"
 """Stands between handler and key in the stored form of a unique key that only messages of one handler share."""
 MAX_KEY_BYTES = 255
 DIGESTED_BYTES = 33
-"""Length of a handler's name that is replaced by its digest, with the separator."""
+"""Length of the digest that replaces a long name of a handler, with the separator."""
 MAX_HEADERS_BYTES = 4096
 CREATED_BY = "created-by"
 """The header that says who created a message."""
@@ -38,8 +38,8 @@ LONGEST_CREATOR = 200
 _HEADER_NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}"
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 FIRST_OPTIONS = frozenset(("headers", "timeout", "max_attempts", "retry", "ping"))
-"""The options that the first version knows. If a record has another one, that version makes the message a dead letter
-at letter B, and leaves the message as it is at letter C. So a record with a later option has letter C."""
+"""The options that the first version knows. It makes a message with another option a dead letter if the message's
+record has letter B, and leaves the message as it is at letter C. So a record with a later option has letter C."""
 
 
 class NewMessage(NamedTuple):
@@ -49,8 +49,8 @@ class NewMessage(NamedTuple):
     unique key as the queue stores it, see `scoped_key`. ``key_lifetime``: in milliseconds; 0 if the key lasts until the
     message ends. ``lifetime``: the message expires so many milliseconds after it was accepted or, if later, due; 0:
     never. At most ``concurrency_limit`` messages with one ``concurrency_key`` are in flight. Messages with one
-    ``rate_key`` are handed out at ``rate`` at most, such as ``60/1h``; if empty, at the queue's rate. A message with an
-    ``order_key`` is handed out once the earlier messages with the same key have ended."""
+    ``rate_key`` are handed out at ``rate`` at most, such as ``60/1h``; if ``rate`` is empty, at the queue's. A message
+    with an ``order_key`` is handed out once the earlier messages with the same key have ended."""
 
     id: str
     queue: str
@@ -64,7 +64,7 @@ class NewMessage(NamedTuple):
     concurrency_key: str = ""
     concurrency_limit: int = 1
     key_rule: str = ""
-    """What to do if another message has the key: see `UNTIL_START`. Empty: this message is a duplicate."""
+    """What is special about the key: see `UNTIL_START`. Without ``r``, a message whose key is taken is a duplicate."""
     digest: str = ""
     """The digest of handler and payload, if the user chose the id."""
     headers: Mapping[str, str] | None = None

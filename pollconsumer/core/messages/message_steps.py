@@ -153,7 +153,7 @@ MOST_CHARACTERS = 200
 
 
 class Progress(NamedTuple):
-    """How far a message has come: ``done`` of ``total`` (None: unknown). ``at``: when it came, by the store's clock."""
+    """How far a message has come: ``done`` of ``total`` (None: unknown). ``at``: when noted, by the server's clock."""
 
     done: float
     total: float | None = None
@@ -168,7 +168,7 @@ class Progress(NamedTuple):
 
 class AttemptLog(NamedTuple):
     """The last lines that an attempt logged and printed. ``at``: when its launch reserved the message, by the server's
-    clock. ``text``: an object, as stored, if it is encoded and this process has no codec."""
+    clock. ``text``: the lines; if they are encoded and this process has no codec, an object, as stored."""
 
     attempt: int
     at: datetime

@@ -67,7 +67,7 @@ def _has_text_names(whole: object) -> bool:
 
 
 def _explain(payload: dict[str, Any]) -> NoReturn:
-    """Raise the error that names the value that cannot be encoded. It tells a circular reference from deep nesting."""
+    """Raise an error that names the value that cannot be encoded, and tells circular references from deep nesting."""
     try:
         explain(payload, "payload", "annotate the handler's parameter with its type, or send JSON's")
     except RecursionError:

@@ -58,7 +58,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def redacted(url: str) -> str:
-    """``url`` with everything hidden that may be a secret.
+    """``url``, or a text that has one, with its user, its password and secret options hidden.
 
     It also handles malformed URLs: a password may contain ``@``, ``/`` or ``#``; in a URL without a host the password
     stands where the port should be. If in doubt, it hides a part."""
