@@ -258,7 +258,7 @@ def test_a_launch_without_the_codec_leaves_it_for_one_that_has_it(app: PollConsu
     sandbox.run_for("3m")
     message = sandbox.message(handle)
     assert (seen, str(message.state), message.attempts) == ([], "scheduled", 0)
-    assert "not begun: they are encoded, and PollConsumer() has no codec=" in (message.last_error or "")
+    assert "not begun: its payload is encoded, and PollConsumer() has no codec=" in (message.last_error or "")
     del calls_of(without).handlers["mail.send"]
     app.handler("mail.send")(send.__wrapped__)
     sandbox.run_for("3m")

@@ -114,9 +114,9 @@ NOTES: dict[type, str] = {
     events.LaunchWaits: "another launch is running ({holders}); waiting up to {left} for it to end",
     events.MessageCompleted: "{id} ({handler}) completed in {took}",
     events.HandlerPaused: "{id} ({handler}) is kept for {delay}: its handler is paused; 'handler resume' ends that",
-    events.MessageStopped: "{id} ({handler}), attempt {attempt}, stopped by a person: {error}",
+    events.MessageStopped: "{id} ({handler}), attempt {attempt}, stopped on request: {error}",
     events.OrphansRecovered: "messages of a killed launch are ready again in queue {queue}: {messages}",
-    events.OccurrencesSkipped: "missed occurrences of {recurrence} skipped: {messages}",
+    events.OccurrencesSkipped: "occurrences of {recurrence} skipped: {messages}",
     events.RecurrenceRemoved: "recurrence {recurrence} is no longer defined: removed",
 }
 """Event that the log shows only with -v → its text."""

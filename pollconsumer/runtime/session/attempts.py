@@ -158,7 +158,7 @@ class Attempts:
         if newer:
             return None
         if options.encoded and handler.codec is None:  # GUARD an encoded payload needs a codec
-            raise NotBegun("they are encoded, and PollConsumer() has no codec=")
+            raise NotBegun("its payload is encoded, and PollConsumer() has no codec=")
         changes: dict[str, Any] = {}
         if options.max_attempts is not None and not handler.at_most_once:  # such a handler has one attempt
             changes["max_attempts"] = options.max_attempts
