@@ -365,8 +365,8 @@ class Settings(BaseSettings, Placed):
     handlers: tuple[str, ...] = ()
     """Modules to import; each registers its handlers."""
     durability: Literal["everysec", "strict"] = "everysec"
-    """`everysec`: a crash of the server may lose a second of messages. `strict`: `enqueue` waits until its message is
-    on disk (embedded) or on a replica."""
+    """`everysec`: a crash of the server may lose two seconds of messages. `strict`: `enqueue` waits until its message
+    is on disk (embedded) or on a replica."""
     data: SharedDirectory | None = None
     """Directory of the embedded server's data. It is yours, or has mode 2770, for the users of a group. Default: one
     per user, which `store path` prints."""
