@@ -294,7 +294,8 @@ class History:
         """Batches, chains and messages with callbacks of which any part was undone."""
         names = {name for _, name in self.undone_with_follow_ups()}
         batches = {member[0] for member in map(member_of, names) if member}
-        return self.miscounted | batches | {re.split("[:+]", name)[0] for name in names}
+        inner = {name.rpartition(":")[0] for name in names}  # of callbacks; its id has a colon, too
+        return self.miscounted | batches | inner | {re.split("[:+]", name)[0] for name in names}
 
     def kept(self) -> History:
         """What is left of it without the messages that were undone, their follow-ups, and what names them."""

@@ -492,6 +492,10 @@ def test_what_may_happen_is_no_violation(changes: dict[str, Any]) -> None:
     assert violations(history(**changes)) == []
 
 
+def test_a_batch_within_a_batch_is_lost_with_a_part_of_its_callback() -> None:
+    assert "b.0:batch" in history(undone={("default", "b.0:batch:ended")}).lost()
+
+
 def test_a_checkpoint_that_a_resumed_launch_had_read_before_is_not_lost() -> None:
     resumed = two({"attempt": 2, "kept": 2}, {"attempt": 1, "found": 1})  # its reservation is long lost
     assert "checkpoints_are_kept" not in {line.partition(":")[0] for line in violations(history(**resumed))}
