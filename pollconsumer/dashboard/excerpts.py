@@ -213,9 +213,9 @@ def _spread(first: int, end: int) -> list[int]:
 def sweep(
     excerpts: Excerpts, wanted: Wanted, act: Callable[[str, list[str]], list[str]]
 ) -> Iterator[tuple[int, int, bool]]:
-    """Call ``act`` for all dead letters that match ``wanted``, a step at a time, oldest first, except those that die
-    after the sweep has begun. ``act`` takes a queue and ids, and returns the ids that it has acted on. After each step
-    yields how many letters it has acted on so far, how many matching ones it has not, and whether there may be more."""
+    """Call ``act`` for all dead letters that match ``wanted``, queue by queue, in steps, oldest first. Letters that die
+    after the sweep has begun are left out. ``act`` takes a queue and ids, and returns the ids that it has acted on.
+    Each step yields how many letters were acted on so far, how many matching ones were not, and if more may come."""
     queues, until, done, left = excerpts.queues(wanted), excerpts.inspector.now(), 0, 0
     for queue in queues:
         first, more = 0, True

@@ -195,7 +195,7 @@ class Response(SimpleHandler):
 
 
 class _Sent(RawIOBase):
-    """What a client sends. Reading it stops after `PATIENCE` seconds, and after a number of bytes."""
+    """What a client sends. Reading raises TimeoutError after `PATIENCE` seconds, LineTooLong at `LONGEST_REQUEST`."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection, self._ends, self._left = connection, time.monotonic() + PATIENCE, LONGEST_REQUEST

@@ -161,8 +161,8 @@ def spool_of(settings: Settings) -> Spool:
 
 def spool_instead(settings: Settings, messages: Sequence[NewMessage], error: StoreUnreachable | CannotCreate) -> None:
     """Spool messages that could not be enqueued because of ``error``. A message that was enqueued after all is
-    recognised by its id. If not all can be spooled, ``error`` is raised. Then its text ends with the reason, and its
-    ``accepted`` ends with the ids of those that were spooled."""
+    recognised by its id. If not all can be spooled, ``error`` is raised: its text ends with the reason, its
+    ``accepted`` with the ids of the spooled messages. NotReplicated is raised unchanged."""
     if isinstance(error, NotReplicated):
         raise error
     if any(message.key for message in messages):

@@ -30,10 +30,10 @@ MIB = 1 << 20
 class Installation:
     """What the files depend on. ``program``: the words that run pollconsumer. ``schedule``: the platform's schedule.
     ``environment``: variables in force that the configuration file does not have. ``data``: the embedded server's
-    directory. ``data_home``: its XDG_DATA_HOME, unless that is the user's default. ``read``: other directories that a
-    launch reads. ``separate``: groups of ``queues``, each served by its own launch. ``written_to``: where the files are
-    or will be, if not beside the configuration. ``timeouts``: those that handlers in Python declare, in seconds;
-    programs' are in the settings. ``options``: the flags of ``init`` on which the files depend."""
+    directory. ``data_home``: the XDG_DATA_HOME that holds ``data``; None if none is needed. ``read``: other
+    directories that a launch reads. ``separate``: groups of ``queues``, each served by its own launch. ``written_to``:
+    the files' directory; None for the configuration's. ``timeouts``: of handlers in Python, in seconds; those of
+    programs are in the settings. ``options``: the flags of ``init`` on which the files depend."""
 
     settings: Settings
     program: tuple[str, ...]

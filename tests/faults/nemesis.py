@@ -8,10 +8,12 @@ import signal
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redis import exceptions
 
+from pollconsumer.interface.assembly import child_main
 from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.reading.inspector import Inspector
 from tests.faults.history import HandlerPause
@@ -132,7 +134,8 @@ class Nemesis:
         return [pid for pid, words in self._children() if "run" in words]
 
     def _isolated(self) -> list[int]:
-        return [pid for pid, words in self._children() if any(word.endswith("isolated.py") for word in words)]
+        program = Path(child_main.__file__).name
+        return [pid for pid, words in self._children() if any(word.endswith(program) for word in words)]
 
     def _programs(self) -> list[int]:
         return [pid for pid, words in self._children() if any(word.endswith("program.py") for word in words)]

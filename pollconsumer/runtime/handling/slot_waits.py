@@ -75,8 +75,8 @@ class SlotWaits:
         return self.serving.latest() - ENDS_BEFORE - time.monotonic()
 
     def may_be_stuck(self, waiting: InFlight | None, queue: str, awaited: str) -> bool:
-        """Whether ``waiting`` waits in vain for the unfinished message ``awaited`` of ``queue``, which only this launch
-        serves: both are the same message; or all slots wait, and ``awaited`` has none. False if ``waiting`` is None."""
+        """Whether ``waiting``, unless it is None, waits in vain for the unfinished message ``awaited``: only this
+        launch serves ``queue``; and both are the same message, or all slots wait and ``awaited`` has no slot."""
         if waiting is None or queue not in self.serving.queues or self.serving.shared:
             return False
         if any(each.name == awaited for each in self.serving.in_flight()):

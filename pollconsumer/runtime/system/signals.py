@@ -1,9 +1,9 @@
 """Signals: the first asks the launch to finish what is in flight, the second ends it immediately.
 
-A process that a handler or another function of the user's forks has Python's default handling of signals. It exits when
-it returns from that function. Otherwise it would continue as a second launch: it would settle the message, handle
-others under the same lease, and run beyond the window, since the fork has no watchdog thread. It would also keep
-standard output open, and cron waits for the end of that."""
+If a handler, or another function of the user's, forks a process, the fork has Python's default handling of signals, and
+exits when it returns from that function. Otherwise it would continue as a second launch: it would settle the message,
+handle others under the same lease, and run beyond the window, since the fork has no watchdog thread. It would also keep
+standard output open, and cron waits until that is closed."""
 
 from __future__ import annotations
 

@@ -345,8 +345,8 @@ class Wire:
         these keys raise NodeLost, so that the other queues need not wait."""
 
     def part(self, commands: Sequence[Command]) -> None:
-        """Raise NodeLost if ``commands``, which were not answered, need a lost cluster node, while other nodes have the
-        leases and some of the keys of `isolate_keys`."""
+        """Raise NodeLost if ``commands``, which were not answered, need a lost cluster node, and work can go on without
+        it: other nodes have the leases, and some keys of `isolate_keys`."""
 
     def at_rest(self) -> bool:
         """Whether all that was sent is answered, so that another call may use the connection."""

@@ -345,8 +345,8 @@ class BatchReader:
 
 
 def _may_be_of(batch: BatchStatus, message: Message) -> bool:
-    """Whether ``message``, which has the id of a member, is one of ``batch``, and not of an earlier batch with the same
-    id. The latter would be older by days, and clocks of a cluster's nodes differ by less than an hour."""
+    """Whether ``message``, which has a member's id, is a member of ``batch``, and not of an earlier batch with the same
+    id. Such a batch's message would be older by days, and clocks of a cluster's nodes differ by less than an hour."""
     sent = message.timestamps.scheduled_at
     if sent is not None and sent < batch.created_at - EARLIER:
         return False

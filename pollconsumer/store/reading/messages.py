@@ -216,7 +216,7 @@ def _problem(stored: str, read: rows.Row, *, newer: bool) -> str:
 
 
 def _row(queue: str, message_id: str, parts: _Parts, in_flight: Callable[[], InFlightSince]) -> rows.Row:
-    """The row of a message. For one in flight, it tells when the message began, as a heartbeat has reported it."""
+    """The row of a message. While the message is in flight, ``started_at`` is the time that a heartbeat reported."""
     if parts.rows is None:
         return rows.read_record(parts.records or b"")
     read = rows.read_row(parts.rows, parts.records)

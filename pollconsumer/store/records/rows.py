@@ -343,7 +343,7 @@ class Row(NamedTuple):
 
 
 def read_row(row: bytes, record: bytes | None = None) -> Row:
-    """``row``, unpacked. If it lacks the handler's name, as that of a completed message may, ``record`` has it."""
+    """``row``, unpacked. The row of a completed message may lack the handler's name; then ``record`` has the name."""
     if len(row) == DUE:
         row += _READY_AT_ONCE % row[SCHEDULED:DUE]
         if record is not None:

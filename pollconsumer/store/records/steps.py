@@ -74,8 +74,8 @@ class Kept(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """What a queue keeps. ``finished``: how many messages, and how long, for each of completed, cancelled and expired;
-    None for the default."""
+    """What a queue keeps. ``finished``: messages of each of three states, completed, cancelled and expired; None
+    for the default. ``dead``: dead letters."""
 
     finished: Kept | None = None
     dead: Kept = Kept()
@@ -259,7 +259,7 @@ class QueueStep:
         )
 
     def packed(self) -> list[Any]:
-        """The step's settlements as arguments of `step.lua`. Numbers of completions are text already."""
+        """The step's settlements as arguments of `step.lua`. Numbers about completed messages are text already."""
         packed: list[Any] = [b"%d" % self.completed, b"", b""]
         for _, _, ids, _ in self.groups:
             packed += ids
