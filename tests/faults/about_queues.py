@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from pollconsumer.core.lifecycle import State
-from tests.faults.handlers_known import BULK
+from tests.faults.handlers_known import BULK, ISOLATED
 from tests.faults.history import ENDED, in_turn
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ def first_in_is_first_out(history: History) -> Iterator[str]:
         return
     changed = {(each.queue, each.id) for each in history.operations if each.what != "enqueue"}
     changed |= history.replacements().keys()
-    paused = {each.handler for each in history.handler_pauses}
+    apart = {each.handler for each in history.handler_pauses}
+    if any("isolated" in fault for fault in history.faults):
+        apart.update(ISOLATED)  # no attempt is charged if the process dies while it starts
     executions = history.of_message()
     first = {key: calls[0].started for key, calls in executions.items() if calls[0].attempt == 1}
     # A producer's own messages: between two producers, and where a call was repeated, nobody knows the order. A bulk
@@ -94,7 +96,7 @@ def first_in_is_first_out(history: History) -> Iterator[str]:
     for each in sorted(history.enqueued(), key=lambda each: each.invoked):
         plain = not (each.priority or each.due or each.concurrency_key or each.order_key)
         plain = plain and (each.queue, each.id) not in changed
-        if plain and each.handler not in paused and (each.queue, each.id) in first:
+        if plain and each.handler not in apart and (each.queue, each.id) in first:
             gathered = each.handler if each.handler in BULK else ""
             lines.setdefault((each.queue, each.id.partition("-")[0], gathered), []).append(each)
     for (queue, _, _), line in lines.items():

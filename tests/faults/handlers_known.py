@@ -6,6 +6,7 @@ MAX_ATTEMPTS = 4
 AT_MOST_ONCE = ("once", "bulk_once")
 BULK = ("bulk", "bulk_isolated", "bulk_once")
 BULK_ISOLATED = "bulk_isolated"
+ISOLATED = ("apart", BULK_ISOLATED)
 HOOKED = ("hooked", "bulk")
 """Those whose messages a hook may skip."""
 LATEST = "latest"

@@ -9,6 +9,7 @@ import pytest
 
 from pollconsumer.core.recurrence import MOST_CAUGHT_UP
 from pollconsumer.store.records.rows import SPENT
+from tests.faults.about_queues import first_in_is_first_out
 from tests.faults.checker import INVARIANTS, violations
 from tests.faults.handlers_known import AFTER_END, PERIOD_MS, SIGNAL
 from tests.faults.history import (
@@ -490,6 +491,14 @@ def test_every_invariant_is_tried() -> None:
 )
 def test_what_may_happen_is_no_violation(changes: dict[str, Any]) -> None:
     assert violations(history(**changes)) == []
+
+
+@pytest.mark.parametrize(("faults", "late"), [([], 1), (["kill isolated process"], 0)])
+def test_the_order_of_messages_whose_process_was_killed_while_it_started_is_unknown(
+    faults: list[str], late: int
+) -> None:
+    known = history(**of_two({"started": LATE}, {}, handler="apart"), faults=faults)
+    assert len([*first_in_is_first_out(known)]) == late
 
 
 def test_a_batch_within_a_batch_is_lost_with_a_part_of_its_callback() -> None:
