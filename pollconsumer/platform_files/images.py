@@ -6,15 +6,10 @@ import shlex
 from collections.abc import Iterator
 
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.interface.settings.names import ENVIRONMENT_FILE
 from pollconsumer.platform_files.calendar import for_aws, with_sunday_0
 from pollconsumer.platform_files.files import EXECUTABLE, PRIVATE, File, crontab, keyed, quoted, render
-from pollconsumer.platform_files.installation import (
-    ENVIRONMENT_FILE,
-    STORE,
-    Installation,
-    environment_text,
-    refuse_local_store,
-)
+from pollconsumer.platform_files.installation import STORE, Installation, environment_text, refuse_local_store
 from pollconsumer.store.client.address import SentinelService, address_of, server_urls, service_of
 from pollconsumer.store.keyspace import Keys
 

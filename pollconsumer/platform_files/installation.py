@@ -12,12 +12,11 @@ from pathlib import Path
 from pollconsumer.core.errors import ConfigurationError
 from pollconsumer.core.notation.text import printable
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.settings.names import PREFIX, VERSION
+from pollconsumer.interface.settings.names import ENVIRONMENT_FILE, PREFIX, VERSION
 from pollconsumer.platform_files.calendar import least_gap
 from pollconsumer.platform_files.files import PRIVATE, File, quoted, render
 
 EVERY_MINUTE = "* * * * *"
-ENVIRONMENT_FILE = "pollconsumer.env"
 STORE = "POLLCONSUMER_STORE"
 LONGEST_HANDLER = 30.0
 """Seconds that the longest handler is assumed to take at least."""

@@ -158,6 +158,25 @@ def test_a_command_that_reads_says_it_once(
     assert (code, err.count("no config.toml in "), err.count("\n")) == (0, lines, lines)
 
 
+def test_a_command_without_the_variables_that_launches_get_from_a_file_warns(
+    run: Callable[..., tuple[int, str, str]], project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "config.toml").write_text(OURS)
+    file = project / "pollconsumer.env"
+    file.write_text("# launches\nPOLLCONSUMER_DATA='/srv/data'\nPOLLCONSUMER_STORE='redis://:secret@h/1'\nPATH='x'\n")
+    monkeypatch.chdir(project)
+    warning = "pollconsumer: warning: not set: {}; launches get it from a file: type 'set -a; . {}; set +a' first\n"
+    code, _, errors = run("store", "status")
+    assert (code, errors) == (0, warning.format("POLLCONSUMER_DATA, POLLCONSUMER_STORE", file))
+    assert run("--store", "embedded", "store", "status")[2] == warning.format("POLLCONSUMER_DATA", file)
+    monkeypatch.setenv("POLLCONSUMER_DATA", str(project))
+    monkeypatch.setenv("POLLCONSUMER_STORE", "embedded")
+    assert run("store", "status")[2] == ""
+    monkeypatch.delenv("POLLCONSUMER_STORE")
+    file.write_bytes(b"\xff")
+    assert run("store", "status")[2] == ""
+
+
 @pytest.mark.parametrize("name", ["STORE", "NAMESPACE", "CLIENT", "DATA"])
 def test_a_variable_says_where(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given = {"STORE": "embedded", "NAMESPACE": "mine", "CLIENT": "a:b", "DATA": str(tmp_path)}

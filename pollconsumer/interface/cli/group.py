@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib import import_module
 from pathlib import Path
 from traceback import format_exception
@@ -21,10 +21,10 @@ from pollconsumer.interface.cli.output import print_help, print_lines, wants_jso
 from pollconsumer.interface.cli.types import Once, WordType, bound, option, settings_of_section
 from pollconsumer.interface.command_line import LAUNCHES
 from pollconsumer.interface.logs import logs
-from pollconsumer.interface.logs.logs import log
+from pollconsumer.interface.logs.logs import PERSISTENT, about, log
 from pollconsumer.interface.settings.load import NAMED_BY, load_settings, name_source, refuse_nowhere
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.settings.names import VERSION
+from pollconsumer.interface.settings.names import ENVIRONMENT_FILE, PREFIX, VERSION
 from pollconsumer.runtime.system.watchdog import lift, limit, raise_interrupts
 
 if TYPE_CHECKING:
@@ -255,6 +255,7 @@ def current_settings() -> Settings:
             root.with_resource(printing_on_stderr())
         if known.nowhere is not None:
             _meet_nowhere(known)
+        _warn_of_unset_variables(known, {f"{PREFIX}{name.upper()}" for name in ("store", "namespace") if given[name]})
     return known
 
 
@@ -271,6 +272,22 @@ def _meet_nowhere(settings: Settings) -> None:
         refuse_nowhere(settings)
     if name not in UNWARNED and not (wants_json() or context.params.get("quiet")):
         log.warning("%s: reading the store of your user, which belongs to no project; %s", settings.nowhere, NAMED_BY)
+
+
+def _warn_of_unset_variables(settings: Settings, given: Collection[str]) -> None:
+    """Warn if ``init`` wrote a file of variables for launches, and this command lacks some of them: its store may be
+    another one than theirs. ``given``: variables that flags replace."""
+    if settings.config is None:
+        return
+    file = settings.config.with_name(ENVIRONMENT_FILE)
+    try:
+        lines = file.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return
+    names = [line.partition("=")[0] for line in lines if line.startswith(PREFIX)]
+    if unset := [name for name in names if name not in os.environ and name not in given]:
+        text = "not set: %s; launches get it from a file: type 'set -a; . %s; set +a' first"
+        log.warning(text, ", ".join(unset), file, extra=about("unset variables", kind=PERSISTENT))
 
 
 def limit_command() -> None:

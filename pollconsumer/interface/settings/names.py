@@ -7,6 +7,8 @@ PREFIX = "POLLCONSUMER_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
 OUTCOME_VARIABLE = f"_{PREFIX}OUTCOME"
 """No setting. It holds the descriptor on which the request that started the launch awaits the launch's outcome."""
+ENVIRONMENT_FILE = "pollconsumer.env"
+"""Beside the configuration file: variables that ``init`` writes for launches."""
 NO_STATE = "none"
 
 
