@@ -222,6 +222,7 @@ def test_a_printed_settings_object_does_not_show_the_store() -> None:
         ('store = "redis://h:0"', "the port must be 1-65535"),
         ('store = "redis://h/abc"', "store: redis://h/abc; the database must be an integer"),
         ('store = "redis://h?db=abc"', "the database must be an integer"),
+        ('store = "redis://:a@b/2@h/0"', "and write / ? # @ in a password as %2F %3F %23 %40"),
         ('store = "unix://"', "name the socket by its whole path"),
         ('store = "unix://run/valkey.sock"', "name the socket by its whole path"),
     ],

@@ -38,6 +38,7 @@ CRON_FIELDS = (
     ("month", "1-12"),
     ("day of week", "0-7"),
 )
+QUOTING = ", and write / ? # @ in a password as %2F %3F %23 %40"
 LONGEST_LABEL = 63
 PROCESS = "process"
 """The value of ``on_demand`` that starts a process, without a URL."""
@@ -236,11 +237,11 @@ def _check_host(url: str) -> None:
     except ValueError:
         port_fits = False
     if not port_fits:
-        quoting = ", and write / ? # @ in a password as %2F %3F %23 %40" if "@" in url else ""
-        raise ValueError(f"the port must be 1-65535{quoting}")
+        raise ValueError(f"the port must be 1-65535{QUOTING if '@' in url else ''}")
     if parts.hostname and not is_host(unquote(parts.hostname)):
         raise ValueError("the host is no name: its parts, between dots, have 1 to 63 characters each")
-    _check_databases([*parse_qs(parts.query).get("db", []), parts.path.removeprefix("/") or "0"])
+    quoting = QUOTING if "@" in parts.path else ""
+    _check_databases([*parse_qs(parts.query).get("db", []), parts.path.removeprefix("/") or "0"], quoting)
 
 
 def _check_socket(url: str) -> None:
@@ -254,9 +255,9 @@ def _check_socket(url: str) -> None:
     _check_databases(parse_qs(parts.query).get("db", []))
 
 
-def _check_databases(given: Iterable[str]) -> None:
+def _check_databases(given: Iterable[str], quoting: str = "") -> None:
     if not all(database.isdecimal() and database.isascii() for database in given):
-        raise ValueError("the database must be an integer, as in redis://host:6379/0")
+        raise ValueError(f"the database must be an integer, as in redis://host:6379/0{quoting}")
 
 
 def is_host(name: str) -> bool:
