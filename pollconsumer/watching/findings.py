@@ -151,7 +151,7 @@ def _persistence_findings(server: ServerFacts) -> Iterator[Finding]:
         yield Finding(
             "disk_space", None, "disk nearly full",
             f"{_size(server.disk_free)} free, the append-only file has {_size(size)}",
-            "free some space: to be rewritten the file needs as much again; on a full disk the server refuses writes",
+            f"free some space: a rewrite needs as much again and {_size(SPARE_DISK)}; a full disk stops all writes",
         )  # fmt: skip
 
 
@@ -229,6 +229,7 @@ def _queue_findings(
         fix = f"start 'pollconsumer run --queue {queue.name}' too"
         if queue.name not in (facts.expected.queues or ("default",)):
             fix += ", or name it in consumer.queues with the others"
+        fix += f"; {INSTALL} writes cron's lines anew"
         yield _unserved([queue], facts.expected, f"no launch serves queue {queue.name}", fix)
     yield from _pause_findings(queue, facts.paused_handlers)
     yield from _bad_end_findings(queue, facts.expected.recent)

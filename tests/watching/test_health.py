@@ -333,7 +333,7 @@ def test_a_queue_that_the_configuration_serves_need_not_be_added_to_it(
         facts(queues=[queue_facts("slow"), queue_facts(queue, ready=1)], ledger=slow, expected=expected)
     )
     assert found.name == "queue_unserved"
-    assert found.fix.endswith(" too, or name it in consumer.queues with the others") is adds
+    assert (" too, or name it in consumer.queues with the others; 'pollconsumer init" in found.fix) is adds
     assert found.fix.startswith(f"start 'pollconsumer run --queue {queue}' too")
 
 
