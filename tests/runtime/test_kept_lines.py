@@ -210,6 +210,31 @@ def test_a_thread_of_a_handlers_belongs_to_its_message_if_it_has_the_context(lin
     assert lines.unreported(message) == "given"
 
 
+def test_records_are_kept_though_handlers_of_logging_need_their_lock(
+    lines: KeptLines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As from Python 3.13 on."""
+
+    def handle(self: logging.Handler, record: logging.LogRecord) -> None:
+        assert self.lock is not None
+        with self.lock:
+            self.emit(record)
+
+    monkeypatch.setattr(logging.Handler, "handle", handle)
+    IN_SLOT.set(message := reserved("a"))
+    logging.getLogger("shop").info("to %s", "ann")
+    assert (lines.unreported(message) or "").endswith(" info shop: to ann\n")
+
+
+def test_a_filter_that_users_add_to_all_handlers_of_logging_counts(lines: KeptLines) -> None:
+    (keeper,) = keepers()
+    keeper.addFilter(lambda record: record.name != "noisy")
+    IN_SLOT.set(message := reserved("a"))
+    for name in ("noisy", "shop"):
+        logging.getLogger(name).info("hello")
+    assert [line.partition(" info ")[2] for line in (lines.unreported(message) or "").splitlines()] == ["shop: hello"]
+
+
 def test_nothing_is_kept_where_nothing_is_to_be(stream: HandlersStream) -> None:
     logs.keep_lines(0)
     IN_SLOT.set(reserved("a"))

@@ -31,7 +31,7 @@ from pollconsumer.core.errors import (
     StoreRefused,
     StoreUnreachable,
 )
-from pollconsumer.runtime.embedded.directory import LOCK, PID, process_without_socket, take_lock
+from pollconsumer.runtime.embedded.directory import LOCK, LOG, PID, process_without_socket, take_lock
 from pollconsumer.runtime.embedded.server import EmbeddedServer, ServerStatus, ask
 from pollconsumer.runtime.embedded.start import find_program, why_ended
 from pollconsumer.runtime.system.own_files import data_directory
@@ -730,6 +730,12 @@ def without_wheel(monkeypatch: pytest.MonkeyPatch, home: Path) -> Path:
 def program(path: Path, version: str) -> None:
     path.write_text(f"#!/bin/sh\necho '{version}'\n")
     path.chmod(0o755)
+
+
+@pytest.mark.parametrize("cause", ["Disk quota exceeded", "Quota exceeded"])  # in the words of glibc, and of musl
+def test_a_server_that_a_quota_ended_could_not_write(tmp_path: Path, cause: str) -> None:
+    (tmp_path / LOG).write_text(f"7:M 30 Nov 2026 10:00:00.000 # Can't open the append-only file: {cause}\n")
+    assert isinstance(why_ended(tmp_path, 0), CannotCreate)
 
 
 def test_the_program_of_the_wheel_is_found_without_importing_the_wheel() -> None:

@@ -194,8 +194,11 @@ class _Keeper(logging.Handler):
         super().__init__()
         self._lines = lines
 
-    def createLock(self) -> None:  # noqa: N802  of its base
-        self.lock = None  # each thread adds to its own message
+    def handle(self, record: logging.LogRecord) -> Any:
+        """Keep ``record`` if the filters let it pass. Takes no lock: each thread adds to its own message."""
+        if passed := self.filter(record):
+            self.emit(passed if isinstance(passed, logging.LogRecord) else record)
+        return passed
 
     def emit(self, record: logging.LogRecord) -> None:
         if IN_SLOT.get() is None or record.name in (*OUR_LOGGERS, log.name):

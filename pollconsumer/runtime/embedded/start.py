@@ -31,7 +31,7 @@ FEWEST_DESCRIPTORS = 64
 LOGGED_WARNING = re.compile(r"^\d+:[A-Z] \d+ \w+ \d+ [\d:.]+ # (?!WARNING)(\S.*)$", re.MULTILINE)
 READY = "Ready to accept connections"
 ABOUT_DATA = re.compile(r"append.?only|\bAOF\b|\bRDB\b", re.IGNORECASE)
-CANNOT_WRITE = re.compile("No space left|Disk quota exceeded|Read-only file system|Permission denied")
+CANNOT_WRITE = re.compile("No space left|[Qq]uota exceeded|Read-only file system|Permission denied")
 
 
 def find_program(named: Path | None = None) -> str:
