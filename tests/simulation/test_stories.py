@@ -29,6 +29,15 @@ def test_a_launch_has_as_much_longer_to_end_as_its_machine_slept() -> None:
     assert tell(1534, messages=20, faults=4, minutes=2, queues=1, kept=frozenset({"fault-1"})).violations == []
 
 
+def test_a_launch_that_does_not_exit_in_time_is_killed_by_its_heartbeat() -> None:
+    """The heartbeat of such a launch once ended the simulation."""
+    report = tell(481)
+    assert report.violations == []
+    assert any(
+        line.endswith("launch killed, it had ended but its process did not exit in time") for line in report.trace
+    )
+
+
 def test_a_story_goes_on_until_a_launch_has_dropped_what_was_cancelled_while_ready() -> None:
     """One that was cancelled last, while nothing ran, was once said to stand in two places."""
     kept = frozenset({"p0-0", "p0-3"})
