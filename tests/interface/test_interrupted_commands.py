@@ -9,12 +9,13 @@ import select
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.exits import PATCHED
-from tests.site import PATIENCE
+from tests.site import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from tests.site import Site
@@ -99,6 +100,14 @@ def test_a_batch_is_open_and_the_whole_command_goes_on(site: Site) -> None:
     assert site.json("status")["queues"][0]["ready"] == site.json("batch", "show", "import")["total"] == 1000
 
 
+def is_asleep(pid: int) -> bool:
+    """Without /proc, True."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+    except FileNotFoundError:
+        return True
+
+
 def test_between_two_pages_it_is_known_which(site: Site) -> None:
     os.mkfifo(site.directory / "pipe")
     write_lines(site, 1000)
@@ -109,6 +118,8 @@ def test_between_two_pages_it_is_known_which(site: Site) -> None:
         pipe.write(lines)
         pipe.flush()
         ids = [process.stdout.readline() for _ in range(1000)]
+        # A signal between Python's last look for signals and its read would be noticed after the read alone.
+        wait_until(lambda: is_asleep(process.pid), "the command reads on")
         process.send_signal(signal.SIGINT)
         rest, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, rest, len(set(ids))) == (130, "", 1000)
