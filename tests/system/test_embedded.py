@@ -85,7 +85,7 @@ def status_of(server: EmbeddedServer) -> ServerStatus:
 
 
 def starts_logged(server: EmbeddedServer) -> int:
-    return server.log.read_text().count("Ready to accept connections")
+    return server.log.read_text().lower().count("ready to accept connections")
 
 
 def run_python(code: str, **options: object) -> str:
@@ -730,6 +730,14 @@ def without_wheel(monkeypatch: pytest.MonkeyPatch, home: Path) -> Path:
 def program(path: Path, version: str) -> None:
     path.write_text(f"#!/bin/sh\necho '{version}'\n")
     path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    "said", ["Ready to accept connections unix", "The server is now ready to accept connections at s"]
+)
+def test_a_server_that_was_ready_was_stopped(tmp_path: Path, said: str) -> None:
+    (tmp_path / LOG).write_text(f"7:M 30 Nov 2026 10:00:00.000 * {said}\n")  # in the words of Redis 7.2, and of 7.0
+    assert why_ended(tmp_path, 0) is None
 
 
 @pytest.mark.parametrize("cause", ["Disk quota exceeded", "Quota exceeded"])  # in the words of glibc, and of musl

@@ -29,7 +29,7 @@ EMPTY_BASE_BYTES = 256  # a base file without a single key has about 90
 FEWEST_DESCRIPTORS = 64
 """The least limit of open files with which a server starts. It needs 32 itself, and one for each connection."""
 LOGGED_WARNING = re.compile(r"^\d+:[A-Z] \d+ \w+ \d+ [\d:.]+ # (?!WARNING)(\S.*)$", re.MULTILINE)
-READY = "Ready to accept connections"
+READY = re.compile("ready to accept connections", re.IGNORECASE)  # Redis 7.0: "The server is now ready to …"
 ABOUT_DATA = re.compile(r"append.?only|\bAOF\b|\bRDB\b", re.IGNORECASE)
 CANNOT_WRITE = re.compile("No space left|[Qq]uota exceeded|Read-only file system|Permission denied")
 
@@ -197,7 +197,7 @@ def why_ended(directory: Path, before: int) -> PollConsumerError | None:
             text = log.read().decode("utf-8", "replace")
     except OSError:
         text = ""
-    if READY in text:
+    if READY.search(text):
         return None
     return _failure(directory, LOGGED_WARNING.findall(text))
 
