@@ -21,11 +21,7 @@ SERVER_TESTS = (
     ("tests/store",),
     ("tests/system/test_first_launch.py", "tests/system/test_launches.py", "tests/system/test_embedded.py"),
 )
-PYTHON_TESTS = (
-    ("tests/core", "tests/runtime", "tests/system/test_first_launch.py"),
-    ("tests/store",),
-    ("tests/interface",),
-)
+PYTHON_TESTS = (("--quick", "--hypothesis-profile=checks", "-m", "not long"),)
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
 PASSED = re.compile(r"[\d,]+ passed(, [\d,]+ skipped)?")
 
