@@ -760,6 +760,7 @@ def test_the_program_of_the_wheel_is_found_without_importing_the_wheel() -> None
         ("redis-server", "Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.2.1 bits=64 build=abc"),
         ("redis-server", "Redis server v=10.2.0 sha=00000000:0"),
         ("valkey-server", "Valkey server v=8.0.1 sha=00000000:0"),
+        ("valkey-server", "Server v=7.2.7 sha=00000000:0 malloc=libc bits=64 build=abc"),
     ],
 )
 def test_without_the_wheel_a_program_on_path_is_used(without_wheel: Path, name: str, version: str) -> None:

@@ -82,8 +82,8 @@ def _unfit_version(path: Path) -> str:
         return f"no version within {VERSION_WITHIN:g} s"
     except OSError as error:
         return f"cannot be run, {error.strerror or error}"
-    found = re.search(r"(Valkey|Redis) server v=(\d+)\.", asked.stdout)
-    if found and (found[1] == "Valkey" or int(found[2]) >= OLDEST_REDIS):
+    found = re.search(r"(?:(?:Redis|Valkey) s|^S)erver v=(\d+)\.", asked.stdout)  # Valkey 7.2 says no name
+    if found and int(found[1]) >= OLDEST_REDIS:
         return ""
     return (asked.stdout.strip() or asked.stderr.strip()).partition("\n")[0] or "no version"
 
