@@ -21,7 +21,7 @@ SERVER_TESTS = (
     ("tests/store",),
     ("tests/system/test_first_launch.py", "tests/system/test_launches.py", "tests/system/test_embedded.py"),
 )
-PYTHON_TESTS = (("--quick", "--hypothesis-profile=checks", "-m", "not long"),)
+PYTHON_TESTS = ("--quick", "--hypothesis-profile=checks", "-m", "not long")
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)")
 PASSED = re.compile(r"[\d,]+ passed(, [\d,]+ skipped)?")
 
@@ -50,7 +50,7 @@ def python_row(program: str) -> Row:
         subprocess.run([program, "-m", "venv", place], check=True)
         python = str(Path(place, "bin", "python"))
         subprocess.run([python, "-m", "pip", "install", "-q", "-e", f"{ROOT}[dev]"], check=True)
-        return Row(said.strip(), [_tested([python], tests) for tests in PYTHON_TESTS])
+        return Row(said.strip(), [_tested([python], PYTHON_TESTS)])
 
 
 def _tested(python: list[str], tests: tuple[str, ...], *options: str) -> str:

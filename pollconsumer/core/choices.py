@@ -26,7 +26,7 @@ class Loop(StrEnum):
     WOKEN = "woken"
     """A new message ends a wait, so a launch may wait until its margin begins."""
     ARTICLE = "article"
-    """As in the article of `window.py`: a launch waits only if ``idle_time`` fits its window. A message ends a wait."""
+    """The rule of the article of `window.py`: a launch waits only if ``idle_time`` fits. A message ends the wait."""
 
 
 class LauncherRule(StrEnum):

@@ -95,7 +95,7 @@ def shown(value: object) -> str:
 
 
 def similar(name: str, known: Iterable[str], most: int = 1, *, at_least: float = 0.6) -> list[str]:
-    """At most ``most`` names of ``known`` that resemble ``name``, best first. ``at_least``: how much, from 0 to 1."""
+    """Names of ``known`` that resemble ``name``, best first, ``most`` at most. ``at_least``: how much, from 0 to 1."""
     from difflib import get_close_matches  # no launch without such an error needs it
 
     return get_close_matches(name, known, most, at_least)

@@ -229,7 +229,8 @@ def _queue_findings(
         fix = f"start 'pollconsumer run --queue {queue.name}' too"
         if queue.name not in (facts.expected.queues or ("default",)):
             fix += ", or name it in consumer.queues with the others"
-        fix += f"; {INSTALL} writes cron's lines anew"
+        if any((each.get("platform") or "cron") == "cron" for group in consumers for each in group.launches):
+            fix += f"; {INSTALL} writes cron's lines anew"
         yield _unserved([queue], facts.expected, f"no launch serves queue {queue.name}", fix)
     yield from _pause_findings(queue, facts.paused_handlers)
     yield from _bad_end_findings(queue, facts.expected.recent)

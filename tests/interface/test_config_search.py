@@ -165,7 +165,10 @@ def test_a_command_without_the_variables_that_launches_get_from_a_file_warns(
     file = project / "pollconsumer.env"
     file.write_text("# launches\nPOLLCONSUMER_DATA='/srv/data'\nPOLLCONSUMER_STORE='redis://:secret@h/1'\nPATH='x'\n")
     monkeypatch.chdir(project)
-    warning = "pollconsumer: warning: not set: {}; launches get it from a file: type 'set -a; . {}; set +a' first\n"
+    warning = (
+        "pollconsumer: warning: not set: {}; launches get it from {}: in its directory type "
+        "'set -a; . ./pollconsumer.env; set +a' first\n"
+    )
     code, _, errors = run("store", "status")
     assert (code, errors) == (0, warning.format("POLLCONSUMER_DATA, POLLCONSUMER_STORE", file))
     assert run("--store", "embedded", "store", "status")[2] == warning.format("POLLCONSUMER_DATA", file)

@@ -337,6 +337,13 @@ def test_a_queue_that_the_configuration_serves_need_not_be_added_to_it(
     assert found.fix.startswith(f"start 'pollconsumer run --queue {queue}' too")
 
 
+@pytest.mark.parametrize(("platform", "advised"), [("", True), ("cron", True), ("systemd", False)])
+def test_only_where_cron_may_start_launches_its_lines_are_to_be_written_anew(platform: str, *, advised: bool) -> None:
+    slow = launches(queues=["slow"], platform=platform)
+    (found,) = findings_of(facts(queues=[queue_facts("slow"), queue_facts("mail", ready=1)], ledger=slow))
+    assert ("init cron --install" in found.fix) is advised
+
+
 @pytest.mark.parametrize(("platform", "advised"), [("", True), ("cron", False), ("systemd", False)])
 def test_of_launches_that_a_person_started_doctor_says_how_cron_starts_them(platform: str, advised: bool) -> None:
     (found,) = findings_of(facts(ledger=launches(ago=HOUR, platform=platform)))

@@ -220,8 +220,8 @@ class PollConsumer(HookRegistration):
         skips occurrences that came due while no launch ran, ``"once"`` (default) enqueues the last one, ``"all"`` the
         last 100. ``overlap``: what happens while the last occurrence is unfinished. ``"allow"`` (default) enqueues the
         next one, ``"skip"`` does not; with ``"queue"`` it waits until the last one has ended; ``"replace"`` stops the
-        last one. Periods count from due times; with ``after="end"`` from the end of the last occurrence, whatever its
-        state. With ``enabled=False`` the handler is listed and does not recur. ``ping``: the URL of a monitor that is
+        last one. ``after``: a period counts from the last occurrence's due time (default), or from its end (``"end"``).
+        With ``enabled=False`` the handler is listed and does not recur. ``ping``: the URL of a monitor that is
         told how each occurrence begins and ends. ``expires``: how long after its instant an occurrence may still begin.
         ``concurrency_key``, ``concurrency_limit``, ``order_key``, ``headers``: as in a message's ``using``."""
         if callable(when):

@@ -105,7 +105,7 @@ class PooledStore:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """Put the connection back, unless a reply on it may be pending. An ``error`` that is not ours may have
-        interrupted anything. So may an error of ours, if it comes from a call that a signal handler made in between."""
+        interrupted anything. So may an error of pollconsumer that comes from a call of a signal handler."""
         wire = self._store.wire
         may_stay = wire.at_rest() and (error is None or isinstance(error, PollConsumerError | GeneratorExit))
         if may_stay and len(self._idle) < MOST_IDLE:

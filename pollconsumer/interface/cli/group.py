@@ -22,6 +22,7 @@ from pollconsumer.interface.cli.types import Once, WordType, bound, option, sett
 from pollconsumer.interface.command_line import LAUNCHES
 from pollconsumer.interface.logs import logs
 from pollconsumer.interface.logs.logs import PERSISTENT, about, log
+from pollconsumer.interface.named_files import open_regular
 from pollconsumer.interface.settings.load import NAMED_BY, load_settings, name_source, refuse_nowhere
 from pollconsumer.interface.settings.model import Settings
 from pollconsumer.interface.settings.names import ENVIRONMENT_FILE, PREFIX, VERSION
@@ -281,13 +282,15 @@ def _warn_of_unset_variables(settings: Settings, given: Collection[str]) -> None
         return
     file = settings.config.with_name(ENVIRONMENT_FILE)
     try:
-        lines = file.read_text().splitlines()
+        with os.fdopen(open_regular(file), encoding="utf-8") as opened:
+            lines = opened.readlines()
     except (OSError, UnicodeDecodeError):
         return
     names = [line.partition("=")[0] for line in lines if line.startswith(PREFIX)]
     if unset := [name for name in names if name not in os.environ and name not in given]:
-        text = "not set: %s; launches get it from a file: type 'set -a; . %s; set +a' first"
-        log.warning(text, ", ".join(unset), file, extra=about("unset variables", kind=PERSISTENT))
+        text = "not set: %s; launches get it from %s: in its directory type 'set -a; . ./%s; set +a' first"
+        streak = about("unset variables", kind=PERSISTENT)
+        log.warning(text, ", ".join(unset), file, ENVIRONMENT_FILE, extra=streak)
 
 
 def limit_command() -> None:

@@ -195,7 +195,8 @@ class _Keeper(logging.Handler):
         self._lines = lines
 
     def handle(self, record: logging.LogRecord) -> Any:
-        """Keep ``record`` if the filters let it pass. Takes no lock: each thread adds to its own message."""
+        """Keep ``record``, or the record that a filter puts in its place, if the filters let it pass. Return what they
+        return. Takes no lock: each thread adds to its own message."""
         if passed := self.filter(record):
             self.emit(passed if isinstance(passed, logging.LogRecord) else record)
         return passed

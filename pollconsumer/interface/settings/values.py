@@ -162,7 +162,7 @@ def check_shared_directory(data: str) -> None:
 
 
 def _naming(rule: str) -> Callable[[str], None]:
-    """A check that raises ValueError with ``rule`` for text that is no path, such as one with an unknown ``~user``."""
+    """A check that raises ValueError with ``rule`` for text that is no path, such as ``~user`` of an unknown user."""
 
     def check(path: str) -> None:
         try:

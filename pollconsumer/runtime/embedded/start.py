@@ -82,7 +82,7 @@ def _unfit_version(path: Path) -> str:
         return f"no version within {VERSION_WITHIN:g} s"
     except OSError as error:
         return f"cannot be run, {error.strerror or error}"
-    found = re.search(r"(?:(?:Redis|Valkey) s|^S)erver v=(\d+)\.", asked.stdout)  # Valkey 7.2 says no name
+    found = re.search(r"(?:Redis server|Valkey server|^Server) v=(\d+)\.", asked.stdout)  # Valkey 7.2 says no name
     if found and int(found[1]) >= OLDEST_REDIS:
         return ""
     return (asked.stdout.strip() or asked.stderr.strip()).partition("\n")[0] or "no version"

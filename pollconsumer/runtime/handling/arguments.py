@@ -192,7 +192,7 @@ class FormField(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """For each parameter, the types that fit. ``others``: the types that fit ``**kwargs``."""
+    """The types that fit each parameter. ``others``: the types that fit ``**kwargs``."""
 
     kinds: dict[str, Kinds]
     others: Kinds

@@ -182,7 +182,7 @@ class Stops:
         self._seen = 0
         self._asked: set[tuple[str, bytes]] = set()
         self._handlers: Mapping[bytes, str] = {}
-        """For each name or alias of the launch's handlers, the handler's own name. Pauses of others are ignored."""
+        """Name or alias of a handler of the launch → the handler's own name. Pauses of other handlers are ignored."""
         self.paused = frozenset[str]()
         """Own names of the paused handlers, as of the last call of `pending`."""
         self.called: Callable[[], None] = lambda: None

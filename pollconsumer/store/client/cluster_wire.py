@@ -322,7 +322,7 @@ class ClusterWire(Wire):
         return not self._sent and not self._markers and all(node.at_rest() for node in self._nodes.values())
 
     def readable(self, timeout: float) -> bool:
-        """As in `Wire`. While it waits for markers, it raises Unanswered if a node is silent, and the error replies of
+        """Do as `Wire` does. While waiting for markers, raise Unanswered if a node is silent, and the error replies of
         nodes."""
         if not self._markers:
             return all(self._nodes[node].readable(timeout) for node, _ in self._sent)

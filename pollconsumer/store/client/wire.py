@@ -95,7 +95,7 @@ class ByPeople(Strict):
 
 
 class ByKeepers(ByPeople):
-    """For moving a store. A closed store has a text in place of each key, so `marking` writes to a key of its own."""
+    """The keepers of a store that moves. A text stands in each key's place, so `marking` writes to a key of its own."""
 
     def marking(self, key: str) -> Command:
         return "SET", f"{key.partition('}')[0]}}}:{MARKER}", 1, "PX", 1000

@@ -11,7 +11,7 @@ OPEN_FOR_MS = 3600 * 1000
 """Milliseconds. An open batch is abandoned if its producer does nothing with it for so long."""
 CALLBACKS = ("then", "failed", "ended")
 _ENDS = {"then": "c", "ended": "d"}
-"""For each callback, how an inner batch ends as a member of the outer one when it is enqueued, as a letter of rows. If
+"""Callback of an inner batch → how that batch then ends as a member of the outer one, as a letter of rows. If
 both are enqueued, the first counts; but after a redrive ``then`` replaces ``ended``."""
 NOTED: Packed = dict.fromkeys(FIRST) | dict.fromkeys(REQUIRED, "")
 """The beginning of a note among the messages of an outbox entry. An earlier version does not touch the entry, since a

@@ -216,7 +216,7 @@ class RedisStore:
         return any(answer[2] for answer in self.wire.all([self._step_of(claim, step, 0) for step in steps]))
 
     def part(self, queues: Iterable[str]) -> None:
-        """From now on, raise NodeLost in calls for those of ``queues`` whose cluster node is lost, if the leases and
+        """Raise NodeLost, from now on, in calls for those of ``queues`` whose cluster node is lost, if the leases and
         others of ``queues`` can be reached. The caller goes on with these others."""
         self.wire.isolate_keys([self.keys.queue(queue, "ready") for queue in queues])
 

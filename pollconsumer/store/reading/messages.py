@@ -55,7 +55,7 @@ class Message(NamedTuple):
     waits_for: str | None = None
     """While the message is ready and waits for one with the same order key: the id of that one."""
     batch: tuple[str, str] | None = None
-    """Queue and id of the batch of which the message is a member or a callback. None if there is no batch, or the
+    """Queue and id of the message's batch: the message is a member or a callback. None without a batch, or if the
     message's record was deleted."""
     log: Sequence[AttemptLog] = ()
     """What each attempt has logged and printed, the earliest first. Only set if a single message was read."""

@@ -142,7 +142,7 @@ class Settlement(NamedTuple):
 
     @classmethod
     def parked(cls, reservation: Reservation, *, offered_in_ms: int, problem: str) -> Self:
-        """For a message whose handler is unknown or paused. It is offered again after ``offered_in_ms``, uncharged."""
+        """Park a message whose handler is unknown or paused. It is offered again after ``offered_in_ms``, uncharged."""
         row = reservation.row
         return cls(reservation.id, row, rows.parked(row), "park", offered_in_ms, problem)
 
@@ -154,7 +154,7 @@ class Settlement(NamedTuple):
 
     @classmethod
     def postponed(cls, reservation: Reservation, *, offered_in_ms: int, problem: str = "") -> Self:
-        """For a message that could not begin, or that a newer version wrote. It is offered again after
+        """Postpone a message that could not begin, or that a newer version wrote. It is offered again after
         ``offered_in_ms``, and totals count it as parked. No attempt is charged."""
         row = reservation.row
         return cls(reservation.id, row, rows.deferred(row), "park", offered_in_ms, problem)
