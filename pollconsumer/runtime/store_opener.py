@@ -12,7 +12,7 @@ from pollconsumer.core.users_code import lazy
 from pollconsumer.runtime.system.own_files import OwnFiles
 from pollconsumer.store.client.address import ClusterAddress, CredentialProvider, url_warnings
 from pollconsumer.store.client.patience import Patience
-from pollconsumer.store.client.wire import ByKeepers, ByPeople, Strict, Wire
+from pollconsumer.store.client.wire import ByPeople, Strict, Wire
 from pollconsumer.store.leases import Leases
 from pollconsumer.store.queues.redis_store import RedisStore
 from pollconsumer.store.scripts import Scripts
@@ -124,7 +124,7 @@ class StoreOpener:
     def keeper_wire(self, patience: Callable[[], Patience]) -> Wire:
         """Like `persons_wire`, for moving a store: it accepts a closed store, and another one than before. It waits for
         replicas as long as ``patience`` lasts, since much is written at a time."""
-        strict = self._strict and ByKeepers(*self._strict)
+        strict = self._strict and ByPeople(*self._strict)
         strict = strict and strict._replace(within=max(patience().left(), strict.within))
         return self._connection(patience, revive=self._revive, greet=self._greet.check_server, strict=strict)
 

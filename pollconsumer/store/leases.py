@@ -215,9 +215,7 @@ class Leases:
     def extend_serving_markers(self, queues: Iterable[str]) -> None:
         """Let the keys that mark ``queues`` as being served exist for another TTL, unless they have expired. Producers
         that start launches on demand look for them."""
-        self._wire.all(
-            [("SET", self._keys.queue(queue, "presence"), 1, "XX", "PX", int(TTL * 1000)) for queue in queues]
-        )
+        self._wire.all([("PEXPIRE", self._keys.queue(queue, "presence"), int(TTL * 1000)) for queue in queues])
 
     def release(self, held: Claim, entry: str) -> bool:
         """Release the lease, and complete the ledger's entry. Returns False if another launch held the lease."""

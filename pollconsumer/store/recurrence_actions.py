@@ -142,7 +142,7 @@ class Recurrences(RecurrenceReader):
         self._demand(status, OPERATOR if strict is None else f"{OPERATOR} {strict.right}")
         enqueued = -1
         counters = self._keys.queue(status.queue, "counters")
-        awaiting = [] if strict is None else strict.awaiting(self._wire.replicas, [counters])
+        awaiting = [] if strict is None else strict.awaiting(self._wire, [counters])
         within = 0.0 if strict is None else strict.within
         while enqueued < 0:  # GUARD an occurrence of another's in the same millisecond
             message_id, record = occurrences.id_of(recurrence.name, instant), occurrences.record_of(recurrence, instant)

@@ -159,7 +159,8 @@ def _keys() -> Iterator[str]:
         "Python writes some keys without a script. It removes sent entries of an outbox, and keeps them in `told` for "
         "an hour (`store/queues/outbox.py`). It advances the next instant of a recurrence (`store/recurrences.py`), "
         "and takes the elements of markers. It writes `store-id` (`store/suitability.py`), `recurring` "
-        "(`store/queues/maintenance.py`), `closing` and `imported` (`moving/`)."
+        "(`store/queues/maintenance.py`), `closing` and `imported` (`moving/`). With `strict`, it writes a key "
+        "`replicated`, which lasts a second (`store/client/wire.py`)."
     )
     yield "## Keys of a queue: `{namespace:queue}:suffix`"
     header = "Word | Suffix | Type | Content | Written by | Expiry set by"
@@ -235,8 +236,7 @@ def _closed() -> Iterator[str]:
     yield (
         "A store is closed for its export or its import. Each of these keys is then called `{…}:closed:suffix`, and a "
         "string that says why the store is closed stands in its place (scripts `close`, `fill`, `reopen`; "
-        "[decision](../decisions/store.md#moving-a-store)). Strict writes to a closed store write a key `replicated`, "
-        "which lasts a second (`store/client/wire.py`)."
+        "[decision](../decisions/store.md#moving-a-store))."
     )
 
 

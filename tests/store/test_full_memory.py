@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.core.errors import OutcomeUnknown, StoreUnreachable
+from pollconsumer.store.leases import TTL, Leases
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.demand import ServingMarker
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, release, retry
@@ -65,3 +68,24 @@ def test_a_launch_begins_whose_recurrences_and_aliases_an_earlier_one_has_record
         fill(store.wire)
     with pytest.raises(StoreUnreachable, match="raise maxmemory"):
         store.maintenance.rename({"send_mail": "mail.post"})
+
+
+def test_a_launch_on_demand_says_that_it_serves_its_queues(store: RedisStore) -> None:
+    fill(store.wire)
+    key = store.keys.queue(QUEUE, "presence")
+    serving = ServingMarker(store.wire, store.keys, [QUEUE], [QUEUE])
+    serving.begin(60.0)
+    assert 59_000 < store.wire.command("PTTL", key) <= 60_000
+    Leases(store.wire, NAMESPACE).extend_serving_markers([QUEUE])
+    assert store.wire.command("PTTL", key) <= TTL * 1000
+    serving.end()
+    assert store.wire.command("EXISTS", key) == 0
+
+
+def test_what_the_outbox_cannot_read_stays_until_there_is_room_to_keep_it(store: RedisStore) -> None:
+    look = Looking(store)
+    store.wire.command("RPUSH", look.key("outbox"), "{")
+    fill(store.wire)
+    with pytest.raises(StoreUnreachable, match="raise maxmemory"):
+        outbox.send(store, QUEUE, print)
+    assert look.listed("outbox") == ["{"]

@@ -211,6 +211,18 @@ def test_a_lease_is_not_taken_before_the_replica_knows_of_its_fence(pair: Pair) 
     assert replica.command("HGET", f"{{{NAMESPACE}}}:fences", "last") == taken.fence.encode()
 
 
+def test_a_full_server_settles_what_a_launch_has_in_flight_once_the_replica_has_it(pair: Pair) -> None:
+    store = pair.store()
+    store.enqueue([message("a")])
+    launch = Launch(pair.launch(Strict(1, 10.0), tries=3))
+    store.wire.command("CONFIG", "SET", "maxmemory", 1)
+    try:
+        launch.step(completed=launch.reserve())
+    finally:
+        store.wire.command("CONFIG", "SET", "maxmemory", 0)
+    assert Looking(promoted(pair)).listed("completed") == ["a"]
+
+
 def test_without_a_replica_a_launch_waits_for_none_unless_told(pair: Pair) -> None:
     pair.wire(pair.url("replica"), greeted=False).command("REPLICAOF", "NO", "ONE")
     primary = pair.wire(greeted=False)
@@ -385,6 +397,9 @@ def test_a_caller_whose_patience_ends_waits_no_longer_for_replicas_than_for_an_a
 
         def connected_replicas(self) -> int:
             return self.replicas
+
+        def mark(self, key: str, ms: int) -> Command:
+            return ("SET", key, 1, "PX", ms)
 
         def patience(self) -> Budget:
             return Budget(0.0)

@@ -26,11 +26,12 @@ from pollconsumer.store.client.replies import (
     raise_if_thrown,
     unreachable,
 )
-from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
+from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.scripts import Script, Scripts
 
 WAITING = ("WAIT", "WAITAOF")
 MARKER = "replicated"
+"""Suffix of the keys that `Strict.awaiting` writes."""
 PREPARING = ("rights", "register")
 """Scripts whose changes need no confirmation of their own: a change always follows, whose confirmation covers them."""
 
@@ -52,22 +53,18 @@ class Strict(NamedTuple):
         """Whether a change on a server with ``connected`` replicas needs a confirmation."""
         return self.aof or bool(self._wanted(connected))
 
-    def awaiting(self, connected: int, keys: Iterable[str]) -> list[Command]:
-        """Commands that wait for the confirmation of a call, to be appended to it; empty if a server with ``connected``
-        replicas need not wait. ``keys``: one key of each slot that the call wrote to.
+    def awaiting(self, wire: Wire, keys: Iterable[str]) -> list[Command]:
+        """Commands that wait for the confirmation of a call, to be appended to it; empty if the server of ``wire`` need
+        not wait for replicas. ``keys``: one key of each slot that the call wrote to.
 
         WAIT covers only writes of its own connection. A repeated call may write nothing, because its first try wrote on
         another connection. So a write to each slot comes first."""
-        if not self.waits(connected):
+        if not self.waits(wire.replicas):
             return []
-        wanted, ms = self._wanted(connected), max(1, round(self.within * 1000))
+        wanted, ms = self._wanted(wire.replicas), max(1, round(self.within * 1000))
         waiting = ("WAITAOF", 1, wanted, ms) if self.aof else ("WAIT", wanted, ms)
-        return [*dict.fromkeys(map(self.marking, keys)), waiting]  # GUARD what a lost connection wrote
-
-    def marking(self, key: str) -> Command:
-        """A command that writes to the slot of ``key``: to its queue's counters, or to the namespace's fences."""
-        tag = key.partition("}")[0]
-        return "HSET", f"{tag}}}:{QUEUE_KEYS['counters'].suffix if ':' in tag else 'fences'}", MARKER, 1
+        markers = dict.fromkeys(f"{key.partition('}')[0]}}}:{MARKER}" for key in keys)
+        return [*(wire.mark(marker, 1000) for marker in markers), waiting]  # GUARD what a lost connection wrote
 
     def shortfall(self, answer: Any, connected: int) -> str:
         """What the ``answer`` to the last command of `awaiting` leaves unconfirmed, in words; empty if nothing."""
@@ -92,13 +89,6 @@ class ByPeople(Strict):
     def unconfirmed(self, problem: str) -> Exception:
         fix = "the change is lost if a replica without it is promoted: check before you repeat it"
         return StoreUnreachable(f"changed, but {problem}", None, fix)
-
-
-class ByKeepers(ByPeople):
-    """The keepers of a store that moves. A text stands in each key's place, so `marking` writes to a key of its own."""
-
-    def marking(self, key: str) -> Command:
-        return "SET", f"{key.partition('}')[0]}}}:{MARKER}", 1, "PX", 1000
 
 
 MISREAD = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, struct.error)
@@ -226,6 +216,10 @@ class Wire:
         if script.is_act and len(keys) == len(script.keys):
             keys = [*keys[:-1], f"{keys[-1]}:{os.urandom(8).hex()}"]  # GUARD a number of the call
         return ("EVALSHA", script.sha, b"%d" % len(keys), *keys, *args)
+
+    def mark(self, key: str, ms: int) -> Command:
+        """The command that writes ``key`` for ``ms`` milliseconds. A full server accepts it, unlike SET."""
+        return self.script("mark", [key], [ms])
 
     def all(
         self,
@@ -539,7 +533,8 @@ def confirmed(wire: Wire, strict: Strict, commands: Sequence[Command], blocking:
     left = wire.patience().left()
     # A server that does not know the scripts, as a new primary, gets them first. Then it waits for replicas twice.
     strict = strict._replace(within=min(strict.within, max(STEP, left / 2)))
-    waited = [*commands, *(strict.awaiting(wire.connected_replicas(), keys) if keys else ())]
+    wire.connected_replicas()
+    waited = [*commands, *(strict.awaiting(wire, keys) if keys else ())]
     wire.send(waited)
     beyond = max(0.0, left - answer_within(left))  # the part of the patience beyond the timeout of an answer
     answers = wire.receive(waited, blocking=blocking + min(strict.within, beyond))

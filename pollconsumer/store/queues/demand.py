@@ -57,7 +57,7 @@ class ServingMarker:
     def begin(self, seconds: float) -> None:
         """Set the keys, which expire after ``seconds``. Forget that a producer has started a launch."""
         lasts_ms = int(seconds * 1000)
-        markers = [("SET", self._keys.queue(queue, "presence"), 1, "PX", lasts_ms) for queue in self._queues]
+        markers = [self._wire.mark(self._keys.queue(queue, "presence"), lasts_ms) for queue in self._queues]
         self._wire.all([*markers, ("DEL", self._wanted)])
 
     def end(self) -> None:

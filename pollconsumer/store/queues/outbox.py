@@ -236,14 +236,11 @@ def send(store: "RedisStore", queue: str, emit: Callable[[Event], object], other
                 page.append(entry._replace(number=0) if left else entry)  # GUARD what is left is not overtaken
                 gone.append(each)
             sent += _send(store, page, emit, others, queues)  # GUARD sent before it is forgotten
-            *_, stored = store.wire.all(
-                [
-                    *_keeping(store, sender, page, gone),
-                    *_quarantining(store, sender, unreadable),  # GUARD kept for a person before it is dropped
-                    *(("LREM", outbox, 1, each) for each in (*gone, *unreadable)),
-                    ("LRANGE", outbox, left, left + PAGE_ENTRIES - 1),
-                ]
-            )
+            # Before the others, since a full server refuses these commands alone.
+            if keeping := [*_keeping(store, sender, page, gone), *_quarantining(store, sender, unreadable)]:
+                store.wire.all(keeping)  # GUARD kept for a person before it is dropped
+            removing: list[Command] = [("LREM", outbox, 1, each) for each in (*gone, *unreadable)]
+            *_, stored = store.wire.all([*removing, ("LRANGE", outbox, left, left + PAGE_ENTRIES - 1)])
         if left:
             emit(NewerMessagesFound(queue))
     return sent

@@ -393,7 +393,7 @@ class StrictProducer(Producer):
         """The answers to one round trip, after replicas have confirmed it. NotReplicated if messages are enqueued, but
         too few replicas confirmed that in time."""
         strict, commands = self._strict, self._commands(trip, origin, done, "")
-        awaiting = strict.awaiting(self.wire.replicas, [self.keys.queue(page[0].queue, "counters") for page in trip])
+        awaiting = strict.awaiting(self.wire, [self.keys.queue(page[0].queue, "counters") for page in trip])
         answers = self._call(commands + awaiting, trip, origin, done, awaiting, strict.within)
         if awaiting and (problem := strict.shortfall(answers[-1], self.wire.replicas)):
             self.wire.close()  # the server may no longer be the primary
