@@ -53,6 +53,30 @@ def test_a_call_has_its_own_budget_however_long_those_before_it_took() -> None:
     assert [wire.command("PING") for _ in range(10)] == [b"PONG"] * 10
 
 
+@pytest.mark.parametrize(("each", "seconds"), [(1.0, 28.0), (1.2, 30.0)])
+def test_the_answers_to_one_call_may_come_until_its_patience_ends(
+    monkeypatch: pytest.MonkeyPatch, each: float, seconds: float
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("pollconsumer.store.client.wire.monotonic", clock.monotonic)
+    monkeypatch.setattr("pollconsumer.store.client.patience.time", clock)
+
+    def slow(timeout: float) -> bytes:
+        clock.now += min(each, timeout)
+        if timeout < each:
+            raise TimeoutError(ETIMEDOUT, "no answer")
+        return b"PONG"
+
+    wire = Wire("unix:///s", lambda: Budget(30.0, clock), connect=lambda: Connection(slow))
+    pings = [("PING",)] * 28
+    if seconds < 30.0:
+        assert wire.all(pings) == [b"PONG"] * 28
+    else:
+        with pytest.raises(StoreUnreachable):
+            wire.all(pings)
+    assert seconds <= clock.now <= seconds + STEP
+
+
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, SystemExit, MemoryError])
 def test_a_call_that_is_interrupted_leaves_no_reply_to_the_next(interruption: type[BaseException]) -> None:
     connections: list[Connection] = []

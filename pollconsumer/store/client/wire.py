@@ -492,8 +492,8 @@ class Wire:
         self.close()
 
     def _answers(self, count: int, timeout: float) -> list[Any]:
-        """The next ``count`` answers. Each must come within ``timeout`` seconds; all together within ``timeout`` or the
-        rest of the patience, whichever is longer."""
+        """The next ``count`` answers. Each must come within ``timeout`` seconds. After ``timeout`` seconds, the patience
+        ends the wait for all of them."""
         connection = self._connection
         if connection is None:
             raise Unanswered("connection lost", sent=True)
@@ -503,7 +503,7 @@ class Wire:
             while len(answers) < count:
                 within = timeout
                 if monotonic() - began > timeout:
-                    within = left_until(began + max(timeout, self._patience_source().left()), timeout)
+                    within = left_until(monotonic() + self._patience_source().left(), timeout)
                 answers.append(connection.read(within))
             self.last_answer, self._awaits = answers, False
             return answers
