@@ -206,8 +206,8 @@ class ChildFailed(NotCompleted):
 
 
 class WaitRefused(PollConsumerError, TimeoutError):
-    """A handler waited for a message that cannot end before the handler does, or was still waiting when the window of
-    its launch ended. Unless the handler catches this error, the attempt fails."""
+    """A handler waited for a message that cannot end before the handler does, or was still waiting when its launch had
+    to end. Unless the handler catches this error, the attempt fails."""
 
     def __init__(self, id: str, queue: str, state: str, fix: str) -> None:  # noqa: A002  the attribute `id`
         super().__init__("cannot wait for message", f"{id} of queue {queue}, which is {state}", fix)

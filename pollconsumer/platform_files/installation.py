@@ -101,7 +101,7 @@ class Installation:
         return self.image or f"registry.example.org/{self.name}:{VERSION}"
 
     def environment_files(self, *, printed: bool = True) -> list[File]:
-        """The file with the variables in force, for platforms on this machine. No file if there are no variables."""
+        """The file of `environment`, which cron, systemd and launchd read. No file if there are no variables."""
         if not self.environment:
             return []
         return [File(ENVIRONMENT_FILE, environment_text(self.environment), PRIVATE, printed=printed)]

@@ -49,8 +49,8 @@ class Recurrences(RecurrenceReader):
         """Put recurrences at run time, or replace them, in round trips of a few hundred. Of two with one name, the
         later counts.
 
-        A recurrence whose rule and queue are unchanged goes on with its instants. An occurrence that is due already
-        stays due. BadData if a configuration defines a recurrence of the same name; earlier round trips are not
+        A recurrence whose rule and queue are unchanged goes on with its instants. What is due stays due, unless
+        the recurrence is disabled or ends. BadData if a configuration defines a recurrence of the same name; earlier round trips are not
         undone."""
         by_name = {recurrence.name: (recurrence, first) for recurrence, first in wanted}
         chosen = list(by_name.values())
@@ -159,8 +159,8 @@ class Recurrences(RecurrenceReader):
         return message_id
 
     def history(self, status: RecurrenceStatus, limit: int) -> list[Occurred]:
-        """The last occurrences, ``limit`` at most, newest first. Only the last hundred are known, for a day, and of
-        these only those whose messages are kept."""
+        """The last occurrences, ``limit`` at most, newest first: of a hundred in the day up to the latest, those
+        whose messages are kept."""
         key = self._keys.queue(status.queue, "recurrence_counters")
         stored = self._wire.command("HGET", key, status.raw_name + b":instants") or b""
         instants = sorted({int.from_bytes(stored[at : at + 6], "big") for at in range(0, len(stored), 6)}, reverse=True)

@@ -91,8 +91,8 @@ class Rollback:
         """How often this process has found a rollback."""
 
     def remembered(self) -> str:
-        """What earlier processes have seen, as text; empty once this process has compared. Call this before the store's
-        watermark is read: a launch that ends in between stores a higher one."""
+        """The watermarks of earlier processes, as text; empty once this process has compared. Call this, then read the
+        store's watermark: a launch that ends in between raises both."""
         return "" if self._watermarks else self._memo.read_watermarks()
 
     def look(self, wire: Wire, found: bytes | None, remembered: str) -> None:

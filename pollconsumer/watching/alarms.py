@@ -124,7 +124,7 @@ def send_request(url: str, texts: Mapping[str, str | None], within: float) -> st
 
 
 def send_mail(address: str, texts: Mapping[str, str | None], within: float) -> str | None:
-    """Send a mail by ``sendmail``, which may outlast ``within`` seconds. Returns None, or why it failed."""
+    """Send a mail. Wait at most ``within`` seconds for ``sendmail``. Returns why it failed, or None."""
     program = shutil.which("sendmail", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/lib")
     if program is None:
         return "mail: no program sendmail is here: install one, or unset doctor.mail"

@@ -163,8 +163,8 @@ class Examiner:
         )
 
     def _held(self, queue: str, heads: Sequence[bytes], now: int) -> HeldOrder | None:
-        """Of the order keys of ``queue`` whose heads block them, the one behind whose head a message has waited
-        longest; None if none waits. ``heads``: keys, each followed by the id of its head."""
+        """The blocked order key of ``queue`` whose next message has waited longest. None if no message waits behind a
+        blocking head. ``heads``: keys, each followed by the id of its head."""
         name, ids = partial(self._keys.queue, queue), heads[1::2]
         states = zip(*self._wire.all([("HMGET", name(each), *ids) for each in ("rows", "records")]), strict=True)
         holding = list[tuple[bytes, bytes, bool]]()

@@ -484,7 +484,7 @@ def _hole_findings(facts: Facts) -> Iterator[Finding]:
 
 def _project_findings(group: LaunchGroup, now: int) -> Iterator[Finding]:
     """Findings about projects whose launches share a lease and alternate, so that each takes the other's messages. A
-    project's new version has another path and other handlers, too, but the old version's launches no longer come."""
+    new version of one project is no such case: launches of the old version no longer come."""
     projects: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for each in group.launches:
         if each.get("config") and now - each["started_ms"] < LATELY * 1000:

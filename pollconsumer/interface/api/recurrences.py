@@ -208,10 +208,10 @@ class AppRecurrences:
     def put(self, name: str, /, **options: Unpack[PutOptions]) -> None:
         """Add the recurrence ``name``, or replace it.
 
-        Replacing changes only what is different. A recurrence with the same rule, even with another payload, keeps its
-        next instant. With another ``every``, ``cron``, ``timezone``, ``jitter``, ``after``, ``enabled`` or ``queue`` it
-        begins again, with ``first``. An occurrence that is due already stays due. BadData for an invalid value, or if a
-        configuration defines a recurrence of that name."""
+        Replacing changes only what is different. With the same rule, even with another payload, it keeps its next
+        instant. With another ``every``, ``cron``, ``timezone``, ``jitter``, ``after``, ``enabled`` or ``queue`` it
+        begins again, with ``first``. What is due stays due, unless the recurrence is disabled or ends. BadData for an
+        invalid value, or if a configuration defines a recurrence of that name."""
         self._app.ask(_putting([self._new(name, options)]))
 
     async def put_async(self, name: str, /, **options: Unpack[PutOptions]) -> None:
@@ -275,8 +275,8 @@ class AppRecurrences:
         return self._triggered(*await self._app.ask_async(_triggering(name, self._app.strict())))
 
     def history(self, name: str, limit: int = 100) -> list[Occurred]:
-        """The last occurrences, at most ``limit``, newest first: of the last hundred within a day, those whose messages
-        the store still has."""
+        """The last occurrences, at most ``limit``, newest first: of a hundred in the day up to the latest, those whose
+        messages the store still has."""
         return self._decoded(self._app.ask(_looking_back(name, limit)))
 
     async def history_async(self, name: str, limit: int = 100) -> list[Occurred]:

@@ -69,7 +69,7 @@ def _settings_of_launch(
 ) -> Settings:
     """``settings``, overridden by the flags of ``run`` or ``move``. At a terminal the log shows what happens.
 
-    At a terminal only a schedule given as a flag bounds the launch. The configured schedule is the platform's."""
+    At a terminal a schedule counts only if it is a flag. The configured one says when cron starts launches."""
     settings, attended = with_flags(settings, section, flags), is_terminal(sys.stdin) and is_terminal(sys.stderr)
     is_verbose = log.isEnabledFor(logging.INFO)
     if attended and log.isEnabledFor(logging.WARNING):

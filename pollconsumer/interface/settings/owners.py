@@ -176,7 +176,7 @@ def user_named(user: int) -> str:
 
 
 def is_others(path: Path) -> bool:
-    """Whether ``path`` belongs to neither this user nor root. False if it is missing, or if files have no owners."""
+    """Whether neither this user nor root owns ``path``. False if it is missing, or if `modes_mean_nothing` there."""
     try:
         return path.stat().st_uid not in (0, os.geteuid()) and not modes_mean_nothing(path)
     except OSError:

@@ -223,7 +223,7 @@ def _message_of(rule: RecurrenceSettings, recurrence: str) -> NewMessage:
 
 def recurrence_by(rule: RecurrenceSettings, name: str, namespace: str, defaults: Defaults, **fields: Any) -> Recurrence:
     """The recurrence that valid settings describe. ``defaults``: the default options of its messages. ``fields``:
-    fields that the settings do not have."""
+    more fields, which take precedence."""
     from pollconsumer.core.notation.cron_expression import five_fields, spread
     from pollconsumer.core.recurrence import OF_MESSAGES, Recurrence, offset_of
 

@@ -420,7 +420,7 @@ class LaunchContext(Context):
         return [*self._opened, *(closed() for closed in self._started)]
 
     def left(self, enqueued: Sequence[NewMessage], opened: Sequence[NewBatch], added: int) -> None:
-        """Set what is enqueued and opened with the completion, as the handler's own process has reported it."""
+        """Take over what is enqueued and opened with the completion, as the handler's own process has reported it."""
         self._enqueued += enqueued
         self._opened, self._added = opened, added
 

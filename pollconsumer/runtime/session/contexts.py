@@ -298,7 +298,7 @@ class _Shared(NamedTuple):
 
 
 def _with_continuation(delivery: Delivery, stored: bytes) -> Delivery:
-    """``delivery`` with the batch and the previous message that ``stored``, the message's continuation, names."""
+    """``delivery`` with its batch and previous message, which are read from ``stored``, its continuation."""
     continuation, _ = continuations.decoded(stored)
     batch: tuple[str, str, int | None] | None = None
     previous = None

@@ -154,7 +154,7 @@ def forgotten_message(queue: str, message_id: str, result: bytes) -> Message:
 
 
 class _Parts(NamedTuple):
-    """What is stored of a message, by the words of keys."""
+    """A message's stored values, each named as its key."""
 
     rows: bytes | None
     records: bytes | None

@@ -219,7 +219,7 @@ def trigger(name: str) -> None:
 def history(name: str, limit: int) -> None:
     """List the last occurrences of a recurrence, newest first.
 
-    At most a hundred of the last day are listed, as far as their messages are still kept."""
+    At most a hundred are listed, of the day up to the latest, as far as their messages are still kept."""
     store, status = _found(name)
     entries = [_describe_occurred(each) for each in store.history(status, limit)]
     if printed_as_json(entries):
