@@ -49,9 +49,9 @@ class Recurrences(RecurrenceReader):
         """Put recurrences at run time, or replace them, in round trips of a few hundred. Of two with one name, the
         later counts.
 
-        A recurrence whose rule and queue are unchanged goes on with its instants. What is due stays due, unless
-        the recurrence is disabled or ends. BadData if a configuration defines a recurrence of the same name; earlier round trips are not
-        undone."""
+        A recurrence whose rule and queue are unchanged goes on with its instants. What is due stays due, unless the
+        recurrence is disabled or ends. BadData if a configuration defines a recurrence of the same name; earlier round
+        trips are not undone."""
         by_name = {recurrence.name: (recurrence, first) for recurrence, first in wanted}
         chosen = list(by_name.values())
         demand_noting(self._wire, self._keys)  # GUARD rights to note what is put

@@ -48,7 +48,7 @@ ROLES = {
     "keeper": rights.KEEPER.split(),
 }
 SCRIPTS = {
-    "producer": {"register", "rights", "enqueue", "enqueue_new", "signal", "open_batch", "close_batch"},
+    "producer": {"register", "rights", "enqueue", "enqueue_new", "signal", "open_batch", "close_batch", "mark"},
     "launch": {
         "acquire", "announce", "arrive", "begin", "checkpoint", "define", "due", "expire", "learn", "nudge", "offer",
         "number_members", "progress",
@@ -59,7 +59,7 @@ SCRIPTS = {
         "break", "cancel", "change", "hold", "note", "pause", "pause_handler", "purge", "put", "redrive", "stop",
         "trigger", "undefine",
     },
-    "keeper": {"rights", "close", "fill", "reopen"},
+    "keeper": {"rights", "close", "fill", "reopen", "mark"},
 }  # fmt: skip
 """The scripts of each role; a launch and an operator do what a producer does, too."""
 PLAIN = {

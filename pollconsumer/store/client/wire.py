@@ -492,8 +492,8 @@ class Wire:
         self.close()
 
     def _answers(self, count: int, timeout: float) -> list[Any]:
-        """The next ``count`` answers. Each must come within ``timeout`` seconds. After ``timeout`` seconds, the patience
-        ends the wait for all of them."""
+        """The next ``count`` answers. Each must come within ``timeout`` seconds. After ``timeout`` seconds, the wait
+        for all of them ends with the patience."""
         connection = self._connection
         if connection is None:
             raise Unanswered("connection lost", sent=True)
