@@ -24,6 +24,11 @@ KEYS_OF_LAUNCHD = ("Minute", "Hour", "Day", "Month", "Weekday")
 
 def with_sunday_0(schedule: str) -> str:
     """The schedule for Kubernetes and GitHub, where Sunday is only 0."""
+    _refuse_both_days(schedule, "this platform")
+    return _with_sunday_0(schedule)
+
+
+def _with_sunday_0(schedule: str) -> str:
     *others, weekday = _fields(schedule)
     return " ".join([*others, weekday if weekday == "*" else _listed(_numbers(weekday, 4))])
 
@@ -33,7 +38,7 @@ def for_azure(schedule: str) -> str:
     one of them."""
     if _either_day(schedule):
         raise ConfigurationError("schedule", schedule, "Azure cannot take both day of month and day of week")
-    return f"0 {with_sunday_0(schedule)}"
+    return f"0 {_with_sunday_0(schedule)}"
 
 
 def every_five_minutes(schedule: str) -> str:
@@ -51,6 +56,7 @@ def for_aws(schedule: str) -> str:
     """The schedule for EventBridge. There one of the two fields for days is a question mark, and Sunday is 1."""
     if _either_day(schedule):
         raise ConfigurationError("schedule", schedule, "EventBridge cannot take both day of month and day of week")
+    _refuse_both_days(schedule, "EventBridge")
     minute, hour, day, month, weekday = _listed_fields(schedule)
     if weekday != "*":
         day, weekday = "?", ",".join(DAYS[int(number)] for number in weekday.split(","))
@@ -59,6 +65,7 @@ def for_aws(schedule: str) -> str:
 
 def for_launchd(schedule: str) -> list[dict[str, int]]:
     """Values of StartCalendarInterval. Each gives an instant by the fields that are not stars."""
+    _refuse_both_days(schedule, "launchd")
     numbers = [None if text == "*" else _numbers(text, index) for index, text in enumerate(_fields(schedule))]
     found = []
     for left_out in (4, 2) if _either_day(schedule) else (None,):
@@ -89,6 +96,14 @@ def for_systemd(schedule: str) -> list[str]:
 def _either_day(schedule: str) -> bool:
     _, _, day, _, weekday = schedule.split()
     return not day.startswith("*") and not weekday.startswith("*")
+
+
+def _refuse_both_days(schedule: str, platform: str) -> None:
+    """Raise ConfigurationError if a day must match both fields for days, as in cron if one of them is a step such as
+    ``*/2``: ``platform`` launches on days that match either field."""
+    _, _, day, _, weekday = schedule.split()
+    if "*" not in (day, weekday) and not _either_day(schedule):
+        raise ConfigurationError("schedule", schedule, f"{platform} cannot take both day of month and day of week")
 
 
 def _fields(schedule: str) -> list[str]:

@@ -278,6 +278,20 @@ def test_eventbridge_cannot_ask_for_either_day() -> None:
         calendar.for_aws("0 0 13 * 5")
 
 
+@pytest.mark.parametrize("schedule", ["0 0 1 * */2", "0 0 */10 * 1"])
+@pytest.mark.parametrize("converted", [calendar.for_aws, calendar.for_launchd, calendar.with_sunday_0])
+def test_platforms_that_cannot_ask_for_both_days_refuse_a_schedule_in_which_both_must_match(
+    converted: Any, schedule: str
+) -> None:
+    with pytest.raises(ConfigurationError, match="cannot take both day of month and day of week"):
+        converted(schedule)
+
+
+def test_azure_and_systemd_ask_for_both_days() -> None:
+    assert calendar.for_azure("0 0 1 * */2") == "0 0 0 1 * 0,2,4,6"
+    assert calendar.for_systemd("0 0 1 * */2") == ["Sun,Tue,Thu,Sat *-*-1 0:0:00"]
+
+
 @pytest.mark.parametrize(
     ("schedule", "interval"),
     [
