@@ -238,6 +238,18 @@ def raising(error: BaseException) -> Callable[[], None]:
     return act
 
 
+@pytest.mark.parametrize("command", ["run", "move", "check"])
+def test_a_command_in_a_directory_that_is_gone_is_one_line_and_code_78(
+    run: Any, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    reason = "current directory: No such file or directory; start in one that exists\n"
+    assert run(command) == (78, "", f"{LINE}{reason}")
+
+
 def test_an_error_of_ours_is_one_line_and_its_code(run: Any, doing: Callable[[Any], None]) -> None:
     doing(raising(BadData("payload", "{\n", "write JSON")))
     assert run("example") == (65, "", f"{LINE}payload: {{\\n; write JSON\n")

@@ -138,7 +138,8 @@ def name_of(role: str, arguments: Sequence[str], variables: Mapping[str, str], p
         option: sorted(values_of(option, arguments)) or [variables.get(prefix + variable, "")]
         for option, variable in _VARIABLES.items()
     }
-    given["--config"] = [os.path.abspath(path or "config.toml") for path in given["--config"]]  # noqa: PTH100  # as written, links included
+    with suppress(OSError):  # the current directory is gone: the launch ends with that error
+        given["--config"] = [os.path.abspath(path or "config.toml") for path in given["--config"]]  # noqa: PTH100  # as written, links included
     given["--store"] = [redacted(url) for url in given["--store"]]
     return sha256(json.dumps([role, given]).encode("utf-8", "surrogateescape"))[:32]
 
