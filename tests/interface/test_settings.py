@@ -426,6 +426,25 @@ def test_a_state_directory_without_a_name_is_refused(place: Path) -> None:
     assert str(refused('state = ""', place)) == "config.toml: state: ; name a directory, or none to keep nothing"
 
 
+@pytest.mark.parametrize(
+    ("variable", "rule"),
+    [
+        ("LOGS__TARGET", "write stderr, syslog, or a file's path"),
+        ("DASHBOARD__STATIC", "name a directory"),
+        ("SPOOL", "name a directory"),
+        ("SERVER", "name a valkey-server or a redis-server by its path"),
+        ("STATE", "name a directory, or none to keep nothing"),
+    ],
+)
+def test_a_path_in_the_home_of_a_user_who_does_not_exist_is_refused(
+    variable: str, rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"POLLCONSUMER_{variable}", "~nosuchuser/x")
+    with pytest.raises(ConfigurationError) as caught:
+        load_settings()
+    assert str(caught.value) == f"POLLCONSUMER_{variable}: ~nosuchuser/x; {rule}"
+
+
 def is_idna(name: str) -> bool:
     try:
         name.encode("idna")

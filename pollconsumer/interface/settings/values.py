@@ -146,7 +146,6 @@ def _matching(pattern: str | re.Pattern[str], rule: str) -> Callable[[str], None
 
 check_name = _matching(NAME, NAME_RULE)
 check_argument = _matching(r"[^\0]*", "no argument can hold a NUL character")
-check_log_target = _matching(r"[^\0]+", "write stderr, syslog, or a file's path")
 check_mail = _matching(r"[A-Za-z0-9][A-Za-z0-9._+@-]*", "write one address, as in ops@example.org")
 """One address, as it can stand in a header of a mail. An address without a host belongs to a local user."""
 check_member = _matching(r"(?s).+", "name a member of the payload")
@@ -176,6 +175,7 @@ def _naming(rule: str) -> Callable[[str], None]:
 
 
 check_directory = _naming("name a directory")
+check_log_target = _naming("write stderr, syslog, or a file's path")
 check_program = _naming("name a valkey-server or a redis-server by its path")
 check_state = _naming("name a directory, or none to keep nothing")
 
