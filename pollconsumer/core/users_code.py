@@ -111,7 +111,6 @@ def readable(error: BaseException) -> BaseException:
     """``error``; or, if its class raises when it is inspected, an `UnreadableError`."""
     try:
         if (error.__class__, error.__traceback__, error.__cause__) and type(type(error).__name__) is str:
-            getattr(error, "trace", None)
             return error
     except TimeIsUp:
         raise

@@ -130,3 +130,48 @@ def test_a_failure_names_the_line_of_the_users_code_and_a_person_sees_its_traceb
     if again is not None:
         assert ("# again\n" in again[1]) is (where == "-vv")
     assert ("(good) completed in " in shown) is (where != "cron")
+
+
+OWN_ATTRIBUTES = """
+from pollconsumer import PollConsumer
+app = PollConsumer()
+
+class Raising(Exception):
+    @property
+    def location(self): raise RuntimeError("no location")
+    @property
+    def trace(self): raise RuntimeError("no trace")
+class Surrogate(Exception):
+    trace = location = "abc \\ud800 def"
+class Secret(Exception):
+    trace = location = "https://u:secret@host/"
+class Sought(Exception):
+    def __getattr__(self, name): return f"https://u:secret@host/{name}"
+KINDS = {kind.__name__: kind for kind in (Raising, Surrogate, Secret, Sought)}
+
+def fail(kind: str) -> None: raise KINDS[kind]("why")  # raised
+app.handler("here", max_attempts=1)(fail)
+app.handler("child", max_attempts=1, isolation="process")(fail)
+
+@app.after
+def watch(context, result): fail(context.headers["kind"])
+@app.handler
+def hooked() -> None: pass
+"""
+
+
+@pytest.mark.ends_with(traceback=True)
+@pytest.mark.parametrize("kind", ["Raising", "Surrogate", "Secret", "Sought"])
+def test_attributes_of_a_users_exception_named_as_ours_are_not_read(site: Site, kind: str) -> None:
+    (site.directory / "handlers.py").write_text(OWN_ATTRIBUTES)
+    for handler in ("here", "child"):
+        site.enqueue(handler, kind=kind)
+    site.enqueue("hooked", "--header", f"kind={kind}")
+    done = site.command("-v", "run", "--until-empty", "--linger", "1s")
+    at = next(n for n, line in enumerate(OWN_ATTRIBUTES.split("\n"), 1) if line.endswith("# raised"))
+    for what in (r"\(here\), attempt 1:", r"\(child\), attempt 1:", "hook after watch raised"):
+        said = rf"{what} {kind}: why \(handlers\.py:{at}\)\n(  Traceback .*\n(?:  .*\n)*)"
+        found = re.search(said, done.stderr)
+        assert found is not None, (what, done.stderr)
+        assert "# raised" in found[1]
+    assert (done.returncode, "secret" in done.stderr) == (0, False)

@@ -34,7 +34,7 @@ from pollconsumer.core.retry import Fatal, HandlerTimeout, NotBegun, Stopped
 from pollconsumer.runtime.children.pool import LOOK_EVERY, ChildProcess
 from pollconsumer.runtime.handling.context import LaunchContext
 from pollconsumer.runtime.handling.delivery import Delivery
-from pollconsumer.runtime.handling.handler import signal_name
+from pollconsumer.runtime.handling.handler import TRACE, signal_name
 from pollconsumer.runtime.session.settlements import MAX_RESULT_BYTES
 from pollconsumer.runtime.system.own_files import is_ours, make_directory
 from pollconsumer.runtime.system.process import birth
@@ -378,10 +378,12 @@ class RunningProgram(ChildProcess):
 
 
 class CommandFailed(Exception):
-    """The program could not be started, exited with a code other than 0, or exceeded its timeout. ``trace``: its last
+    """The program could not be started, exited with a code other than 0, or exceeded its timeout. ``lines``: its last
     lines of output, stored instead of a traceback; empty unless there are several."""
 
-    trace = ""
+    def __init__(self, problem: str, lines: str = "") -> None:
+        super().__init__(problem)
+        vars(self)[TRACE] = lines
 
 
 class FatalExit(CommandFailed, Fatal):
@@ -505,10 +507,8 @@ class Command:
             how = f"exit code {code}" if code > 0 else f"killed by {signal_name(-code)}"
         last = output.last_line()
         kind = FatalExit if in_time and code in self._fatal else CommandFailed
-        failure = kind(f"{how}: {last}" if last else how)
         lines = output.last_lines()
-        failure.trace = lines if lines != last else ""
-        raise failure
+        raise kind(f"{how}: {last}" if last else how, lines if lines != last else "")
 
 
 def _file_of(payload: dict[str, Any]) -> int:

@@ -16,7 +16,16 @@ from pollconsumer.core.messages.payloads import quick
 from pollconsumer.core.retry import Asleep, Fatal, RetryIn, Yield, is_deferred, is_fatal
 from pollconsumer.core.users_code import text_of
 from pollconsumer.runtime.handling.arguments import BadArguments
-from pollconsumer.runtime.handling.handler import CallOutcomes, Dropped, Outcome, location, trace, why_dropped
+from pollconsumer.runtime.handling.handler import (
+    LOCATION,
+    TRACE,
+    CallOutcomes,
+    Dropped,
+    Outcome,
+    location,
+    trace,
+    why_dropped,
+)
 
 KINDS: dict[str, type[BaseException]] = {
     "asleep": Asleep,
@@ -83,8 +92,7 @@ def decode_error(fields: dict[str, Any]) -> BaseException:
         error.seconds, error.charged = fields["seconds"], fields["charged"]
     if isinstance(error, Asleep):
         error.until = fields["until"]
-    # For `outcome.trace` and `outcome.location`.
-    error.trace, error.location = fields["trace"], fields["location"]  # type: ignore[attr-defined]
+    vars(error).update({TRACE: fields["trace"], LOCATION: fields["location"]})
     return error
 
 

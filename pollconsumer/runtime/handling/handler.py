@@ -41,6 +41,8 @@ _INTERRUPTING = f'  File "{_OURS}runtime/handling/interrupts.py'
 """The beginning of a traceback's line for the frame that raised the interruption in a handler."""
 _read_at = math.inf
 """When this process began to import the handlers' modules, in epoch seconds; infinite before."""
+TRACE, LOCATION = "_pollconsumer_trace", "_pollconsumer_location"
+"""Attributes of an exception that stands for one of another process: that exception's traceback and location."""
 MAX_TRACE_CHARACTERS = 4000
 MOST_OF_GROUP = 3
 """The number of errors of an exception group whose texts are shown in the group's text."""
@@ -133,8 +135,7 @@ def trace(error: BaseException, verdict: BaseException | None = None) -> str:
     """The end of the traceback of ``error``, without our own frames at its beginning, and without the frame that
     interrupts a handler. It notes each file that was changed after this process read it. ``verdict``: the error to
     store, if it is not ``error`` but was caused by it."""
-    text = getattr(error, "trace", None)  # raised in another process
-    if isinstance(text, str):
+    if (text := _from_other_process(error, TRACE)) is not None:
         return text[-MAX_TRACE_CHARACTERS:]
     traced = error.__traceback__
     while traced is not None and traced.tb_frame.f_code.co_filename.startswith(_OURS):
@@ -150,14 +151,25 @@ def trace(error: BaseException, verdict: BaseException | None = None) -> str:
         return ""
     for file in dict.fromkeys(_file(each) for each in user_frames(error) if _changed(_file(each))):
         text += f"{file} was changed after this launch had read it, and ran as it was before\n"
-    return text[-MAX_TRACE_CHARACTERS:].encode("utf-8", "backslashreplace").decode()
+    return _escaped(text[-MAX_TRACE_CHARACTERS:])
+
+
+def _from_other_process(error: BaseException, name: str) -> str | None:
+    """The text in the attribute ``name``, `TRACE` or `LOCATION`, of ``error``; None if it has none. No code of the
+    error's class runs."""
+    text = object.__getattribute__(error, "__dict__").get(name)
+    return text and _escaped(text)
+
+
+def _escaped(text: str) -> str:
+    """``text`` with lone surrogates escaped, so that it can be encoded."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def location(error: BaseException) -> str:
     """The last line of users' code in the traceback of ``error``, as ``shop/tasks.py:14``; empty if there is none. The
     path is relative to the file's directory in ``sys.path``."""
-    given = getattr(error, "location", None)  # raised in another process
-    if isinstance(given, str):
+    if (given := _from_other_process(error, LOCATION)) is not None:
         return given
     frames = user_frames(error)
     if not frames:
@@ -165,7 +177,7 @@ def location(error: BaseException) -> str:
     file = frames[-1].tb_frame.f_code.co_filename
     found = [f"{os.path.abspath(each)}{os.sep}" for each in sys.path]  # noqa: PTH100  as imports do
     below = max((len(each) for each in found if file.startswith(each)), default=0)
-    return f"{file[below:]}:{frames[-1].tb_lineno}"
+    return _escaped(f"{file[below:]}:{frames[-1].tb_lineno}")
 
 
 def described_with_location(error: BaseException, most: int) -> str:
@@ -223,7 +235,7 @@ def describe(error: BaseException) -> str:
         text = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, BaseExceptionGroup):
         text = f"{text}: {'; '.join(map(describe, map(readable, error.exceptions[:MOST_OF_GROUP])))}"
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+    return _escaped(text).replace("\0", "\\x00")
 
 
 Run = Callable[[dict[str, Any], LaunchContext | None], Any]
