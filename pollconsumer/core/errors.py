@@ -198,7 +198,7 @@ class NotCompleted(PollConsumerError):
 
 class ChildFailed(NotCompleted):
     """The message ``id`` that a handler called with ``context.call`` was not completed: it ended in ``state`` because
-    of ``last_error``. If ``state`` is empty, it did not end in time."""
+    of ``last_error``. If ``state`` is empty, it did not end in time, or its result did not fit."""
 
     def __init__(self, id: str, state: str, last_error: str | None) -> None:  # noqa: A002  the attribute `id`
         super().__init__(id, state or "unfinished", last_error)

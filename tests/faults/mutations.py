@@ -130,7 +130,7 @@ NEAREST = {
         "interface/test_batch_producers",
         "interface/test_lost_members",
     ],
-    "outbox": ["outbox", "id_memory", "later_versions", "batches", "interface/test_batch_api"],
+    "outbox": ["outbox", "id_memory", "later_versions", "batches", "interface/test_batch_api", "interface/test_calls"],
     "pause": ["limits", "interface/test_pausing"],
     "promote": ["promoting", "too_late"],
     "progress": ["logs"],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer import ChildFailed, Context, Fatal, UsageError
+from pollconsumer import BadData, ChildFailed, Context, Fatal, UsageError
 
 if TYPE_CHECKING:
     from pollconsumer import PollConsumer
@@ -140,3 +140,95 @@ def test_a_replaced_message_gets_the_answers_of_its_own_calls(app: PollConsumer,
     assert order.using(key="k", replace=True).enqueue(5).id == message.id
     sandbox.run_for("2h")
     assert message.wait() == 10
+
+
+def test_a_call_whose_results_are_too_large_together_fails_once_all_have_ended(
+    app: PollConsumer, sandbox: Sandbox
+) -> None:
+    @app.handler
+    def write() -> str:
+        return "x" * 60_000
+
+    @app.handler(max_attempts=1)
+    def gather(context: Context) -> str:
+        try:
+            return str(len(context.call_many([write.args() for _ in range(20)])))
+        except ChildFailed as error:
+            return f"{error.id.partition(':')[2].partition('@')[0]}: {error.last_error}"
+
+    message = gather.enqueue()
+    sandbox.run()
+    assert len(sandbox.messages("completed", handler="write")) == 20
+    rule = "the answers to one message have at most 1048576 bytes; store results elsewhere"
+    assert message.wait() == f"call-18: its result does not fit: {rule}"
+
+
+@pytest.mark.parametrize(
+    ("child", "known"), [("write", ": its result does not fit"), ("fail", "dead: Fatal: no money")]
+)
+def test_a_caller_whose_signals_leave_no_room_learns_that_a_called_message_has_ended(
+    app: PollConsumer, sandbox: Sandbox, child: str, known: str
+) -> None:
+    @app.handler
+    def write() -> str:
+        return "x" * 60_000
+
+    @app.handler
+    def fail() -> None:
+        raise Fatal("no money")
+
+    @app.handler(max_attempts=1)
+    def order(context: Context) -> str:
+        try:
+            return str(context.call(child))
+        except ChildFailed as error:
+            return f"{error.state}: {error.last_error}"
+
+    message = order.enqueue()
+    for number, size in enumerate([*[65_000] * 16, 8_100]):
+        message.signal(f"note {number}", "x" * size)
+    with pytest.raises(BadData, match="its signals have 1048576 bytes"):
+        message.signal("one more", "x" * 2_000)
+    sandbox.run(raising=False)
+    assert message.wait().startswith(known)
+
+
+def test_results_that_are_not_ascii_take_no_more_room_than_their_utf_8(app: PollConsumer, sandbox: Sandbox) -> None:
+    @app.handler
+    def write() -> str:
+        return "ü" * 30_000
+
+    @app.handler(max_attempts=1)
+    def gather(context: Context) -> int:
+        return sum(map(len, context.call_many([write.args() for _ in range(16)])))
+
+    message = gather.enqueue()
+    sandbox.run()
+    assert message.wait() == 16 * 30_000
+
+
+def test_a_caller_that_is_redriven_has_the_answer_that_came_while_it_was_dead(
+    app: PollConsumer, sandbox: Sandbox
+) -> None:
+    away = True
+
+    @app.handler
+    def double(n: int) -> int:
+        return 2 * n
+
+    @app.handler(max_attempts=1)
+    def order(context: Context) -> int:
+        wake, slow = double.args(1), double.args(2).using(in_="1h")
+        if away and sandbox.messages("completed", handler="double"):
+            raise Fatal("the database is away")
+        return sum(context.call_many([wake, slow]))
+
+    message = order.enqueue()
+    sandbox.run(raising=False)
+    assert message.state == "dead"
+    sandbox.advance("1h")
+    sandbox.run()
+    away = False
+    message.redrive()
+    sandbox.run()
+    assert message.wait() == 6

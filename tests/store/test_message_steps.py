@@ -10,6 +10,8 @@ import pytest
 from pollconsumer.core.errors import BadData, LeaseLost, NotFound
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages.message_steps import MOST_BYTES, Recorded, Step, StepEntry, as_recorded
+from pollconsumer.store.queues import outbox
+from pollconsumer.store.queues.outbox import Answer, pack
 from pollconsumer.store.records.steps import Kept, Retention, Settlement
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, expire, message, release, retry
 from tests.store.servers import await_next_ms
@@ -235,6 +237,23 @@ def test_the_first_of_a_name_holds(store: RedisStore, launch: Launch, person: Me
     reservation = awaiting(store, launch)
     assert [person.signal(QUEUE, "a", "approved", n) for n in (1, 2, 1, 11)] == [True, False, True, False]
     assert [sent.value for sent in found(store, reservation).signals] == [1]
+
+
+def test_a_dead_letter_gets_answers_to_its_calls_and_no_other_signals(
+    store: RedisStore, launch: Launch, look: Looking, person: MessageActions
+) -> None:
+    launch.settle(die(charged(store, launch)))
+    answer = Answer(QUEUE, "a", "call#1", {"id": "b", "state": "completed", "result": 1})
+    store.wire.command("RPUSH", look.key("outbox"), pack([], 0, [], [answer]))
+    outbox.send(store, QUEUE, print)
+    with pytest.raises(BadData, match="it is dead already"):
+        person.signal(QUEUE, "a", "approved", True)
+    person.redrive(QUEUE, ["a"])
+    (again,) = launch.reserve()
+    assert [(sent.name, sent.value) for sent in found(store, again).signals] == [(answer.name, answer.value)]
+    launch.settle(die(again))
+    person.purge(QUEUE, ["a"])
+    assert look.hash("checkpoints") == {}
 
 
 def test_a_message_that_waits_for_its_rate_is_not_woken(store: RedisStore, person: MessageActions) -> None:

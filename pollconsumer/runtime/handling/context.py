@@ -302,7 +302,8 @@ class Context:
 
         Until the result is there, the slot is free, as with `sleep`. ChildFailed if the other message is not completed,
         or has not ended within ``timeout``: seconds, text such as ``1h``, or a timedelta, counted from the first call;
-        ten years by default. The other message then goes on. A result is at most 64 KiB of JSON. UsageError for a
+        ten years by default. The other message then goes on. A result is at most 64 KiB of JSON. Results and signals of
+        this message are at most 1 MiB together; for a result beyond that ChildFailed is raised, too. UsageError for a
         message with an id, a key, callbacks, or this message's order key; otherwise the errors are those of `step`."""
         if not isinstance(message, str):
             return self.call_many([message], timeout=timeout)[0]

@@ -1,14 +1,16 @@
 -- Store a signal for a message, unless it has one of that name, and wake the message if it waits for the signal.
 -- KEYS records rows checkpoints schedule schedule_marker
 -- NEEDS rows schedule message_steps
--- ARGV id; a line feed, the name and a tab; value; maximum bytes of the signals of a message
+-- ARGV id; a line feed, the name and a tab; value; maximum bytes of the signals of a message;
+--   1 for an answer to a call, which a dead letter keeps until it is redriven
 -- Returns '' if this value is stored, by this call or an earlier one; 'sent' if that name has another value; 'full' if
 --   the message has too many signals; its state if it has ended; 'newer' if a newer version wrote its record; nil if
 --   there is no such message
 
 local id = ARGV[1]
 local row, state = message_of(id)
-if state ~= 'scheduled' and state ~= 'ready' and state ~= 'reserved' then return state end  -- GUARD state
+local unfinished = state == 'scheduled' or state == 'ready' or state == 'reserved'
+if not unfinished and not (state == 'dead' and ARGV[5]) then return state end  -- GUARD state
 local now = now_ms()
 local awaited, sent, head = awaited_and_sent(id)
 local line = ARGV[2] .. decimal(now) .. ' ' .. ARGV[3]

@@ -40,6 +40,11 @@ PAGE_MESSAGES = 300
 REPORTED_AGAIN_AFTER_MS, REPORTS_KEPT_MS = 60_000, 3_600_000
 """The age at which a report is sent again: longer than a failover takes. And how long reports are kept after the last
 one."""
+MOST_ERROR_BYTES = 3 * MOST_BYTES
+"""Room for errors among the signals of a message: MOST_STEPS of them, each with a text of 500 characters."""
+NO_ROOM = (
+    f"its result does not fit: the answers to one message have at most {MOST_BYTES} bytes; store results elsewhere"
+)
 Others = Callable[[str, str, Sequence[tuple[str, str]]], Sequence[str]]
 _Outgoing = tuple[Origin | None, Sequence[NewMessage]]
 """An entry's origin, None if its number must not be remembered as received; and the entry's messages."""
@@ -310,14 +315,27 @@ def _send(
 
 
 def _answer(store: "RedisStore", entry: Entry) -> None:
-    """Send an entry's answers to handlers that called messages, as signals. A repeated signal does nothing."""
+    """Send an entry's answers to handlers that called messages, as signals. A repeated signal does nothing. A result
+    that does not fit beside the caller's other signals is replaced by an error. Errors have room of their own."""
     for each in entry.answers:
         value = each.value
-        if value["state"] != State.COMPLETED:
+        if value["state"] == State.COMPLETED:
+            if _signal(store, each, value, MOST_BYTES) != b"full":  # GUARD a caller gets an answer
+                continue
+            value = {"id": value["id"], "state": "", "error": NO_ROOM}
+        else:
             error = store.wire.command("HGET", store.keys.queue(entry.queue, "errors"), value["id"])
             value = value | {"error": (error or b"").decode("utf-8", "replace").partition("\0")[0] or value["state"]}
-        line = f"\n{each.name}\t".encode(), json.dumps(value).encode()
-        store.wire.run("signal", store.keys, each.queue, [each.id, *line, MOST_BYTES])
+        _signal(store, each, value, MOST_BYTES + MOST_ERROR_BYTES)
+
+
+def _signal(store: "RedisStore", answer: Answer, value: continuations.Packed, most: int) -> bytes | None:
+    """Send ``value`` as the signal of ``answer``. Dead letters get it, too, since they may be redriven. ``most``:
+    maximum bytes of the caller's signals. Returns what `signal.lua` returns."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    args = [answer.id, f"\n{answer.name}\t".encode(), text, most, 1]
+    returned: bytes | None = store.wire.run("signal", store.keys, answer.queue, args)
+    return returned
 
 
 def _send_messages(
