@@ -69,7 +69,7 @@ AGAIN = "import again, with --restart; if that fails too, export again"
 
 def export(closing: StoreCloser, note: ClosingNote, namespaces: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
     """Yield the lines of the store that was closed with ``note``: the same in each call, apart from the order within
-    hashes and sets. ``namespaces``: those of a backup, if it has several.
+    hashes and sets, and from keys that have expired. ``namespaces``: those of a backup, if it has several.
 
     StoreRefused if the store is opened meanwhile, or if a replica was promoted and another store answers."""
     kinds = _kinds(closing)
@@ -81,16 +81,21 @@ def export(closing: StoreCloser, note: ClosingNote, namespaces: Sequence[str] = 
     for key_name, kind in kinds.items():
         key = closing.closed_key(key_name)
         names = {"queue": key_name.queue, "key": key_name.word}
+        expires_in_ms = closing.wire.command("PTTL", key)
+        read, whole = pages(closing.wire, key, kind), None
+        if expires_in_ms != -1:  # a key that may lapse at any time is read as a whole before its first line
+            read, whole = iter([*read]), digest_of(closing.wire, key, kind)
+            if expires_in_ms <= 0 or not whole.elements:
+                continue
         summing = ContentsDigest(kind)
-        for page in pages(closing.wire, key, kind):
+        for page in read:
             summing.add(page)
             yield names | {"type": kind, "at": page.at, "values": [value.decode("latin-1") for value in page.values]}
-        found = summing.digest()
-        if found.elements != length_of(closing.wire, key, kind):
+        found = whole or summing.digest()
+        if whole is None and found.elements != length_of(closing.wire, key, kind):
             found = digest_of(closing.wire, key, kind)  # some elements came twice
         if found.elements == 0:
             raise StoreRefused("store changed during its export", key, "export it again")
-        expires_in_ms = closing.wire.command("PTTL", key)
         totals.add(key_name.queue, key_name.word, kind, found)
         yield names | {"type": kind, "count": found.elements, "digest": found.digest, "expires_in_ms": expires_in_ms}
     if closing.note() != note:
@@ -347,8 +352,8 @@ class Import:
             if found != stated:
                 seconds_text = f"{key} has {found.elements} of {stated.elements} elements, digest {found.digest}"
                 raise StoreRefused("store differs from the export", seconds_text, AGAIN)
-            if expires_in_ms > 0:
-                self._wire.command("PEXPIRE", key, expires_in_ms)
+            if expires_in_ms != -1:
+                self._wire.command("PEXPIRE", key, max(1, expires_in_ms))
             self._wire.command("HSET", self._imported, key, stated.digest)
         self.totals.add(key_name.queue, key_name.word, kind, stated)
 

@@ -19,6 +19,7 @@ from pollconsumer.store.suitability import Suitability
 from tests.conftest import NAMESPACE, empty_server
 from tests.interface.keyspace_page import BY_GROUP, CONTROL_KEYS
 from tests.leaving_out import long
+from tests.site import wait_until
 from tests.store.acting import QUEUE, Launch, message, names
 from tests.store.moving import exported, imported, unexpected
 from tests.store.servers import snapshot
@@ -179,6 +180,44 @@ def test_keys_that_expire_still_do(store: RedisStore, elsewhere: Callable[[], Wi
     target = elsewhere()
     imported(target, lines)
     assert 0 < target.command("PTTL", store.keys.queue(QUEUE, "served")) <= 50_000
+
+
+def test_a_key_that_expires_during_an_export_is_left_out_or_still_expires(
+    store: RedisStore, elsewhere: Callable[[], Wire]
+) -> None:
+    store.enqueue([message("a")])
+    wire, served = store.wire, store.keys.queue(QUEUE, "served")
+    wire.command("SET", served, "1", "PX", 50_000)
+    closing = StoreCloser(wire, NAMESPACE)
+    note = closing.close("e1", unexpected)
+    closed = closing.closed_key(KeyName(QUEUE, "served"))
+
+    def lines_if_it_expires_after(is_last: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+        found = list[dict[str, Any]]()
+        for line in export(closing, note):
+            found.append(line)
+            if is_last(line):
+                wire.command("DEL", closed)
+        return found
+
+    after_its_page = lines_if_it_expires_after(lambda line: line.get("key") == "served")
+    [_, end] = [line for line in after_its_page if line.get("key") == "served"]
+    assert 0 < end["expires_in_ms"] <= 50_000
+    wire.command("SET", closed, "1", "PX", 50_000)
+    after_the_header = lines_if_it_expires_after(lambda line: "format" in line)
+    assert [line for line in after_the_header if line not in after_its_page] == [after_the_header[-1]]
+    imported(elsewhere(), after_the_header)
+
+
+@pytest.mark.parametrize("left", [0, -2])
+def test_a_key_that_an_earlier_export_found_expired_does_not_last_for_ever(
+    store: RedisStore, elsewhere: Callable[[], Wire], left: int
+) -> None:
+    store.wire.command("SET", store.keys.queue(QUEUE, "served"), "1", "PX", 50_000)
+    lines = exported(store.wire)
+    target = elsewhere()
+    imported(target, [line | {"expires_in_ms": left} if line.get("expires_in_ms", -1) > 0 else line for line in lines])
+    wait_until(lambda: not target.command("EXISTS", store.keys.queue(QUEUE, "served")), "the key has expired")
 
 
 # Closing
