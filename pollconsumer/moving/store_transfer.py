@@ -115,11 +115,12 @@ def backup(file: str) -> None:
     namespace of the settings. --namespace chooses one.
 
     'store import' restores FILE. The login to the store needs the rights of a replica: +sync, +replconf, +client|info.
-    The server sends all its databases; the directory of FILE needs room for them until the backup is done."""
+    The server sends all its databases; the directory of FILE (of a pipe or device: $TMPDIR) needs room for them until
+    the backup is done."""
     if wants_json() and file == "-":
         raise UsageError("--json", "-", "the last line of a backup has its totals")
     settings = current_settings()
-    directory = Path(gettempdir()) if file == "-" else Path(file).absolute().parent
+    directory = Path(gettempdir()) if _is_stream(file) else Path(file).absolute().parent
     found: dict[str, dict[str, Any]] = {}
     with (
         raising_terminations(),
@@ -282,8 +283,14 @@ def _written(file: str, what: str) -> Iterator[BinaryIO]:
         raise CannotCreate(what, f"{file}: {error.strerror}", "check where it goes") from None
 
 
+def _is_stream(file: str) -> bool:
+    """Whether ``file`` is standard output, a pipe or a device: it has no directory of its own."""
+    exists, is_plain = os.path.exists(file), os.path.isfile(file)  # noqa: PTH110, PTH113  they never raise
+    return file == "-" or (exists and not is_plain)
+
+
 def _report(what: str, totals: dict[str, Any], note: str = "", file: str = "") -> None:
-    if file == "-":  # only what went to standard output is there
+    if file and _is_stream(file) and not wants_json():  # standard output may be that stream
         print_notice(f"{what}: " + ", ".join(f"{name} {value}" for name, value in _shown(totals, note).items()))
     elif not printed_as_json(totals):
         print_table((what, ""), tuple(_shown(totals, note).items()))

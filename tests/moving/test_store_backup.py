@@ -8,15 +8,17 @@ import re
 import shutil
 import signal
 import stat
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.site import wait_until
 
 if TYPE_CHECKING:
-    import subprocess
-
     from tests.site import Site
     from tests.store.servers import Server
 
@@ -55,6 +57,24 @@ def test_a_backup_goes_through_a_pipe_and_leaves_nothing_behind(site: Site) -> N
     assert (done.returncode, done.stderr[:37]) == (0, "pollconsumer: backed up: messages 1, ")
     refused = site.command("store", "backup", "-", "--json")
     assert refused.returncode == 2
+
+
+@pytest.mark.parametrize("file", ["/dev/stdout", "/dev/fd/3"])
+def test_a_backup_to_a_device_or_a_pipe_needs_no_room_beside_it_and_is_not_followed_by_its_report(
+    site: Site, file: str
+) -> None:
+    site.enqueue("record", name="a")
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m pollconsumer store backup {file} 3>&1 | cat > kept"],
+        cwd=site.directory,
+        env=site.environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.startswith("pollconsumer: backed up: messages 1, elements ")
+    lines = (site.directory / "kept").read_text().splitlines()
+    assert json.loads(lines[-1])["end"]["messages"] == 1
 
 
 def test_a_backup_is_of_the_database_that_the_url_names(site: Site, valkey: Server) -> None:
