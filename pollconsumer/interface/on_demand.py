@@ -21,7 +21,7 @@ from pollconsumer.core.launcher import DEMANDED_VARIABLE, ON_DEMAND
 from pollconsumer.core.window import StopReason, tick_from
 from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.model import Settings
-from pollconsumer.interface.settings.names import CONFIG_VARIABLE, variable
+from pollconsumer.interface.settings.names import CONFIG_VARIABLE, OVERRIDING_VARIABLE, variable
 from pollconsumer.interface.settings.values import PROCESS
 from pollconsumer.runtime.launch.pings import Ping, delivered
 from pollconsumer.runtime.system.own_threads import Started, start_thread
@@ -77,13 +77,13 @@ def launch_environment(settings: Settings, location: tuple[object, str | None]) 
     headers = {name for name in os.environ if is_cgi and name.startswith("HTTP_")}
     given = {name: value for name, value in os.environ.items() if name not in headers and name not in unused}
     store, namespace = location
-    if store is not None and not isinstance(store, str):
+    if settings.client is not None and "://" in settings.client:  # its address, in place of a function's name
         fix = "name a function that makes it as client in the configuration, and give the application no store"
         raise ConfigurationError("a launch of its own", "an application with a client of its own", fix)
     if settings.config is not None:
         given[CONFIG_VARIABLE] = str(settings.config)
-    if store is not None:
-        given[variable("store")] = store
+    if isinstance(store, str):
+        given |= {variable("store"): store, OVERRIDING_VARIABLE: "1"}
     if namespace is not None:
         given[variable("namespace")] = namespace
     return given | {"PYTHONPATH": os.pathsep.join(_import_path())}

@@ -12,6 +12,7 @@ import pytest
 
 from pollconsumer import PollConsumer
 from pollconsumer.core.errors import ConfigurationError
+from pollconsumer.interface.on_demand import launch_environment
 from pollconsumer.interface.settings.load import load_settings
 from pollconsumer.interface.user_imports import client_of, credentials_of
 
@@ -141,6 +142,30 @@ def test_a_store_that_is_given_on_the_way_goes_before_the_client_of_the_file(
     configured(f'{SERVER}credentials = "bring:provider"')
     assert load_settings(tmp_path / "config.toml", store="embedded").is_embedded
     assert load_settings(tmp_path / "config.toml", store="redis://other").credentials == "bring:provider"
+
+
+@pytest.mark.parametrize(
+    ("text", "store"),
+    [('client = "bring:make"', "redis://other"), (f'{SERVER}credentials = "bring:provider"', "embedded")],
+)
+def test_a_launch_that_a_producer_starts_has_the_store_that_the_producer_was_given(
+    configured: Callable[[str], Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, store: str
+) -> None:
+    configured(text)
+    settings = load_settings(tmp_path / "config.toml", store=store)
+    for name, value in launch_environment(settings, (store, None)).items():
+        monkeypatch.setenv(name, value)
+    found = load_settings()
+    assert (found.store, found.client, found.credentials) == (store, None, None)
+
+
+def test_a_producer_with_a_client_of_its_own_starts_no_launch_on_another_store(
+    configured: Callable[[str], Settings], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    configured('consumer.on_demand = "process"')
+    app = PollConsumer(config=tmp_path / "config.toml", store=fakeredis.FakeRedis())
+    app.enqueue("nobody", {})
+    assert "no launch on demand: a launch of its own: an application with a client of its own" in caplog.text
 
 
 def test_credentials_go_with_the_password_of_sentinels(configured: Callable[[str], Settings]) -> None:

@@ -263,6 +263,17 @@ def test_a_way_that_is_none_is_refused(site: Site, way: str) -> None:
     assert "process, or the URL of an endpoint" in refused.stderr
 
 
+def test_a_launch_on_demand_has_the_store_that_a_flag_gives_in_place_of_the_files_client(
+    site: Site, valkey: Server
+) -> None:
+    with (site.directory / "config.toml").open("a") as config:
+        config.write('client = "handlers:nowhere"\n[consumer]\non_demand = "process"\ntimeout = "4s"\n')
+    done = site.command("--store", valkey.url, "enqueue", "record", '{"name": "a"}')
+    assert (done.returncode, done.stderr) == (0, "")
+    site.await_note("a")
+    wait_until(lambda: not processes_in(site.directory), "the end of the launch")
+
+
 def test_a_launch_that_takes_in_what_is_spooled_starts_no_other(site: Site, valkey: Server) -> None:
     asked: list[str] = []
 

@@ -18,7 +18,7 @@ from pollconsumer.interface.command_line import values_of
 from pollconsumer.interface.logs.logs import PERSISTENT, about, log
 from pollconsumer.interface.named_files import open_regular
 from pollconsumer.interface.settings.model import SECTIONS, TABLES, Settings, changed, declared_fields, settings_of
-from pollconsumer.interface.settings.names import CONFIG_VARIABLE, PREFIX, variable
+from pollconsumer.interface.settings.names import CONFIG_VARIABLE, OVERRIDING_VARIABLE, PREFIX, variable
 from pollconsumer.interface.settings.owners import refuse_found_of_others, refuse_writable_file
 from pollconsumer.interface.settings.reading import check_connection, check_given, check_strict, check_together, read
 from pollconsumer.runtime.system.own_files import EMBEDDED, modes_mean_nothing
@@ -166,6 +166,8 @@ def load_settings(
     for name in (name for name, value in variables.items() if not value):
         log.debug("%s is empty: taken as unset", name)
     file = _find(config, variables, beside)
+    if store is None and OVERRIDING_VARIABLE in os.environ:
+        store = variables.get(variable("store")) or None
     try:
         settings = _checked(_load(file, variables), store, namespace)
     except ConfigurationError as error:
