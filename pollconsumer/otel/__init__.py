@@ -7,7 +7,7 @@ from typing import Any
 
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.runtime.handling.context import Context
-from pollconsumer.runtime.new_messages import Draft
+from pollconsumer.runtime.new_messages import Draft, add_trace
 
 try:
     from opentelemetry import context as current
@@ -33,22 +33,24 @@ def instrument(app: PollConsumer, tracer_provider: trace.TracerProvider | None =
 
 
 def _send_trace(draft: Draft) -> None:
-    propagate.inject(draft.headers)  # as traceparent, and whatever else is configured
+    headers: dict[str, str] = {}
+    propagate.inject(headers)  # as traceparent, and whatever else is configured
+    add_trace(draft, headers)
 
 
 class _MessageSpans:
-    """The spans of attempts in progress, by the ids of their messages."""
+    """The spans of attempts in progress, by the queues and ids of their messages."""
 
     def __init__(self, tracer: trace.Tracer) -> None:
         self._tracer = tracer
-        self._begun: dict[str, trace.Span] = {}
+        self._begun: dict[tuple[str, str], trace.Span] = {}
 
     def begin(self, context: Context) -> None:
-        if (left := self._begun.pop(context.id, None)) is not None:
+        if (left := self._begun.pop((context.queue, context.id), None)) is not None:
             left.end()  # its attempt ended without an outcome: it was released, or sleeps
         sender = propagate.extract(context.headers)
         sender_span = trace.get_current_span(sender).get_span_context()
-        span = self._begun[context.id] = self._tracer.start_span(
+        span = self._begun[context.queue, context.id] = self._tracer.start_span(
             f"{context.handler} {context.queue}",
             sender,
             trace.SpanKind.CONSUMER,
@@ -65,11 +67,11 @@ class _MessageSpans:
         current.attach(trace.set_span_in_context(span))  # the handler's own spans become its children
 
     def end(self, context: Context, _: Any) -> None:
-        if (span := self._begun.pop(context.id, None)) is not None:
+        if (span := self._begun.pop((context.queue, context.id), None)) is not None:
             span.end()
 
     def fail(self, context: Context, error: BaseException, *_: float) -> None:
-        if (span := self._begun.pop(context.id, None)) is None:
+        if (span := self._begun.pop((context.queue, context.id), None)) is None:
             return  # it was never handled, or by another process
         span.record_exception(error)
         span.set_attribute("error.type", type(error).__qualname__)

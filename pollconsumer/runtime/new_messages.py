@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypedDict, Unpack
 
@@ -34,6 +35,10 @@ if TYPE_CHECKING:
 
 BeforeEnqueue = Callable[["Draft"], object]
 LONGEST_DELAY = 1000 * YEAR
+_GIVE_WAY = {"tracestate": 1, "baggage": 2}
+"""Headers of a trace whose length a client of the sender may choose. The last one gives way first."""
+ROOM = 512
+"""The bytes that `_GIVE_WAY` leave for further headers, such as ``created-by`` of a rerun."""
 _NOT_WITH_REPLACE = {
     "id": "the key says which message is replaced: leave the id out",
     "then": "callbacks stay as they were: leave them out",
@@ -87,6 +92,14 @@ def drafted(message: NewMessage, hooks: Sequence[BeforeEnqueue]) -> NewMessage:
     for hook in hooks:
         called(hook, draft)
     return message._replace(headers=check_new_headers(draft.headers) or None)
+
+
+def add_trace(draft: Draft, trace: Mapping[str, str]) -> None:
+    """Add the headers of a ``trace`` to ``draft``, except those because of which the message would be refused."""
+    for name in sorted(trace, key=lambda each: _GIVE_WAY.get(each, 0)):
+        with suppress(BadData):
+            check_new_headers({**draft.headers, name: trace[name] + " " * (ROOM if name in _GIVE_WAY else 0)})
+            draft.headers[name] = trace[name]
 
 
 class Sendable(Protocol):

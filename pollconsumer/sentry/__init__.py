@@ -7,7 +7,7 @@ from typing import Any
 
 from pollconsumer.interface.api.app import PollConsumer
 from pollconsumer.runtime.handling.context import Context
-from pollconsumer.runtime.new_messages import Draft
+from pollconsumer.runtime.new_messages import Draft, add_trace
 
 try:
     import sentry_sdk
@@ -32,18 +32,18 @@ def instrument(app: PollConsumer) -> None:
 
 def _send_trace(draft: Draft) -> None:
     trace = {"sentry-trace": sentry_sdk.get_traceparent(), "baggage": sentry_sdk.get_baggage()}
-    draft.headers |= {name: value for name, value in trace.items() if value}
+    add_trace(draft, {name: value for name, value in trace.items() if value})
 
 
 class _MessageTransactions:
-    """The transactions of attempts in progress, with their scopes, by the ids of their messages."""
+    """The transactions of attempts in progress, with their scopes, by the queues and ids of their messages."""
 
     def __init__(self) -> None:
-        self._begun: dict[str, tuple[Scope, Span]] = {}
+        self._begun: dict[tuple[str, str], tuple[Scope, Span]] = {}
 
     def begin(self, context: Context) -> None:
-        if context.id in self._begun:
-            self._begun.pop(context.id)[1].finish()  # it ended without an outcome: it was released, or sleeps
+        if (name := (context.queue, context.id)) in self._begun:
+            self._begun.pop(name)[1].finish()  # it ended without an outcome: it was released, or sleeps
         scope = Scope.get_isolation_scope().fork()
         scope.set_tag("message", context.id)
         Scope.set_isolation_scope(scope)
@@ -53,14 +53,15 @@ class _MessageTransactions:
         transaction.set_data("messaging.message.id", context.id)
         transaction.set_data("messaging.destination.name", context.queue)
         transaction.set_data("messaging.message.retry.count", context.attempt - 1)
-        self._begun[context.id] = scope, transaction
+        self._begun[name] = scope, transaction
 
     def end(self, context: Context, _: Any) -> None:
-        if context.id in self._begun:
-            self._begun.pop(context.id)[1].finish()
+        if (name := (context.queue, context.id)) in self._begun:
+            self._begun.pop(name)[1].finish()
 
     def fail(self, context: Context, error: BaseException, *_: float) -> None:
-        scope, transaction = self._begun.pop(context.id, (Scope.get_isolation_scope(), None))
+        begun = self._begun.pop((context.queue, context.id), None)
+        scope, transaction = begun or (Scope.get_isolation_scope(), None)
         with use_isolation_scope(scope):
             sentry_sdk.capture_exception(error)
             if transaction is not None:  # otherwise it was never handled here

@@ -36,6 +36,15 @@ def work():
 @app.handler(max_attempts=2, retry=Backoff(first="10ms", factor=1, most="10ms"))
 def fail():
     raise ValueError("not so")
+
+import threading
+both = threading.Barrier(2)
+
+@app.handler(max_attempts=1)
+def together(fails: bool):
+    both.wait(30)
+    if fails:
+        raise ValueError("one of two")
 """
 OTEL_SETUP = """
 from opentelemetry import trace
@@ -71,17 +80,34 @@ with sentry_sdk.start_transaction(name="request"):
     work.enqueue()
     fail.enqueue()
 """
+LONG = "sentry-a=" + "x" * 3000 + ",sentry-b=" + "y" * 3000
+OTEL_FROM_CLIENT = f"""
+from opentelemetry import context, propagate
+with tracer.start_as_current_span("request"):
+    context.attach(propagate.extract({{"baggage": "{LONG}"}}, context.get_current()))
+    app.enqueue("work", id="work")
+"""
+SENTRY_FROM_CLIENT = f"""
+trace = "0af7651916cd43dd8448eb211c80319c"
+client = {{"sentry-trace": trace + "-b7ad6b7169203331-1", "baggage": f"sentry-trace_id={{trace}},{LONG}"}}
+with sentry_sdk.start_transaction(sentry_sdk.continue_trace(client, name="request")):
+    app.enqueue("work", id="work")
+"""
+IN_BOTH_QUEUES = """
+app.enqueue("together", {"fails": True}, id="same")
+app.enqueue("together", {"fails": False}, id="same", queue="other")
+"""
 
 
-def told(site: Site, setup: str, recipe: str, inner: str, sending: str) -> list[dict[str, Any]]:
+def told(site: Site, setup: str, recipe: str, inner: str, sending: str, *options: str) -> list[dict[str, Any]]:
     """What the SDK sent of a program that sends two messages, and of the launches that handle them."""
     (site.directory / "work.py").write_text(f"{BOTH}{setup}{recipe}{HANDLERS.format(inner=inner)}")
-    (site.directory / "config.toml").write_text('handlers = ["work"]\n')
+    (site.directory / "config.toml").write_text('handlers = ["work"]\n[consumer]\nqueues = ["default", "other"]\n')
     producer = site.start_program(
         [sys.executable, "-c", f"import sys; sys.path[:0] = ['.']; from work import *{sending}"]
     )
     assert producer.communicate() == ("", "")
-    done = site.drain("--linger", "1s")
+    done = site.drain("--linger", "1s", *options)
     assert done.returncode == 0
     assert "hook" not in done.stderr
     return [json.loads(line) for line in (site.directory / "told").read_text().splitlines()]
@@ -131,6 +157,37 @@ def test_transactions_and_errors_of_sentry_have_the_trace_of_the_producer(site: 
     assert [event["exception"]["values"][0]["value"] for event in errors] == ["not so"] * 2
     assert {event["tags"]["message"] for event in errors} == {event["tags"]["message"] for event in failed}
     assert work["tags"]["message"] not in {event["tags"]["message"] for event in errors}
+
+
+@pytest.mark.parametrize(
+    ("setup", "recipe", "inner", "sending", "name"),
+    [
+        (OTEL_SETUP, OTEL, OTEL_INNER, OTEL_FROM_CLIENT, "traceparent"),
+        (SENTRY_SETUP, SENTRY, SENTRY_INNER, SENTRY_FROM_CLIENT, "sentry-trace"),
+    ],
+)
+def test_a_clients_baggage_however_long_refuses_no_message(
+    site: Site, setup: str, recipe: str, inner: str, sending: str, name: str
+) -> None:
+    told(site, setup, recipe, inner, sending)
+    message = site.json("status", "work")
+    assert (message["state"], [*message["headers"]]) == ("completed", [name])
+
+
+def test_messages_of_two_queues_with_one_id_have_spans_of_their_own(site: Site) -> None:
+    spans = told(site, OTEL_SETUP, OTEL, OTEL_INNER, IN_BOTH_QUEUES, "--concurrency", "2")
+    ended = {span["name"]: (span["status"]["status_code"], [*span["attributes"]][-1]) for span in spans}
+    assert ended == {
+        "together default": ("ERROR", "error.type"),
+        "together other": ("UNSET", "pollconsumer.attempt"),
+    }
+
+
+def test_messages_of_two_queues_with_one_id_have_transactions_of_their_own(site: Site) -> None:
+    events = told(site, SENTRY_SETUP, SENTRY, SENTRY_INNER, IN_BOTH_QUEUES, "--concurrency", "2")
+    traces = [event["contexts"]["trace"] for event in events if event.get("type") == "transaction"]
+    ended = {trace["data"]["messaging.destination.name"]: trace.get("status") for trace in traces}
+    assert ended == {"default": "internal_error", "other": None}
 
 
 def test_what_was_never_sent_with_a_trace_has_a_span_of_its_own_trace_and_no_link(site: Site) -> None:
