@@ -59,6 +59,11 @@ def fails() -> None:
         log.exception("failed")
         raise
 """
+FAILING_HOOK = """
+@app.before
+def looks(context) -> None:
+    raise OSError("no such tenant")
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -190,6 +195,27 @@ def test_errors_are_in_the_file_and_on_standard_error(site: Site) -> None:
     assert done.stderr.startswith("pollconsumer: error: store unreachable: ")
     said = as_objects((site.directory / "launch.log").read_text())
     assert (said[-1]["level"], said[-1]["message"].partition(":")[0]) == ("error", "store unreachable")
+
+
+def test_a_failing_import_has_its_traceback_in_the_file_and_on_standard_error_with_v_alone(site: Site) -> None:
+    variables = {"POLLCONSUMER_LOGS__TARGET": "launch.log", "POLLCONSUMER_LOGS__FORMAT": "json"}
+    (site.directory / "handlers.py").write_text("1 / 0\n")
+    for options, is_traced in (((), False), (("-v",), True)):
+        done = site.command(*options, "run", **variables)
+        assert (done.returncode, "Traceback" in done.stderr) == (78, is_traced)
+        said = as_objects((site.directory / "launch.log").read_text())
+        assert said[-1]["traceback"].endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_with_q_only_errors_are_printed_though_a_file_has_everything_of_isolated_handlers_too(site: Site) -> None:
+    assert site.command("run", POLLCONSUMER_LOGS__FORMAT="xml").returncode == 78
+    with (site.directory / "handlers.py").open("a") as module:
+        module.write(FAILING_HOOK)
+    site.enqueue("alone", name="a")
+    assert drained(site, "-q", POLLCONSUMER_LOGS__TARGET="launch.log") == ""
+    said = (site.directory / "launch.log").read_text()
+    assert "warning: hook before looks raised OSError: no such tenant" in said
+    assert "ended after" in said
 
 
 def test_the_journal_gets_priorities_where_it_reads_and_where_it_is_told_to(site: Site) -> None:

@@ -233,6 +233,11 @@ class _OwnLogger(logging.Logger):
         """Called with each record, if the settings name a target of the log. Else None."""
         self._raised = False
 
+    @property
+    def threshold(self) -> int:
+        """The least level that a person wants to see. A target of the log gets more, which lowers ``level``."""
+        return self.level if self.lines is None else self.lines.threshold
+
     def isEnabledFor(self, level: int) -> bool:  # noqa: N802  of its base
         return level >= self.level or self.others.isEnabledFor(level)
 
@@ -264,7 +269,7 @@ log = _OwnLogger()
 
 def shows_completed() -> bool:
     """Whether the log shows a line for each completed message: with -v, or if a person watches."""
-    return log.lines is not None and log.lines.threshold <= logging.INFO
+    return log.threshold <= logging.INFO
 
 
 def configure(verbosity: int = 0, *, quiet: bool = False) -> None:
@@ -366,19 +371,19 @@ def warn_of_lost_output(problems: Iterable[tuple[str, str]]) -> None:
 def close_streaks(code: int) -> None:
     """Log the streaks that are over, at the end of a launch with the exit code ``code``."""
     lines = [] if log.streaks is None else log.streaks.close(code)
-    for line in lines if log.level <= logging.WARNING else ():
+    for line in lines if log.threshold <= logging.WARNING else ():
         write_line("info", line)
     log.streaks = None
 
 
 def write_error(error: PollConsumerError) -> None:
     """Print the line of the error that ended a command, unless the error is damped."""
-    traced = error.traced if error.shows_trace or log.isEnabledFor(logging.INFO) else ""
-    fields = {"traceback": traced} if traced else {}
+    fields = {"traceback": error.traced} if error.traced else {}
+    shown = fields if error.shows_trace or log.threshold <= logging.INFO else {}
     if (text := _damped(_streak_of(error), str(error))) is not None:
-        if traced and not log.line_has_traceback:
-            _write("\n".join(printable_lines(traced)))
-        write_line("error", text, fields)
+        if shown and not log.line_has_traceback:
+            _write("\n".join(printable_lines(error.traced)))
+        write_line("error", text, shown)
     if log.copy is not None:
         log.copy("error", str(error), fields)
 
