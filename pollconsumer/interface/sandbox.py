@@ -221,7 +221,7 @@ class Sandbox:
     ``apps`` provide handlers and recurrences; by default all applications of the process do. Within the block no
     application of the process reaches its own store. Time begins at ``start`` (default: now), and passes only in
     ``advance``, ``advance_to``, ``run_for``, and while a launch waits. ``config``: a configuration file; the
-    environment and other files are ignored."""
+    environment, except POLLCONSUMER_TRUST_WRITABLE, and other files are ignored."""
 
     def __init__(self, *apps: PollConsumer, start: datetime | None = None, config: str | Path | None = None) -> None:
         """Raise TypeError for a naive ``start``, ConfigurationError for an invalid ``config``."""

@@ -646,6 +646,33 @@ def test_a_configuration_says_what_is_served_and_imported(app: PollConsumer, tmp
         configured(app, tmp_path, "[consumer]\ntimeout = 'soon'")
 
 
+def test_a_configuration_for_a_store_that_the_environment_names_is_taken(
+    app: PollConsumer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLLCONSUMER_STORE", "redis://nowhere.example")
+    handled = list[int]()
+
+    @app.handler
+    def number(n: int) -> None:
+        handled.append(n)
+
+    with configured(app, tmp_path, 'durability = "strict"\n[strict]\nreplicas = 1\n') as sandbox:
+        number.enqueue(n=1)
+        sandbox.run()
+    assert handled == [1]
+
+
+def test_a_configuration_that_others_may_write_is_taken_where_the_environment_trusts_it(
+    app: PollConsumer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(app, tmp_path, "")
+    (tmp_path / "config.toml").chmod(0o666)
+    with pytest.raises(ConfigurationError, match="writable by others"):
+        configured(app, tmp_path, "")
+    monkeypatch.setenv("POLLCONSUMER_TRUST_WRITABLE", "true")
+    configured(app, tmp_path, "")
+
+
 def test_commands_run_where_a_configuration_names_them(app: PollConsumer, tmp_path: Path) -> None:
     text = """[commands.remember]
 command = ["/bin/sh", "-c", "cat > remembered"]

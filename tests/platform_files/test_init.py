@@ -201,6 +201,21 @@ def test_what_cannot_be_launched_is_one_line(run: Any, arguments: list[str], cod
     assert said in errors[0]
 
 
+@pytest.mark.parametrize("platform", ["docker", "kubernetes", "ecs"])
+def test_a_file_that_needs_its_environment_is_launched(
+    run: Any, place: Path, monkeypatch: pytest.MonkeyPatch, platform: str
+) -> None:
+    (place / "config.toml").write_text('durability = "strict"\n[strict]\nreplicas = 1\n')
+    (place / "config.toml").chmod(0o666)
+    monkeypatch.setenv("POLLCONSUMER_STORE", URL)
+    code, _, err = run("init", platform)
+    assert (code, err.count("\n")) == (78, 1)
+    assert "writable by others" in err
+    monkeypatch.setenv("POLLCONSUMER_TRUST_WRITABLE", "true")
+    code, out, err = run("init", platform)
+    assert (code, "rror" in err, bool(out)) == (0, False, True)
+
+
 # Passwords
 
 

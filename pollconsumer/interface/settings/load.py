@@ -220,10 +220,9 @@ def _variables() -> dict[str, str]:
 
 
 def read_settings(config: Path) -> Settings:
-    """The settings of the file and defaults, without the environment. ConfigurationError as in `load_settings`."""
-    settings = _load(_find(config, {}), {})
-    check_strict(settings)
-    return settings
+    """The settings of the file and defaults, without those of the environment, which may name the store for which the
+    file is meant. The errors of `load_settings`, but for settings that do not fit the store."""
+    return _load(_find(config, _variables()), {})
 
 
 def with_flags(settings: Settings, section: Literal["consumer", "mover"], flags: Mapping[str, object]) -> Settings:
