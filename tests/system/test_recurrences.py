@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -186,6 +188,43 @@ def test_next_previews_in_the_zone_of_the_recurrence(site: Site) -> None:
     odd = site.json("recurrences", "next", "nightly", "--dst")
     assert len(odd) == 2
     assert site.command("recurrences", "next", "nobody").returncode == 66
+
+
+@pytest.mark.parametrize("times", [(), ("--times", "3"), ("--times", "300")], ids=" ".join)
+def test_a_preview_of_days_or_of_later_times_shows_what_the_whole_preview_has(
+    site: Site, times: tuple[str, ...]
+) -> None:
+    zone, now = ZoneInfo("Europe/Paris"), datetime.now(UTC).replace(microsecond=0)
+    first = now + timedelta(days=1)
+    rule = ("--every", "13h", "--first", first.isoformat(), "--timezone", zone.key, *times)
+    assert site.command("recurrences", "add", "put", "fatal", *rule).returncode == 0
+    whole = site.json("recurrences", "next", "put", "-n", "1000")
+    assert len(whole) == int(("1000", *times)[-1])
+    changing = [
+        text
+        for text, at in ((text, datetime.fromisoformat(text).astimezone(zone)) for text in whole)
+        if at.date() < now.astimezone(zone).date() + timedelta(days=366)
+        and at.replace(hour=0).utcoffset() != at.replace(hour=23).utcoffset()
+    ]
+    assert site.json("recurrences", "next", "put", "--dst") == changing
+    assert site.json("recurrences", "next", "put", "--dst", "-n", "1") == changing[:1]
+    assert site.json("recurrences", "next", "put", "-n", "9", "--from", whole[1]) == whole[1:10]
+    if times:
+        later = (first + timedelta(days=365)).date().isoformat()
+        assert site.json("recurrences", "next", "put", "--from", later) == []
+
+
+def test_a_preview_counts_a_bounded_number_of_occurrences(site: Site) -> None:
+    for name, times in (("few", "1000"), ("many", "1000000")):
+        site.command("recurrences", "add", name, "fatal", "--every", "1s", "--times", times)
+    assert site.json("recurrences", "next", "few", "--from", "9999-01-01") == []
+    done = site.command("recurrences", "next", "many", "--from", "9999-01-01")
+    assert done.returncode == 2
+    assert done.stderr.startswith("pollconsumer: error: too many occurrences: 100000 until 9998-12-31T23:59:59.999Z; ")
+    done = site.command("recurrences", "next", "many", "--dst", "--from", "2030-01-01")
+    assert (done.returncode, done.stderr) == (
+        2, "pollconsumer: error: --dst and --from; give one of the two\n"
+    )  # fmt: skip
 
 
 def test_a_function_recurs_and_is_given_its_instant(site: Site) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import partial, wraps
-from itertools import islice
+from itertools import chain, islice, takewhile
 from typing import Any
 
 import click
@@ -14,7 +14,7 @@ from pollconsumer.core.choices import After, Missed, Overlap
 from pollconsumer.core.errors import BadData, ConfigurationError, NotFound, UsageError
 from pollconsumer.core.messages.codec import shown_value
 from pollconsumer.core.notation.instants import datetime_of, epoch_ms, iso, read_instant
-from pollconsumer.core.recurrence import MOST_JITTER, Recurrence, zone_of
+from pollconsumer.core.recurrence import MOST_JITTER, MOST_LOOKED_AT, Recurrence, zone_of
 from pollconsumer.core.spans import format_duration
 from pollconsumer.interface.api.described import describe_recurrence
 from pollconsumer.interface.api.recurrences import NAMED_STARTS, given_put
@@ -99,7 +99,7 @@ def list_(prefix: str, created_by: str | None, limit: int) -> None:
 @recurrences.command(name="next", epilog="pollconsumer recurrences next nightly -n 10")
 @NAME
 @click.option(
-    "-n", "count", type=click.IntRange(1, 1000), default=5, show_default=True, help="Number of due times to show."
+    "-n", "count", type=click.IntRange(1, 1000), help="Number of due times to show. Default: 5; with --dst, all."
 )
 @option(
     "--from", "Begin at this day, in the recurrence's time zone, or at this time.", Value("DAY", _day), name="start"
@@ -108,13 +108,17 @@ def list_(prefix: str, created_by: str | None, limit: int) -> None:
     "--dst", is_flag=True, help="Show the due times of days on which the clock changes, in the next 12 months."
 )
 @AS_JSON
-def next_(name: str, count: int, start: date | int | None, dst: bool) -> None:
+def next_(name: str, count: int | None, start: date | int | None, dst: bool) -> None:
     """Preview when a recurrence is due next."""
+    if dst and start is not None:
+        raise UsageError("--dst and --from", None, "give one of the two")
     _, status = _found(name)
     rule = readable(status)
     now = _now_ms()
     after = _beginning(rule, status, start, now)
-    instants = _clock_change_days(rule, now) if dst else list(islice(_ahead_of(rule, status, after), count))
+    ahead_of = partial(_ahead_of, rule, status, now)
+    found = _clock_change_days(zone_of(rule.timezone), ahead_of, now) if dst else ahead_of(after)
+    instants = [*islice(found, count or (None if dst else 5))]
     moments = [datetime_of(at).astimezone(zone_of(rule.timezone)) for at in instants]
     if not printed_as_json([iso(at) for at in instants]):
         print_table(
@@ -287,29 +291,35 @@ def _beginning(rule: Recurrence, status: RecurrenceStatus, start: date | int | N
     return now if status.next is None else max(now, epoch_ms(status.next) - 1)
 
 
-def _ahead_of(rule: Recurrence, status: RecurrenceStatus, after: int) -> Iterator[int]:
-    """The recurrence's instants later than ``after``, up to its end."""
+def _ahead_of(rule: Recurrence, status: RecurrenceStatus, now: int, after: int) -> Iterator[int]:
+    """The recurrence's instants later than ``after``, up to its end. Those from now until ``after`` count for its
+    ``times``. UsageError if they are too many."""
     if status.ended:
         return iter(())
-    left = None if rule.times is None else max(0, rule.times - status.enqueued)
-    begins = after if status.next is None else max(after, epoch_ms(status.next) - 1)
-    return islice(rule.instants(begins if rule.at_run_time else after, status.phase_ms), left)
+    begins = after if rule.times is None else min(after, now)
+    if rule.at_run_time and status.next is not None:
+        begins = max(begins, epoch_ms(status.next) - 1)
+    found = rule.instants(begins, status.phase_ms)
+    if rule.times is None:
+        return found
+    left = islice(found, max(0, rule.times - status.enqueued))
+    for _, instant in zip(range(MOST_LOOKED_AT), left, strict=False):
+        if instant > after:
+            return chain((instant,), left)
+    if next(left, None) is None:
+        return iter(())
+    raise UsageError("too many occurrences", f"{MOST_LOOKED_AT} until {iso(after)}", "preview an earlier time")
 
 
-def _clock_change_days(rule: Recurrence, now: int) -> list[int]:
-    """Instants on those days of the next 12 months on which the recurrence's time zone changes its offset from UTC."""
-    zone = zone_of(rule.timezone)
+def _clock_change_days(zone: tzinfo, ahead_of: Callable[[int], Iterator[int]], now: int) -> Iterator[int]:
+    """Instants on those days of the next 12 months on which ``zone`` changes its offset from UTC. ``ahead_of`` gives
+    the instants later than another one."""
     today = datetime_of(now).astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    shifted = []
     for ahead in range(366):
         midnight, next_midnight = (today + timedelta(days=days) for days in (ahead, ahead + 1))
         if midnight.utcoffset() != next_midnight.utcoffset():
             first, end = (epoch_ms(moment) for moment in (midnight, next_midnight))
-            for instant in rule.instants(max(now, first - 1)):
-                if instant >= end:
-                    break
-                shifted.append(instant)
-    return shifted
+            yield from takewhile(end.__gt__, ahead_of(max(now, first - 1)))
 
 
 def _now_ms() -> int:
