@@ -223,10 +223,11 @@ def keep_apart(context: Context) -> None:
 
 @app.handler(isolation="process")
 def enqueue_late_apart() -> None:
-    try:
-        kept[0].enqueue("record", {"name": "lost"})
-    except Exception as error:
-        note(f"{type(error).__name__}: {error}")
+    for late in (lambda: kept[0].enqueue("record", {"name": "lost"}), lambda: kept[0].checkpoint({"of": "another"})):
+        try:
+            late()
+        except Exception as error:
+            note(f"{type(error).__name__}: {error}")
 
 @app.handler
 def keep(context: Context) -> None:
@@ -239,14 +240,16 @@ def enqueue_late() -> None:
 
 
 @pytest.mark.parametrize("apart", ["", "_apart"])
-def test_what_outlives_an_attempt_is_told_that_it_cannot_enqueue_with_its_completion(site: Site, apart: str) -> None:
+def test_what_outlives_an_attempt_can_neither_enqueue_with_its_completion_nor_save_its_state(
+    site: Site, apart: str
+) -> None:
     with (site.directory / "handlers.py").open("a") as handlers:
         handlers.write(OUTLIVING)
     site.enqueue(f"keep{apart}")
     site.enqueue(f"enqueue_late{apart}")
     assert site.drain().returncode == 0
-    (note,) = site.notes()
-    assert note.startswith("UsageError: context.enqueue: after the attempt; ")
+    for what, note in zip(("enqueue", "checkpoint"), site.notes(), strict=True):
+        assert note.startswith(f"UsageError: context.{what}: after the attempt; ")
 
 
 def test_a_checkpoint_carries_a_message_through_launches_uncharged(site: Site) -> None:

@@ -251,8 +251,8 @@ class Context:
 
         It survives the death of the process. ``raise Yield`` then releases the message, and no attempt is charged: the
         next launch continues. LeaseLost if the message is no longer this launch's. UsageError in hooks after the
-        settlement, such as ``on_dead``."""
-        if self._settled:
+        settlement, such as ``on_dead``, and in a thread that outlives the attempt."""
+        if self._settled or self._ended:
             raise UsageError("context.checkpoint", "after the attempt", "save it before the handler ends")
         given = dict(state)
         encoded = encode_payload(given)
