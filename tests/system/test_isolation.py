@@ -17,7 +17,7 @@ from redis import Redis
 
 from pollconsumer import Yield
 from pollconsumer.core.errors import LeaseLost
-from pollconsumer.core.retry import NotBegun
+from pollconsumer.core.retry import NotBegun, Stopped
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.interface.assembly.child import Handed
 from pollconsumer.interface.assembly.handlers import load_handlers
@@ -143,6 +143,11 @@ def until_cancelled(context: Context) -> None:
     while not context.cancelled:
         time.sleep(0.005)
     note("cancelled")
+
+@isolated(timeout="10s")
+def asks(heeds: bool, context: Context) -> None:
+    while not (heeds and context.cancelled):
+        context.checkpoint({"step": 1})
 
 @isolated()
 def reports(how: str, context: Context):
@@ -427,13 +432,23 @@ class Refusing:
 class Given:
     """A context, and what came of it."""
 
-    def __init__(self, *, save: Callable[[bytes], None] | None = None, cancelled: Callable[[], bool] = bool) -> None:
+    def __init__(
+        self,
+        *,
+        save: Callable[[bytes], None] | None = None,
+        cancelled: Callable[[], bool] = bool,
+        stop_asked: Callable[[object], bool] = bool,
+    ) -> None:
         self.saved: list[bytes] = []
         delivery = Delivery("n", "q", "id", "told", 2, 1, 7, {"step": 0})
         defaults_of = {"told": Defaults("mail")}.__getitem__
         save = save or self.saved.append
         situation = Situation(
-            lambda began, limit=60.0: began + limit, cancelled, lambda _, state: save(state), defaults_of
+            lambda began, limit=60.0: began + limit,
+            cancelled,
+            lambda _, state: save(state),
+            defaults_of,
+            stop_asked=stop_asked,
         )
         self.context = LaunchContext(delivery, situation)
 
@@ -455,6 +470,19 @@ def test_a_refused_checkpoint_is_refused_there(handlers: Mapping[str, Handler]) 
 
     outcome = handlers["reports"].handle({"how": "caught"}, Given(save=refuse).context)
     assert outcome == Outcome(result="LeaseLost: lease: it; is gone")
+
+
+def test_a_handler_that_asks_without_a_pause_is_told_to_stop(handlers: Mapping[str, Handler]) -> None:
+    given = Given(cancelled=lambda: len(given.saved) > 3)
+    assert handlers["asks"].handle({"heeds": True}, given.context).error is None
+
+
+def test_a_handler_that_asks_without_a_pause_is_stopped(
+    handlers: Mapping[str, Handler], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pollconsumer.runtime.children.pool.STOP_GRACE", 0.1)
+    given = Given(stop_asked=lambda _: len(given.saved) > 3)
+    assert isinstance(handlers["asks"].handle({"heeds": False}, given.context).error, Stopped)
 
 
 def test_yield_and_tracebacks_come_back(handlers: Mapping[str, Handler]) -> None:

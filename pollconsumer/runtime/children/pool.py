@@ -311,9 +311,9 @@ class _HandlerProcess(ChildProcess):
                 self.began = self.began or "began" in frame
                 if (answer := answer_to(frame, message, context)) is not None:
                     self._send(answer, until)
-            elif time.monotonic() >= stop_at:
+            if time.monotonic() >= stop_at:
                 raise Stopped
-            elif context.cancelled and not stop_sent:
+            if context.cancelled and not stop_sent:
                 self._send({"cancelled": True}, until)
                 stop_sent = True
         raise TimeoutError
