@@ -147,6 +147,38 @@ def test_outcomes_wait_for_their_node_and_those_of_others_do_not(parted: Parted)
     assert parted.exchange.held("mail") == set()
 
 
+def test_a_bulk_call_that_gathers_from_a_lost_queue_forgets_no_outcome(parted: Parted) -> None:
+    mail, other = parted.reserve("a"), parted.reserve("b", "other")
+    parted.lose("mail")
+    parted.exchange.promote_next()
+    parted.exchange.reserve()
+    parted.complete(mail)
+    parted.complete(other)
+    assert not parted.exchange.reserve("mail", 5)
+    assert parted.settling.since is not None
+    parted.exchange.settle()
+    assert parted.look("other").listed("completed") == ["b"]
+    parted.find()
+    parted.exchange.reserve()
+    assert parted.look().listed("completed") == ["a"]
+
+
+def test_no_outcome_is_forgotten_while_the_only_queue_left_is_lost(parted: Parted) -> None:
+    mail = parted.reserve("a")
+    parted.lose("mail")
+    parted.exchange.promote_next()
+    parted.exchange.reserve()
+    parted.enqueue("b", "other")
+    rows = parted.look("other").key("rows")
+    parted.launch.store.wire.all([("DEL", rows), ("SET", rows, "a text")])
+    parted.exchange.reserve()
+    parted.complete(mail)
+    assert not parted.exchange.reserve()
+    parted.find()
+    parted.exchange.reserve()
+    assert parted.look().listed("completed") == ["a"]
+
+
 def test_hooks_wait_for_what_waits_for_a_lost_node(parted: Parted) -> None:
     told: list[str] = []
     reserved = {"a": parted.reserve("a"), "b": parted.reserve("b", "other")}

@@ -153,6 +153,8 @@ class Exchange:
         reserved."""
         if self.lost:
             self._look()
+            if only in self.lost:
+                return False
         if self.to_repair and self._promoted - self._repaired >= EVERY:
             self.repair()
         steps, self.more_in, self.held_back = self.settling.take(), inf, False
@@ -169,6 +171,8 @@ class Exchange:
                 self._turns.served(queue, len(stepped.reserved))
                 self.pace.measure(stepped.reserved)
                 return True
+        for step in steps.values():  # all queues are lost
+            self.settling.keep(step)
         return False
 
     def reserve_when_woken(self, wait: float) -> None:
