@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.site import PATIENCE
 from tests.system.monitor import SECRET, Monitor
 
 if TYPE_CHECKING:
@@ -60,6 +61,30 @@ def test_failure_is_told_once_the_occurrence_is_a_dead_letter_and_the_start_of_t
     assert len({run for _, run, _ in monitor.told}) == 1
     assert monitor.told[-1][2].endswith("Z: dead letter, ValueError, attempt 3")
     assert errors.count("warning") == errors.count("dead letter") == 1
+
+
+UNTIL_CANCELLED = """
+from pollconsumer import Context
+
+@app.handler
+def until_cancelled(context: Context):
+    note("begun")
+    while not context.cancelled:
+        time.sleep(0.01)
+    raise RuntimeError
+"""
+
+
+def test_a_monitor_is_told_that_an_occurrence_was_stopped(site: Site, monitor: Monitor) -> None:
+    with (site.directory / "handlers.py").open("a") as module:
+        module.write(UNTIL_CANCELLED)
+    add(site, "nightly", "until_cancelled", monitor)
+    launch = site.start("run", "--until-empty", **DIALECT)
+    site.await_note("begun")
+    assert site.command("cancel", "--running", site.json("list")[0]["id"]).returncode == 0
+    assert launch.wait(PATIENCE) == 0
+    assert monitor.paths == ["/start", "/1"]
+    assert monitor.told[-1][2].endswith("Z: stopped on request, attempt 1")
 
 
 OTHERS = """

@@ -262,6 +262,8 @@ class Settlements:
         kept = _kept(problem, "" if interrupted else trace(error))
         self._add(reservation, Settlement.stopped(reservation, started, ended, error=kept))
         self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
+        if self.monitors is not None:
+            self.monitors.end(reservation, 1, "stopped on request")
 
     def stop_unstarted(self, reservation: Reservation) -> None:
         """Release a message that was asked to stop and has not begun. The store then cancels it."""
