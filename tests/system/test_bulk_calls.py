@@ -189,6 +189,29 @@ def test_a_backlog_is_handled_in_full_calls(site: Site, concurrency: str) -> Non
     assert sorted(len(each.split()) for each in calls(site)) == [50, 100, 100]
 
 
+CROWDED = """
+import threading
+small = threading.Event()
+
+@app.handler("bulk.crowded", bulk=500)
+def crowded(messages: list[Item]) -> None:
+    if len(messages) < 500:
+        small.set()
+    note(f"call {len(messages)}")
+    assert small.wait(60)
+"""
+
+
+def test_calls_go_on_after_so_many_messages_were_in_flight_as_may_be(site: Site) -> None:
+    with (site.directory / "handlers.py").open("a") as handlers:
+        handlers.write(CROWDED)
+    send(site, "bulk.crowded", 1600)
+    done = site.drain("--concurrency", "4", "--timeout", "20s", "--estimated-duration", "1ms")
+    assert done.returncode == 0
+    assert (calls(site)[:2], sum(map(int, calls(site)))) == (["500", "500"], 1600)
+    assert [each["handled"] for each in site.json("launches")] == [1600]
+
+
 def test_a_call_is_interrupted_when_all_of_its_messages_are_to_stop(site: Site) -> None:
     send(site, "bulk.hanging", 2)
     launch = site.start("run", "--until-empty")

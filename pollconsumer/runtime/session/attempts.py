@@ -216,6 +216,13 @@ class Attempts:
         self.stopping.attend()
         self.collect()
 
+    def make_room(self) -> None:
+        """Free entries of the flight: settle outcomes. If there are none, wait until a handler ends."""
+        if self._settling.since is None:
+            self.await_end()
+        else:
+            self.settle()
+
     def collect(self) -> None:
         finished = self._executor.finished()
         if finished and self.spare_descriptors.freed():

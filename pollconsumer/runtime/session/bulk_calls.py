@@ -127,7 +127,8 @@ class BulkCaller:
 
     def handle(self) -> bool:
         """Begin the call that is due. Else, if the next reserved message is for a bulk handler, gather messages, or
-        call the handler with that one alone. Returns False if there was nothing to do."""
+        call the handler with that one alone. If no more may be in flight, wait. Returns False if there was nothing to
+        do."""
         if self.is_due():
             kind = min(self._due, key=self._due.__getitem__)
             if self._due[kind] > -inf:
@@ -141,6 +142,8 @@ class BulkCaller:
             return False
         if self._joins(first):
             self._gather(_kind_of(first))
+            if self._room() <= 0:
+                self._attempts.make_room()
             return True
         self._attempts.settle_before(first.handler)
         if (reservation := self._exchange.next()) is not None:
