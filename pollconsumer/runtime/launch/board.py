@@ -172,7 +172,7 @@ class Flight:
 
 
 class Stops:
-    MOST, _ENTRY, _FROM = 256, 1024, 8
+    MOST, _ENTRY, _FROM = Flight.MOST, 1024, 8
     SIZE = _FROM + MOST * _ENTRY
     """Bytes of shared memory: the number of requests so far, and the last `MOST` requests."""
 
@@ -213,10 +213,18 @@ class Stops:
 
     def asked(self, reservation: Reservation) -> bool:
         """Whether this message was asked to stop."""
-        return self.any() and (reservation.queue, reservation.id) in self.pending()
+        if self._count[0] != self._seen:
+            self._read()
+        return (reservation.queue, reservation.id) in self._asked
 
     def pending(self) -> set[tuple[str, bytes]]:
         """Queue and id of each message that was asked to stop."""
+        with self._lock:
+            self._read()
+            return set(self._asked)
+
+    def _read(self) -> None:
+        """Read the requests that have come since the last call."""
         with self._lock:
             count, paused = self._count[0], set(self.paused)
             for number in range(max(self._seen, count - self.MOST), count):
@@ -232,7 +240,6 @@ class Stops:
                 elif asked in self._handlers:
                     paused.add(self._handlers[asked])  # by any of its names
             self._seen, self.paused = count, frozenset(paused)
-            return set(self._asked)
 
     def forget(self, queue: str, message_id: bytes) -> None:
         """Drop the request for a message that is not in flight."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, NoReturn
 
@@ -29,7 +29,6 @@ from pollconsumer.runtime.handling.executors import Attempt, Executor, Handled
 from pollconsumer.runtime.handling.handler import CallOutcomes, Crashed, Handler, Outcome
 from pollconsumer.runtime.handling.kept_lines import ROOT
 from pollconsumer.runtime.handling.slot_waits import InFlight
-from pollconsumer.runtime.launch.board import Stops
 from pollconsumer.runtime.launch.launch import Launch
 from pollconsumer.runtime.launch.launch_end import KILLED
 from pollconsumer.runtime.session.contexts import LineReports
@@ -60,7 +59,7 @@ class Attempts:
         self._stops, self._flight = launch.progress.stops, launch.progress.flight
         self._exchange, self._settling, self._pace = exchange, exchange.settling, exchange.pace
         self._context_of = context_of
-        self.calls = BulkCalls(self._stops, self._pace)
+        self.calls = BulkCalls(self._pace)
         self.stopping = MessageStopper(launch, executor, exchange, options.queues, self.calls)
         self._tails: Collection[InFlight] = ()
         """Messages that have logged or printed anything. It is empty if nothing is kept."""
@@ -305,12 +304,12 @@ class MessageStopper:
                 self.timed_out.add(reservation)
                 if (known := self._calls.known(reservation)) is not None:
                     self._executor.stop(known, AT_ONCE, partial(self._is_in_flight, reservation))
-        pending = self._stops.pending() - self._interrupted
-        for reservation in self._flight.in_flight() if pending else ():
+        asked = self._stops.pending()
+        for reservation in self._flight.in_flight() if asked else ():
             named = reservation.queue, reservation.id
-            if named in pending and (known := self._calls.stoppable(reservation)) is not None:
+            if named not in self._interrupted and self._calls.may_stop(reservation, asked):
                 self._interrupted.add(named)
-                self._executor.stop(known, STOP_GRACE, partial(self._is_in_flight, reservation))
+                self._executor.stop(reservation, STOP_GRACE, partial(self._is_in_flight, reservation))
 
     def _is_in_flight(self, reservation: Reservation) -> bool:
         return reservation in self._flight.in_flight()
@@ -338,8 +337,8 @@ class BulkAttempt(Attempt):
 class BulkCalls:
     """The calls of bulk handlers in flight. After a call, ``measure`` is called with its handler, size and seconds."""
 
-    def __init__(self, stops: Stops, pace: Pace) -> None:
-        self._stops, self._pace = stops, pace
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
         self.measure: Callable[[str, int, float], None] = lambda *_: None
         self._in_flight: dict[Reservation, BulkAttempt] = {}
         """For each message in a call with others, that call. A message that is called alone is not in it."""
@@ -375,14 +374,10 @@ class BulkCalls:
         call = self._in_flight.get(reservation)
         return [reservation] if call is None else [each.reservation for each in call.attempts]
 
-    def stoppable(self, reservation: Reservation) -> Reservation | None:
-        """The message by which the executor knows the call of ``reservation``. None unless every message of the call
-        was asked to stop."""
-        call = self._in_flight.get(reservation)
-        if call is None:
-            return reservation
+    def may_stop(self, reservation: Reservation, asked: Set[tuple[str, bytes]]) -> bool:
+        """Whether the executor knows a call by ``reservation``, and every message of the call was ``asked`` to stop."""
         # GUARD a call with others goes on
-        return call.reservation if all(self._stops.asked(each.reservation) for each in call.attempts) else None
+        return self.known(reservation) is not None and all((it.queue, it.id) in asked for it in self.of(reservation))
 
 
 def refuse_crashed(reservation: Reservation, why: str) -> None:
