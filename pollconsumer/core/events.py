@@ -63,7 +63,8 @@ class MessageCompleted(Event):
 class AttemptFailed(Event):
     """An attempt has failed or was deferred. ``delay``: seconds until the next attempt; None if the message became a
     dead letter. ``place``: the file and line of the user's code where the error arose, as ``handlers.py:14``.
-    ``traced``: the traceback, or the last lines that a program printed. Either is empty if there is none."""
+    ``traced``: the traceback, or the last lines that a program printed. Either is empty if there is none. ``took``: the
+    attempt's duration in seconds; 0 if its handler was not called."""
 
     id: str
     handler: str
@@ -72,6 +73,7 @@ class AttemptFailed(Event):
     delay: float | None
     place: str = ""
     traced: str = ""
+    took: float = 0.0
 
 
 class MessageParked(Event):
@@ -116,12 +118,14 @@ class MessagesFound(Event):
 
 
 class MessageStopped(Event):
-    """A person, or the overlap ``replace``, stopped a running or reserved message, which is cancelled."""
+    """A person, or the overlap ``replace``, stopped a running or reserved message, which is cancelled. ``took``: as in
+    `AttemptFailed`."""
 
     id: str
     handler: str
     attempt: int
     error: str
+    took: float = 0.0
 
 
 class ReservationsLost(Event):

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from pollconsumer.core import json_values
 from pollconsumer.core.errors import PollConsumerError, StoreUnreachable
-from pollconsumer.core.events import Event, MessageCompleted
+from pollconsumer.core.events import AttemptFailed, Event, MessageCompleted, MessageStopped
 from pollconsumer.core.launcher import UNLEARNED_EXIT
 from pollconsumer.core.notation.instants import LAST_MILLISECOND, iso
 from pollconsumer.core.notation.text import printable
@@ -253,11 +253,12 @@ class LaunchAlarms:
         """Alarm and handler → the last duration beyond that alarm's limit, in seconds, and the message's id."""
 
     def listen(self, event: Event) -> None:
-        if isinstance(event, MessageCompleted):
+        is_completed = isinstance(event, MessageCompleted)
+        if isinstance(event, MessageCompleted | AttemptFailed | MessageStopped):
             for limit, seconds in self._limits.get(event.handler, {}).items():
-                if event.took > seconds if limit == "slower_than" else event.took < seconds:
+                if event.took > seconds if limit == "slower_than" else is_completed and event.took < seconds:
                     self._outliers[f"{limit}\n{event.handler}"] = event.took, event.id
-        if self._shows_completed or not isinstance(event, MessageCompleted):
+        if self._shows_completed or not is_completed:
             self._emit(event)
 
     def report(self, until_cut_off: Callable[[], float]) -> None:

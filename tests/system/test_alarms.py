@@ -174,6 +174,45 @@ def test_messages_beyond_the_alarms_of_their_handler_are_told(site: Site, monito
     assert told["value"].startswith(f"message {message} took ")
 
 
+SLOW = """
+import time
+from pollconsumer import Context, PollConsumer, RetryIn
+app = PollConsumer()
+def slow(**options): return lambda function: app.handler(function.__name__, max_attempts=1, **options)(function)
+
+@slow()
+def dies(context: Context) -> None: time.sleep(0.02); raise ValueError
+@slow(timeout="20ms")
+def outlasts(context: Context) -> None:
+    while True: time.sleep(0.001)
+@slow()
+def stops(context: Context) -> None:
+    app.message(context.id).cancel()
+    while True: time.sleep(0.001)
+@app.handler
+def retries(context: Context) -> None:
+    time.sleep(0.02)
+    if context.attempt == 1: raise RetryIn("1h")
+@app.handler
+def defers(context: Context) -> None: time.sleep(0.02); raise RetryIn("1h", charged=False)
+@slow()
+def passes(context: Context) -> None: raise ValueError
+"""
+
+
+def test_an_attempt_that_takes_too_long_is_told_however_it_ends(site: Site, monitor: Monitor) -> None:
+    (site.directory / "handlers.py").write_text(SLOW)
+    slow = {"dies", "outlasts", "stops", "retries", "defers"}
+    limits = {name: {"slower_than": "15ms", "faster_than": "10ms"} for name in slow}
+    site.environment["POLLCONSUMER_ALARMS__HANDLERS"] = json.dumps({**limits, "passes": {"slower_than": "1h"}})
+    sent = {name: site.enqueue(name) for name in (*slow, "passes")}
+    launch(site, "run", "--until-empty", "--linger", "10ms")
+    told = {each["subject"]: each for each in heard(monitor) if each["name"].startswith("handler_")}
+    assert {each["name"] for each in told.values()} == {"handler_slow"}
+    assert told.keys() == slow
+    assert all(each["value"].startswith(f"message {sent[name]} took ") for name, each in told.items())
+
+
 @pytest.mark.ends_with(1)
 def test_a_ready_message_waits_too_long_by_the_alarm_of_its_queue(site: Site, monitor: Monitor) -> None:
     site.environment["POLLCONSUMER_QUEUES__DEFAULT__WAIT_ALARM"] = "1ms"

@@ -237,11 +237,10 @@ class Settlements:
             policy_problem = described_with_location(outcome.problem, MAX_ERROR_CHARACTERS)
             self._emit(RetryPolicyFailed(reservation.handler, policy_problem))
         delay_ms, traced = int(min(outcome.delay, LONGEST_RETRY_DELAY) * 1000), trace(error)
-        about = reservation.name, reservation.handler, reservation.attempt
-        self._emit(AttemptFailed(*about, problem, outcome.delay, location(error), traced))
+        about, took = (reservation.name, reservation.handler, reservation.attempt), ended - started
+        self._emit(AttemptFailed(*about, problem, outcome.delay, location(error), traced, took / 1000))
         if not outcome.charged:  # GUARD a deferral is settled uncharged
             self.yielded += 1
-            took = ended - started
             self._add(reservation, Settlement.deferred(reservation, delay_ms=delay_ms, error=problem, took=took))
             return
         self.failed += 1
@@ -261,7 +260,8 @@ class Settlements:
         problem = problem[:MAX_ERROR_CHARACTERS]
         kept = _kept(problem, "" if interrupted else trace(error))
         self._add(reservation, Settlement.stopped(reservation, started, ended, error=kept))
-        self._emit(MessageStopped(reservation.name, reservation.handler, reservation.attempt, problem))
+        about, took = (reservation.name, reservation.handler, reservation.attempt), (ended - started) / 1000
+        self._emit(MessageStopped(*about, problem, took))
         if self.monitors is not None:
             self.monitors.end(reservation, 1, "stopped on request")
 
@@ -327,8 +327,9 @@ class Settlements:
         kept = _kept(problem, traced)
         holds = handler.holds_order
         self._add(reservation, Settlement.dead(reservation, started, ended, error=kept, counted=counted, holds=holds))
-        number = reservation.attempt - (not counted)
-        self._emit(AttemptFailed(reservation.name, reservation.handler, number, problem, None, at, traced))
+        about = reservation.name, reservation.handler, reservation.attempt - (not counted)
+        took = (ended - started) / 1000 if called else 0.0
+        self._emit(AttemptFailed(*about, problem, None, at, traced, took))
         if self.monitors is not None:
             self.monitors.end(reservation, 1, f"dead letter, {type(error).__name__}")
         if handler.hooks is not None:
