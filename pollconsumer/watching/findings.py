@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any
 
 from pollconsumer.core.choices import LauncherRule
-from pollconsumer.core.coverage import holes_of, unserved_time
+from pollconsumer.core.coverage import WorkBeyond, holes_of, unserved_time
 from pollconsumer.core.durations import OVERRUN_TARGETS
 from pollconsumer.core.errors import shown
 from pollconsumer.core.launcher import past_launch
@@ -411,7 +411,8 @@ def _seen_ago(group: LaunchGroup) -> str:
 
 def handler_findings(facts: Facts) -> Iterator[Finding]:
     """Findings about messages that took longer, or less time, than an alarm of their handler allows."""
-    at_work = {each.handler: each for launch in facts.launches for each in launch.get("working_on", ())}
+    in_flight: list[WorkBeyond] = [each for launch in facts.launches for each in launch.get("working_on", ())]
+    at_work = {each.handler: each for each in sorted(in_flight, key=lambda each: -each.since)}  # the oldest of each
     for handler, limits in facts.expected.duration_alarms.items():
         for limit, seconds in limits.items():
             took, message_id, ago = facts.outliers.get((limit, handler), (seconds, "", 0.0))

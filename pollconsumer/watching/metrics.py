@@ -116,7 +116,8 @@ def metrics_of(inspector: Inspector) -> list[Metric]:
         (name, state): each.get(state, 0) for name, each in sorted(inspector.batches().items()) for state in STATES
     }
     lost = dict.fromkeys(queues, 0) | {(name,): 1 for name in overview.unreachable}
-    held = {(each["role"],): 1 for each in overview.leases}
+    roles = {(role,): 0 for role, _ in (*launched, *totals.launches)}
+    held = roles | {(each["role"],): 1 for each in overview.leases}
     return [
         *_totals_metrics(totals),
         _metric("messages", "Messages that the store has now, by state.", ("queue", "state"), by_state),

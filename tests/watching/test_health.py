@@ -478,6 +478,17 @@ def test_a_message_that_is_handled_for_longer_than_an_alarm_is_found_before_its_
     assert (found(599), found(601)) == ([], ["handler_slow"])
 
 
+@pytest.mark.parametrize("order", [[120, 1800], [1800, 120]])
+@pytest.mark.parametrize("launched", [1, 2])
+def test_the_oldest_message_of_a_handler_in_flight_is_held_against_its_alarm(order: list[int], launched: int) -> None:
+    expected = expected_as_set(period=MINUTE, duration_alarms={"render": {"slower_than": 600.0}}, recent=0.0)
+    work = [WorkBeyond("render", "mail", f"m{ago}", round(NOW - ago * 1000), NOW + 1000) for ago in order]
+    each = [work] if launched == 1 else [[one] for one in work]
+    in_flight = [entry for works in each for entry in launches(count=1, stop_reason=None, working_on=works)]
+    (finding,) = findings_of(facts(ledger=[*in_flight, *launches()], expected=expected))
+    assert finding.value == "message m1800 is handled since 30m"
+
+
 def test_overdue_messages_that_launches_do_not_promote_are_found() -> None:
     assert names(facts(queues=[queue_facts("mail", overdue=1, overdue_by=590)])) == []
     assert names(facts(queues=[queue_facts("mail", overdue=1, overdue_by=610)])) == ["overdue"]

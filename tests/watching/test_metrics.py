@@ -55,6 +55,20 @@ def test_totals_outlive_launches_and_gauges_show_what_there_is_now(site: Site) -
     assert metrics[key("last_launch_timestamp_seconds", role="consumer", queue="default")] > 1.7e9
 
 
+def test_a_lease_is_held_while_a_launch_is_at_work_and_then_no_more(site: Site) -> None:
+    def held() -> dict[str, float]:
+        samples = parsed(site.command("metrics").stdout).items()
+        return {dict(labels)["role"]: value for (name, labels), value in samples if name == "pollconsumer_lease_held"}
+
+    assert site.command("move", "--timeout", "1s").returncode == 0
+    launch = site.start("run", "--timeout", "1m")
+    site.await_holder(launch.pid)
+    assert held() == {"consumer": 1, "mover": 0}
+    launch.terminate()
+    launch.communicate()
+    assert held() == {"consumer": 0, "mover": 0}
+
+
 def test_a_store_without_launches_has_metrics_too(site: Site) -> None:
     assert parsed(site.command("metrics").stdout) == {}
 
