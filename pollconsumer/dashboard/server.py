@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, parse_qsl
 from pollconsumer.core.errors import (
     BadData,
     NotFound,
+    PayloadTooLarge,
     PermissionDenied,
     PollConsumerError,
     QueueFull,
@@ -46,6 +47,7 @@ STATUS: dict[type[PollConsumerError], tuple[int, str]] = {
     UsageError: (400, "Which one?"),
     BadData: (409, "Not possible"),
     PermissionDenied: (403, "Not permitted"),
+    PayloadTooLarge: (413, "Too long"),
     QueueFull: (429, "The queue is full"),
     StoreUnreachable: (503, "The store does not answer"),
 }
@@ -96,7 +98,7 @@ class Dashboard:
         if visitor is None:
             return self._problem("Access denied", self._access.refusal, 403)
         if read is not None:
-            pages, refresh = self._pages[visitor.acts], _seconds(query)
+            pages, refresh = self._pages[bool(visitor.acts)], _seconds(query)
 
             def read_page() -> WebAnswer:
                 page = self._store.ask(lambda store: read(self._reading(store), query))
@@ -109,7 +111,7 @@ class Dashboard:
             return self._problem("Not found", "there is no such page", 404)
         if not visitor.acts:
             return self._problem("Not permitted", self._access.only_looks, 403)
-        return self._answered(lambda: self._filled_in(name, query)) if reads else self._act(request, visitor)
+        return self._answered(lambda: self._filled_in(name, query) if reads else self._act(request, visitor))
 
     def _answered(self, answer: Callable[[], WebAnswer]) -> WebAnswer:
         """What ``answer`` returns, or a page about the error that it raises."""
@@ -127,7 +129,7 @@ class Dashboard:
         if form is None or not self._access.may_act(form.pop("token", ""), request.headers):
             text = "the form is out of date: go back, and reload the page"
             return self._problem("Refused", text, 403)
-        return self._answered(lambda: self._acted_or_asked(form, visitor))
+        return self._acted_or_asked(form, visitor)
 
     def _acted_or_asked(self, form: dict[str, str], visitor: Visitor) -> WebAnswer:
         """The answer to an action. If the action is refused, and a page with its form exists, that page with the
@@ -226,12 +228,15 @@ def _number(query: Query, name: str) -> int:
 
 
 def _form(request: WebRequest) -> dict[str, str] | None:
-    """The values of a form, without names that occur twice. Empty if it is too long, None if it is unreadable."""
+    """The values of a form, without names that occur twice; None if it is unreadable. PayloadTooLarge."""
     try:
         content = request.read(LONGEST_FORM + 1)
-        read = parse_qs(content.decode("ascii"), max_num_fields=MOST_FIELDS) if len(content) <= LONGEST_FORM else {}
+        read = parse_qs(content.decode("ascii"), max_num_fields=MOST_FIELDS) if len(content) <= LONGEST_FORM else None
     except (OSError, ValueError):
         return None
+    if read is None:
+        fix = "shorten its texts, or use the command line"
+        raise PayloadTooLarge("form", f"more than {LONGEST_FORM >> 10} KiB, URL-encoded", fix)
     return {name: values[0] for name, values in read.items() if len(values) == 1}
 
 

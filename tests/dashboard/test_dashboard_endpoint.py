@@ -153,9 +153,16 @@ def test_a_form_of_which_the_browser_does_not_say_that_it_is_ours_is_refused(
     assert client.post("/queue/act", data=form, headers=headers | {"who": "ada"}).status_code == 403
     assert (
         client.post("/queue/act", data=form | {"x": "x" * LONGEST_FORM}, headers=OURS | {"who": "ada"}).status_code
-        == 403
+        == 413
     )
     assert "scheduled" in seen(client, "ada", "message?queue=mail&id=a").text
+
+
+@pytest.mark.parametrize(("acts", "may"), [(None, False), ("", False), (0, False), ("yes", True), (2, True)])
+def test_whatever_a_site_says_of_acting_is_true_or_false(app: PollConsumer, acts: Any, may: bool) -> None:
+    transport = httpx.WSGITransport(mounted(DashboardEndpoint(app, lambda _: Visitor("ada", acts))))
+    with httpx.Client(transport=transport, base_url="https://site.test") as site:
+        assert bool(seen(site, "ada", "message?queue=mail&id=a").forms()) is may
 
 
 def test_a_head_request_has_no_content(client: httpx.Client) -> None:
