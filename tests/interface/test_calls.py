@@ -159,8 +159,7 @@ def test_a_call_whose_results_are_too_large_together_fails_once_all_have_ended(
     message = gather.enqueue()
     sandbox.run()
     assert len(sandbox.messages("completed", handler="write")) == 20
-    rule = "the answers to one message have at most 1048576 bytes; store results elsewhere"
-    assert message.wait() == f"call-18: its result does not fit: {rule}"
+    assert message.wait() == "call-18: its result does not fit into its caller's 1048576 bytes: store it elsewhere"
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,7 @@ REPORTED_AGAIN_AFTER_MS, REPORTS_KEPT_MS = 60_000, 3_600_000
 one."""
 MOST_ERROR_BYTES = 3 * MOST_BYTES
 """Room for errors among the signals of a message: MOST_STEPS of them, each with a text of 500 characters."""
-NO_ROOM = (
-    f"its result does not fit: the answers to one message have at most {MOST_BYTES} bytes; store results elsewhere"
-)
+NO_ROOM = f"its result does not fit into its caller's {MOST_BYTES} bytes: store it elsewhere"
 Others = Callable[[str, str, Sequence[tuple[str, str]]], Sequence[str]]
 _Outgoing = tuple[Origin | None, Sequence[NewMessage]]
 """An entry's origin, None if its number must not be remembered as received; and the entry's messages."""
