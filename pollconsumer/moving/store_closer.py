@@ -119,7 +119,7 @@ class StoreCloser:
             self.key_names()
         while (note := self.note()) is None:
             try:
-                self._await_leases(id, pause)
+                self._await_leases(pause)
             except StoreRefused:
                 if self.note() is None:  # otherwise another export has closed it
                     raise
@@ -196,12 +196,12 @@ class StoreCloser:
     def closed_key(self, key_name: KeyName) -> str:
         return self._name(key_name._replace(suffix=CLOSED + key_name.suffix))
 
-    def _await_leases(self, id: str, pause: Callable[[list[str]], object]) -> None:  # noqa: A002
+    def _await_leases(self, pause: Callable[[list[str]], object]) -> None:
         """Let no launch get a lease from now on, and return when none is held. If ``pause`` raises, launches get leases
         again, and the exception is raised."""
         try:
             while True:
-                self.wire.command("SET", self.keys.control("closing"), id, "PX", NO_LEASE_FOR_MS)
+                self.wire.all([self.wire.mark(self.keys.control("closing"), NO_LEASE_FOR_MS)])
                 if not (held := self._leases.held()):
                     return
                 pause(held)

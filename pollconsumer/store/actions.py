@@ -241,8 +241,7 @@ class HandlerPauses:
             f"{self._keys.queue(queue, 'stop_marker')}:{each['fence']}" for each in leases for queue in each["queues"]
         }
         for marker in sorted(markers):
-            self._wire.command("RPUSH", marker, 1)  # GUARD launches are woken
-            self._wire.command("PEXPIRE", marker, LISTENED_FOR_MS)
+            self._wire.call("wake", [marker], [LISTENED_FOR_MS])  # GUARD launches are woken
 
 
 Chunk = int | None

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pollconsumer.core.errors import OutcomeUnknown, StoreUnreachable
-from pollconsumer.store.leases import TTL, Leases
+from pollconsumer.store.actions import HandlerPauses
+from pollconsumer.store.leases import TTL, Group, Leases
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.demand import ServingMarker
+from pollconsumer.store.queues.outbox import Answer
 from pollconsumer.store.queues.redis_store import RedisStore
+from pollconsumer.store.records.reservations import Claim
 from tests.conftest import NAMESPACE
-from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, release, retry
+from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names, park, release, retry
+from tests.store.moving import exported
 from tests.store.servers import Impatient, snapshot
 
 if TYPE_CHECKING:
@@ -89,3 +94,41 @@ def test_what_the_outbox_cannot_read_stays_until_there_is_room_to_keep_it(store:
     with pytest.raises(StoreUnreachable, match="raise maxmemory"):
         outbox.send(store, QUEUE, print)
     assert look.listed("outbox") == ["{"]
+
+
+def test_what_the_outbox_tells_other_queues_of_a_full_cluster_is_sent_once(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store.wire, "is_cluster", True, raising=False)
+    store.enqueue([message("caller", queue="other")])
+    look, answer = Looking(store), Answer("other", "caller", "call", {"id": "a", "state": "completed", "result": 1})
+    store.wire.command("RPUSH", look.key("outbox"), outbox.pack([], 0, [], [answer]))
+    fill(store.wire)
+    assert outbox.send(store, QUEUE, print) == 0
+    assert (look.listed("outbox"), look.listed("told")) == ([], [])
+    assert '"result":1' in Looking(store, "other").hash("checkpoints")["caller\n0"].decode()
+
+
+def test_a_person_pauses_and_resumes_a_handler(store: RedisStore) -> None:
+    pauses, look = HandlerPauses(store.wire, NAMESPACE), Looking(store)
+    leases = Leases(store.wire, NAMESPACE)
+    holder = json.dumps({"role": "consumer", "queues": [QUEUE], "host": "ant", "pid": 1})
+    claim = leases.acquire(Group("consumer", (QUEUE,), 1), "launch", holder, "{}")
+    assert isinstance(claim, Claim)
+    marker = f"{look.key('stop_marker')}:{claim.fence}"
+    store.enqueue([message("a")])
+    fill(store.wire)
+    pauses.pause("handler")
+    assert store.wire.command("LPOP", marker)
+    launch = Launch(store, fence=int(claim.fence))
+    launch.settle(park(launch.reserve()[0], HOUR))
+    pauses.resume("handler")
+    assert 59_000 < store.wire.command("PTTL", marker) <= 60_000
+    assert names(launch.reserve()) == ["a"]
+
+
+def test_a_store_is_exported_to_a_larger_server(store: RedisStore) -> None:
+    store.enqueue([message("a")])
+    fill(store.wire)
+    *_, end = exported(store.wire)
+    assert end["end"]["messages"] == 1

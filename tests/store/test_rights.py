@@ -57,7 +57,7 @@ SCRIPTS = {
     },
     "operator": {
         "break", "cancel", "change", "hold", "note", "pause", "pause_handler", "purge", "put", "redrive", "stop",
-        "trigger", "undefine",
+        "trigger", "undefine", "wake",
     },
     "keeper": {"rights", "close", "fill", "reopen", "mark"},
 }  # fmt: skip
@@ -71,13 +71,13 @@ PLAIN = {
         "SMEMBERS", "TIME", "TYPE", "ZADD",
     },
     "operator": {
-        "DEL", "EXISTS", "HDEL", "HGET", "HGETALL", "HINCRBY", "HMGET", "HSCAN", "LLEN", "LRANGE", "PEXPIRE", "RPUSH",
+        "DEL", "EXISTS", "HDEL", "HGET", "HGETALL", "HINCRBY", "HMGET", "HSCAN", "LLEN", "LRANGE",
         "SCARD", "SISMEMBER", "SRANDMEMBER", "TIME", "ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE",
         "ZRANGEBYLEX",
     },
     "keeper": {
         "EVALSHA", "SCRIPT|LOAD", "DEL", "EXISTS", "GET", "HGETALL", "HLEN", "HSCAN", "HSET", "INFO", "LLEN", "LRANGE",
-        "PEXPIRE", "PTTL", "SCAN", "SCARD", "SET", "SMEMBERS", "SSCAN", "TIME", "TYPE", "UNLINK", "ZCARD", "ZRANGE",
+        "PEXPIRE", "PTTL", "SCAN", "SCARD", "SMEMBERS", "SSCAN", "TIME", "TYPE", "UNLINK", "ZCARD", "ZRANGE",
     },
 }  # fmt: skip
 """What Python sends itself, by role."""

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from pollconsumer.core.errors import Conflict
+from pollconsumer.core.errors import Conflict, StoreUnreachable
 from pollconsumer.core.events import ConflictDropped, Event, NewerMessagesFound, OutboxEntryRefused
 from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages import continuation as continuations
@@ -240,8 +240,14 @@ def send(store: "RedisStore", queue: str, emit: Callable[[Event], object], other
                 gone.append(each)
             sent += _send(store, page, emit, others, queues)  # GUARD sent before it is forgotten
             # Before the others, since a full server refuses these commands alone.
-            if keeping := [*_keeping(store, sender, page, gone), *_quarantining(store, sender, unreadable)]:
-                store.wire.all(keeping)  # GUARD kept for a person before it is dropped
+            if quarantining := _quarantining(store, sender, unreadable):
+                store.wire.all(quarantining)  # GUARD kept for a person before it is dropped
+            if keeping := _keeping(store, sender, page, gone):
+                try:
+                    store.wire.all(keeping)
+                except StoreUnreachable as error:
+                    if not error.full:  # else the reports are sent once, as on one server
+                        raise
             removing: list[Command] = [("LREM", outbox, 1, each) for each in (*gone, *unreadable)]
             *_, stored = store.wire.all([*removing, ("LRANGE", outbox, left, left + PAGE_ENTRIES - 1)])
         if left:
