@@ -89,11 +89,9 @@ def test_the_shell_says_what_was_accepted_and_how_to_go_on(site: Site) -> None:
     lines = [{"handler": "record", "payload": {"name": str(n)}} for n in range(4)]
     (site.directory / "lines").write_text("\n".join(map(json.dumps, lines)))
     whole = site.command("enqueue", "--ndjson", "lines")
-    assert (whole.returncode, whole.stdout) == (69, "")
-    assert "queue is full: default, 0 ready, 4 more" in whole.stderr
-    assert whole.stderr.endswith("0 accepted before that: go on with --skip 0\n")
-    for n in range(3):
-        site.enqueue("record", name=str(n))
+    assert (whole.returncode, len(whole.stdout.splitlines())) == (69, 3)
+    assert "queue is full: default, 3 ready, 1 more" in whole.stderr
+    assert whole.stderr.endswith("3 accepted before that: go on with --skip 3\n")
     refused = site.command("enqueue", "record", '{"name": "a"}')
     error = "pollconsumer: error: queue is full: default, 3 ready, 1 more; max_ready is 3: try again later\n"
     assert (refused.returncode, refused.stdout, refused.stderr) == (69, "", error)
@@ -101,6 +99,21 @@ def test_the_shell_says_what_was_accepted_and_how_to_go_on(site: Site) -> None:
     assert (batch.returncode, "batch b is not closed: repeat the command" in batch.stderr) == (69, True)
     assert site.drain().returncode == 0
     assert site.notes() == ["0", "1", "2"]
+
+
+def test_a_batch_larger_than_the_limit_is_enqueued_as_launches_make_room(site: Site) -> None:
+    with (site.directory / "config.toml").open("a") as config:
+        config.write(LIMITED)
+    lines = [{"handler": "record", "payload": {"name": str(n)}} for n in range(7)]
+    (site.directory / "lines").write_text("\n".join(map(json.dumps, lines)))
+    codes = list[int]()
+    while not codes or codes[-1]:
+        codes.append(site.command("enqueue", "--ndjson", "lines", "--batch", "b").returncode)
+        assert site.drain().returncode == 0
+    assert codes == [69, 69, 0]
+    assert site.notes() == [str(n) for n in range(7)]
+    shown = site.json("batch", "show", "b")
+    assert (shown["total"], shown["completed"], shown["ended_at"] is None) == (7, 7, False)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "true", '"many"'])

@@ -70,6 +70,19 @@ def test_a_page_is_accepted_or_refused_whole_and_none_behind_it(producer: Produc
     assert producer.enqueue_one(later).duplicate is False
 
 
+def test_more_messages_than_may_be_ready_are_enqueued_as_a_launch_makes_room(
+    store: RedisStore, producer: Producer
+) -> None:
+    left, launch = [message(str(n)) for n in range(5)], Launch(store)
+    for accepted in (["0", "1"], ["2", "3"]):
+        with pytest.raises(QueueFull, match=f"2 ready, {min(2, len(left) - 2)} more") as caught:
+            producer.enqueue(left)
+        assert caught.value.accepted == accepted
+        left = left[len(accepted) :]
+        launch.complete(*launch.reserve(2))
+    assert [each.id for each in producer.enqueue(left)] == ["4"]
+
+
 def test_what_is_there_already_is_a_duplicate_however_full_the_queue_is(store: RedisStore, producer: Producer) -> None:
     both = [chosen("a"), message("b", key="k")]
     producer.enqueue(both)

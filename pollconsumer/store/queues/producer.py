@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, compress, groupby, islice, repeat
 from operator import attrgetter
@@ -173,7 +173,7 @@ class Producer:
         QueueFull if a queue would have too many ready messages. After the latter two, that page and later ones are not
         enqueued."""
         done = 0
-        for trip in _round_trips(messages, self.most_ready):
+        for trip in _round_trips(messages, {} if origin else self.most_ready):
             for page in trip:
                 queue = page[0].queue
                 self.register(queue)
@@ -337,23 +337,27 @@ def _as_arguments(page: Sequence[NewMessage]) -> tuple[list[Any], list[Any]]:
     return arguments, options
 
 
-def _round_trips(messages: Sequence[NewMessage], limited: Container[str]) -> Iterator[Trip]:
-    """``messages`` in round trips. A page that may be refused is the last of its trip: its queue is in ``limited``, or
-    it has an id that a user chose."""
+def _round_trips(messages: Sequence[NewMessage], most_ready: Mapping[str, int]) -> Iterator[Trip]:
+    """``messages`` in round trips. A page that may be refused is the last of its trip: its queue has a limit, or it has
+    an id that a user chose."""
     trip: Trip = []
-    for page in pages_of(messages):
+    for page in pages_of(messages, most_ready):
         trip.append(page)
-        if len(trip) == ENQUEUE_PAGES or any(map(_DIGEST, page)) or page[0].queue in limited:
+        if len(trip) == ENQUEUE_PAGES or any(map(_DIGEST, page)) or page[0].queue in most_ready:
             yield trip
             trip = []
     if trip:
         yield trip
 
 
-def pages_of(messages: Sequence[NewMessage]) -> Iterator[list[NewMessage]]:
-    """``messages`` in pages: consecutive ones of one queue, limited in number and size; one that replaces, alone."""
-    for (_, rule), run in groupby(messages, attrgetter("queue", "key_rule")):  # GUARD none behind one that replaces
-        most = 1 if rule.startswith(REPLACES) else ENQUEUE_PAGE  # GUARD what replaces is alone in its page
+def pages_of(
+    messages: Sequence[NewMessage], most_ready: Mapping[str, int] = MappingProxyType({})
+) -> Iterator[list[NewMessage]]:
+    """``messages`` in pages: consecutive ones of one queue, limited in number and size; one that replaces, alone. A
+    page has no more messages than ``most_ready`` allows in its queue: a larger one would always be refused."""
+    for (queue, rule), run in groupby(messages, attrgetter("queue", "key_rule")):  # GUARD none behind one that replaces
+        most = min(ENQUEUE_PAGE, most_ready.get(queue, ENQUEUE_PAGE))
+        most = 1 if rule.startswith(REPLACES) else most  # GUARD what replaces is alone in its page
         while page := list(islice(run, most)):
             yield from _within_bounds(page)
 
