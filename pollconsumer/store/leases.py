@@ -173,8 +173,11 @@ class Leases:
     def take_call(self, claim: Claim) -> bool:
         """Whether a successor has asked a mover to hand over since the last look. Consumers learn that from steps."""
         key = f"{self._keys.control('successor_waits')}:{claim.group}"
-        called, _ = self._wire.all([("GET", key), ("DEL", key)])
-        return (called or b"").isdigit() and int(called) >= int(claim.fence)
+        called = self._wire.command("GET", key) or b""
+        if not called.isdigit() or int(called) < int(claim.fence):  # one that comes meanwhile stays
+            return False
+        self._wire.command("DEL", key)
+        return True
 
     def live_fences(self) -> list[bytes]:
         """The fences of all leases that are held."""

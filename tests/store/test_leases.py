@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +15,9 @@ from tests.conftest import NAMESPACE
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pollconsumer.store.client.connection import Command
     from pollconsumer.store.client.wire import Wire
     from tests.store.servers import Server
 
@@ -371,7 +374,23 @@ def test_one_mover_sees_that_its_successor_waits(leases: Leases) -> None:
     assert not leases.take_call(claim)
 
 
-def test_a_mover_drops_the_call_by_which_it_got_the_lease(leases: Leases) -> None:
+def test_a_call_that_comes_while_a_mover_looks_is_seen_at_the_next_look(leases: Leases, wire: Wire) -> None:
+    group = Group("mover", (), 1)
+    claim, once = take(leases, "one", group), wire.once
+
+    def called_meanwhile(commands: Sequence[Command], **options: Any) -> list[Any]:
+        """The server's answers, where a call comes after the first command."""
+        first = once(commands[:1], **options)
+        wire.once = once  # type: ignore[method-assign]
+        leases.call_for_hand_over(group, int(claim.fence), 7)
+        return [*first, *once(commands[1:], **options)] if commands[1:] else first
+
+    wire.once = called_meanwhile  # type: ignore[assignment, method-assign]
+    assert not leases.take_call(claim)
+    assert leases.take_call(claim)
+
+
+def test_a_mover_ignores_the_call_by_which_it_got_the_lease(leases: Leases) -> None:
     group = Group("mover", (), 1)
     predecessor = take(leases, "one", group)
     leases.call_for_hand_over(group, int(predecessor.fence), 7)
