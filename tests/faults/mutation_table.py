@@ -223,7 +223,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "client/wire: rights of one that waits": (" if self.strict is None else (self.strict.right,)", ""),
     "queues/maintenance: another due time": (" and times.next_attempt_at not in (None, times.due_at)", ""),
     "leases: a renewal that finds less than was seen": ("before < seen", "False"),
-    "queues/outbox: kept for a person before it is dropped": ("store.wire.all(keeping)", "pass"),
+    "queues/outbox: kept for a person before it is dropped": ("store.wire.all(quarantining)", "pass"),
     "queues/outbox: sent before it is forgotten": (
         "sent +=",
         'store.wire.all([("LREM", outbox, 1, each) for each in gone]); sent +=',
