@@ -62,10 +62,13 @@ class Recurrences(RecurrenceReader):
 
     def _put(self, chosen: Sequence[Put]) -> None:
         now, elsewhere = self._look_around([recurrence for recurrence, _ in chosen])
+        held = {name: id_text(definition) for moving in elsewhere.values() for name, definition in moving.items()}
+        moved = self.read({queue: [*map(id_bytes, moving)] for queue, moving in elsewhere.items()})
+        due = {each.name: epoch_ms(each.next) for each in moved if each.next is not None}
         arguments_by_queue: dict[str, list[list[Any]]] = {}
         for recurrence, first in chosen:
-            due, held = elsewhere.get(recurrence.name, (None, ""))
-            arguments_by_queue.setdefault(recurrence.queue, []).append(_as_arguments(recurrence, first, now, due, held))
+            arguments = _as_arguments(recurrence, first, now, due.get(recurrence.name), held.get(recurrence.name, ""))
+            arguments_by_queue.setdefault(recurrence.queue, []).append(arguments)
         commands = [
             self._wire.queue_command(
                 "put", self._keys, queue, [*chain.from_iterable(its_arguments[at : at + PUT_PAGE])]
@@ -75,26 +78,27 @@ class Recurrences(RecurrenceReader):
         ]
         for taken in self._wire.all(commands):
             _refuse(taken)
+        # If this is interrupted, there are two, and the next call removes the surplus one.
+        for queue, moving in elsewhere.items():
+            self._wire.all([self._wire.queue_command("undefine", self._keys, queue, [name]) for name in moving])
         for queue in arguments_by_queue:
             names = [recurrence.name for recurrence, _ in chosen if recurrence.queue == queue]
             note(self._wire, self._keys, "put", queue, names)
 
-    def _look_around(self, recurrences: Sequence[Recurrence]) -> tuple[int, dict[str, tuple[int | None, str]]]:
-        """Remove ``recurrences`` from queues other than theirs. Returns the server's time in epoch ms; and, by name,
-        the next instant and definition of those removed. BadData if a configuration defines one of the names."""
+    def _look_around(self, recurrences: Sequence[Recurrence]) -> tuple[int, dict[str, dict[str, bytes]]]:
+        """Look for ``recurrences`` in queues other than theirs. Returns the server's time in epoch ms; and, by queue
+        and name, the definitions found. BadData if a configuration defines one of the names."""
         queues, names = known_queues(self._wire, self._keys), [recurrence.name for recurrence in recurrences]
         words = ("recurrences", "recurrence_owners")
         commands = [("HMGET", self._keys.queue(queue, word), *names) for queue in queues for word in words]
         time, *held = self._wire.all([TIME, *commands])
-        moving = []
+        elsewhere: dict[str, dict[str, bytes]] = {}
         for queue, definitions, owners in zip(queues, held[::2], held[1::2], strict=True):
             _refuse([name.encode() for name, owner in zip(names, owners, strict=True) if owner is not None])
             zipped = zip(recurrences, definitions, strict=True)
-            moving += [(queue, each.name, held) for each, held in zipped if held is not None and each.queue != queue]
-        commands = [self._wire.queue_command("undefine", self._keys, queue, [name]) for queue, name, _ in moving]
-        dues = self._wire.all(commands) if commands else []
-        found = zip(moving, dues, strict=True)
-        return to_ms(time), {name: (int(due) if due else None, id_text(held)) for (_, name, held), due in found}
+            if found := {each.name: held for each, held in zipped if held is not None and each.queue != queue}:
+                elsewhere[queue] = found
+        return to_ms(time), elsewhere
 
     def _register(self, queue: str) -> None:
         """Make ``queue`` known to launches. PermissionDenied if a right of an operator is missing."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,7 +24,10 @@ from tests.store.acting import HOUR, QUEUE, UNATTENDED, AllRecurrences, Launch, 
 from tests.store.servers import await_next_ms, server_ms, snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pollconsumer.core.recurrence import First
+    from pollconsumer.store.client.connection import Command
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.recurrence_actions import Occurred
 
@@ -288,6 +293,29 @@ def test_one_of_another_queue_moves_there_and_what_is_due_stays_due(act: Acting)
     assert (act.recurring.find(NAME).queue, act.next()) == ("elsewhere", due)
     assert len(list(act.recurring.statuses(lambda _: None))) == 1
     assert (act.tick(), act.tick("elsewhere")) == (0, 1)
+
+
+def test_one_that_moves_is_in_one_queue_at_least_whatever_cuts_that_off(
+    act: Acting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    act.put(CHECK, "next")
+    due, all_, trips = act.come_due(1), act.store.wire.all, list[int]()
+
+    def cut_off(commands: Sequence[Command], **options: Any) -> list[Any]:
+        if not trips:
+            raise KeyboardInterrupt
+        trips.pop()
+        return all_(commands, **options)
+
+    for number in count():
+        trips[:] = range(number)
+        with monkeypatch.context() as patched, suppress(KeyboardInterrupt):
+            patched.setattr(act.store.wire, "all", cut_off)
+            act.put(replace(CHECK, queue="elsewhere"), "next")
+            break
+        assert act.next() == due
+    found = list(act.recurring.statuses(lambda _: None))
+    assert [(each.queue, each.next) for each in found] == [("elsewhere", datetime_of(due))]
 
 
 def test_one_that_is_not_enabled_is_listed_and_yields_nothing_until_it_is(act: Acting) -> None:
