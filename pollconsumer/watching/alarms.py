@@ -167,8 +167,8 @@ class FindingTeller:
     def __init__(self, settings: Settings, store: Store) -> None:
         self._settings, self._wire, self._key = settings, store.wire, store.keys.control("findings")
         self._turn = store.keys.control("telling")
-        self._records = True
-        """Whether the store can record what is reported."""
+        self._refused: StoreUnreachable | None = None
+        """Why the store cannot record what is reported; None if it can."""
         self._who = f"{settings.config or settings.directory} {','.join(settings.consumer.queues)}".rstrip()
 
     @contextmanager
@@ -176,15 +176,15 @@ class FindingTeller:
         """Yield whether this process may report: the settings name a channel, and no other process reports until the
         block ends. Look for findings within the block, since another process may have reported earlier ones.
 
-        ``unrecorded``: report also if the store cannot write, since it is full. What was not reported before is then
-        reported at each look. Without it, StoreUnreachable is raised."""
+        ``unrecorded``: report also if the store cannot write, since it is full or lacks replicas. What was not reported
+        before is then reported at each look. Without it, StoreUnreachable is raised."""
         turn = "SET", self._turn, "1", "NX", "PX", ONE_AT_A_TIME_MS
         try:
             is_ours = self._settings.reports_findings and self._wire.command(*turn) is not None
         except StoreUnreachable as error:
-            if not (error.full and unrecorded):
+            if not unrecorded:
                 raise
-            is_ours, self._records = True, False
+            is_ours, self._refused = True, error  # if the store is away, the look raises that
         try:
             yield is_ours
         finally:
@@ -193,11 +193,11 @@ class FindingTeller:
 
     def _record(self, *command: str) -> int:
         """The store's answer; 0 if the store can record nothing."""
-        return int(self._wire.command(*command)) if self._records else 0
+        return int(self._wire.command(*command)) if self._refused is None else 0
 
     def report(self, findings: Sequence[Finding], now: int, left: Callable[[], float]) -> list[str]:
         """Report what is new in ``findings``, which were found at ``now``, within ``left()`` seconds. The rest is
-        reported at the next look. Returns why findings were not delivered."""
+        reported at the next look. Returns why findings were not delivered, or not recorded."""
         fields = iter(self._wire.command("HGETALL", self._key))
         stored = {
             name.decode("utf-8", "replace"): ReportedFinding.read(text)
@@ -205,7 +205,7 @@ class FindingTeller:
         }
         reported = {name: each for name, each in stored.items() if each is not None}
         found = {f"{each.name}\n{printable(each.what)}": each for each in findings}
-        looks, is_over, problems = 0, False, list[str]()
+        looks, is_over, problems = 0, False, [f"not recorded: {self._refused}"] if self._refused else []
         for name, each, is_new in changes(found, reported, self._looker, now):
             if each is None:
                 self._record("HDEL", self._key, name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -272,20 +273,26 @@ def test_one_looks_at_a_time_until_it_has_told_or_failed(teller: FindingTeller) 
         assert is_next
 
 
-def test_a_full_store_is_told_of_by_each_look_of_a_person_and_by_no_launch(valkey: Server, heard: Heard) -> None:
+@pytest.mark.parametrize(
+    ("setting", "says"), [("maxmemory", "OOM .*: raise maxmemory"), ("min-replicas-to-write", "NOREPLICAS ")]
+)
+def test_a_store_that_cannot_write_is_told_of_by_each_look_of_a_person_and_by_no_launch(
+    valkey: Server, heard: Heard, setting: str, says: str
+) -> None:
     wire = valkey.wire(Impatient)
     teller = FindingTeller(WITH_CHANNEL, Store(wire, NAMESPACE))
-    wire.command("CONFIG", "SET", "maxmemory", 1)
+    wire.command("CONFIG", "SET", setting, 1)
     try:
         for _ in range(2):
             with teller.turn(unrecorded=True) as is_ours:
                 assert is_ours
-                assert report(teller, FULL) == []
+                (problem,) = report(teller, FULL)
+                assert re.match(f"alarms: not recorded: store .* it says: {says}", problem)
             assert heard.told() == ["shop: memory nearly full"]
-        with pytest.raises(StoreUnreachable, match="raise maxmemory"), teller.turn():
+        with pytest.raises(StoreUnreachable, match=says), teller.turn():
             pass
     finally:
-        wire.command("CONFIG", "SET", "maxmemory", 0)
+        wire.command("CONFIG", "SET", setting, 0)
     assert report(FindingTeller(WITH_CHANNEL, Store(wire, NAMESPACE)), FULL) == []
     assert heard.told() == ["shop: memory nearly full"]
 
