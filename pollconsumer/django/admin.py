@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -18,6 +19,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.django.models import QueueBatch, QueueMessage
 from pollconsumer.django.web_view import ACT, VIEW, may, site_app
 from pollconsumer.interface.api.app import calls_of
+from pollconsumer.interface.api.batches import AppBatch
 from pollconsumer.interface.api.registry import registry
 from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.audit_log import acting_as
@@ -59,6 +61,20 @@ def _handlers() -> list[str]:
     return sorted(known | {*calls_of(site_app()).settings().commands})
 
 
+def _reporting(name: str) -> Callable[..., Any]:
+    """The view ``name`` of the admin, which shows an error of the store as a message on the admin's first page."""
+
+    def view(self: _StoreAdmin, request: HttpRequest, *args: Any, **options: Any) -> Any:
+        try:
+            with acting_as(request.user.get_username()):
+                return getattr(super(_StoreAdmin, self), name)(request, *args, **options)
+        except PollConsumerError as error:
+            self.message_user(request, str(error), messages.ERROR)
+            return redirect(f"{self.admin_site.name}:index")
+
+    return view
+
+
 class _StoreAdmin(admin.ModelAdmin):
     """The admin of objects that are read from the store. Only actions change them."""
 
@@ -77,13 +93,9 @@ class _StoreAdmin(admin.ModelAdmin):
     def get_queryset(self, _: HttpRequest) -> StoreRows:
         return StoreRows()
 
-    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> Any:
-        try:
-            with acting_as(request.user.get_username()):
-                return super().changelist_view(request, extra_context)
-        except PollConsumerError as error:
-            self.message_user(request, str(error), messages.ERROR)
-            return redirect(f"{self.admin_site.name}:index")
+    changelist_view, changeform_view, history_view, delete_view = map(
+        _reporting, ("changelist_view", "changeform_view", "history_view", "delete_view")
+    )
 
     def has_view_permission(self, request: HttpRequest, *_: Any, **__: Any) -> bool:
         return may(request.user, VIEW)
@@ -161,17 +173,19 @@ class BatchAdmin(_StoreAdmin):
     exclude = ("key",)
 
     def rows(self, searched: str, **chosen: str | None) -> Iterator[QueueBatch]:
-        state, queue = chosen.get("state"), chosen.get("queue")
-        found = (each.listed for each in site_app().batches)
-        for batch in islice(found, MOST):
-            if searched in ("", batch.id) and state in (None, batch.state) and queue in (None, batch.queue):
-                yield QueueBatch.of(batch)
+        batches = [*self._with_id(searched)] if searched else site_app().batches
+        found = (each.listed for each in batches)
+        fitting = (
+            each for each in found if all(value in (None, getattr(each, name)) for name, value in chosen.items())
+        )
+        return map(QueueBatch.of, islice(fitting, MOST))
 
     def get_object(self, _: HttpRequest, object_id: str, *__: Any) -> QueueBatch | None:
-        try:
-            return QueueBatch.of(site_app().batches.get(object_id.partition("/")[2]).listed)
-        except NotFound:
-            return None
+        return next((QueueBatch.of(each.listed) for each in self._with_id(object_id.partition("/")[2])), None)
+
+    def _with_id(self, batch_id: str) -> Iterator[AppBatch]:
+        with suppress(NotFound):
+            yield site_app().batches.get(batch_id)
 
     @admin.action(description="Cancel members of selected batches", permissions=["act"])
     def cancel(self, request: HttpRequest, queryset: StoreRows) -> None:

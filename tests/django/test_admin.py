@@ -178,11 +178,41 @@ print(json.dumps([listed, shown, did, app.message("import.0").state]))
     assert found == [[["import"], [], ["import"], []], True, [["1 cancelled."], ["0 redriven."]], "cancelled"]
 
 
-def test_a_store_that_is_away_is_said_in_a_line(admin: DjangoSite) -> None:
+def test_a_batch_beyond_the_longest_list_is_found_by_its_id_and_by_filters(admin: DjangoSite) -> None:
+    send(admin)
+    found = asked(
+        admin,
+        f"""
+from pollconsumer.django import admin
+from pollconsumer.django.task_handlers import app as tasks
+from tests.inner import handler_named
+record = handler_named(tasks, "shop.tasks.record")
+for id, home in ("next", "default"), ("last", "mail"):
+    with app.batch(id, ended=record.args(args=["e"], kwargs={{}}).using(queue=home)) as batch:
+        batch.add(record.args(args=["m"], kwargs={{}}))
+admin.MOST = 1
+path = {BATCHES!r}
+every = [each.id for each in app.batches]
+homes = {{each.id: each.listed.queue for each in app.batches}}
+print(json.dumps([
+    len(every), ids(path) == every[:1], [ids(path + "?q=" + each) for each in every] == [[each] for each in every],
+    ids(path + "?queue=" + homes["last"]), ids(path + "?queue=nope&q=nobody"),
+    ids(path + "?queue=default&q=last"),
+]))
+""",
+    )
+    assert found == [3, True, True, ["last"], [], []]
+
+
+def test_a_store_that_is_away_is_said_in_a_line_on_each_page(admin: DjangoSite) -> None:
     script = f"""
-answer = ada.get({LIST!r}, follow=True)
-print(json.dumps([answer.redirect_chain, "Store unreachable" in answer.text]))
+told = []
+for path in {LIST!r}, {BATCHES!r}:
+    for page in "", "default_2Fx/change/", "default_2Fx/history/", "default_2Fx/delete/":
+        answer = ada.get(path + page, follow=True)
+        told.append([answer.redirect_chain, "Store unreachable" in answer.text])
+print(json.dumps(told))
 """
     away = f"unix://{admin.directory}/nowhere.sock"
     admin.append("website.py", f'TASKS["default"]["OPTIONS"] |= {{"store": {away!r}, "patience": "0.1s"}}\n')
-    assert asked(admin, script) == [[["/admin/", 302]], True]
+    assert asked(admin, script) == 8 * [[[["/admin/", 302]], True]]
