@@ -199,8 +199,10 @@ def queue_findings(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Find
     consumers = [group for group in groups if group.role == "consumer"]
     missed = _missed(facts, consumers)
     if missed[None] and not consumers:
-        what = f"no launch has run yet for {_named(missed[None])}"
-        yield _unserved(missed[None], facts.expected, what, f"{INSTALL} has cron start one each minute")
+        fix = f"{INSTALL} has cron start one each minute"
+        none = _unserved(missed[None], facts.expected, "no launch has run yet", fix)
+        named = f"queue{'s'[: len(missed[None]) > 1]} {', '.join(queue.name for queue in missed[None])}"
+        yield none._replace(value=f"{none.value} in {named}")
     for queue in facts.queues:
         yield from _queue_findings(queue, facts, consumers, is_missed=queue in missed[None])
     for group in consumers:
@@ -321,18 +323,19 @@ def _unserved(queues: Sequence[QueueFacts], expected: Expected, what: str, fix: 
 
 
 def _absent(group: LaunchGroup, queues: Sequence[QueueFacts]) -> Finding:
-    """The finding about a consumer that no longer comes, with its queues that no other consumer has served since."""
-    subject = ",".join(queue.name for queue in queues)
+    """The finding about a consumer that no longer comes, with its queues that no other consumer has served since. An
+    alarm must not end when these change, so ``what`` names all queues of the consumer."""
+    subject, of = ",".join(queue.name for queue in queues), ",".join(group.queues)
     value = _seen_ago(group) + (f", {counts}" if (counts := _counts(queues)) else "")
     if group.by_producers:
         return Finding(
-            "launch_absent", subject, f"only producers start launches for {_named(queues)}",
+            "launch_absent", subject, f"only producers start launches ({of})",
             f"the last one that was not theirs started {format_duration(group.seen)} ago",
             f"add a crontab line ({INSTALL}): without it retries, and messages due later, wait",
         )  # fmt: skip
     by_hand = not any(each.get("platform") for each in group.launches)
     return Finding(
-        "launch_absent", subject, f"no launch has run lately for {_named(queues)}", value,
+        "launch_absent", subject, f"no launch has run lately ({of})", value,
         "check that cron, or your platform, still starts 'pollconsumer run'"
         + (f"; {INSTALL} has cron start it" if by_hand else ""),
     )  # fmt: skip
@@ -393,10 +396,6 @@ def _recurrence_findings(facts: Facts, groups: Sequence[LaunchGroup], deserted: 
                 f"launches of {' '.join(each.owners)} did",
                 f"start these again, or remove it ('pollconsumer recurrences remove {each.name}')",
             )  # fmt: skip
-
-
-def _named(queues: Sequence[QueueFacts]) -> str:
-    return f"queue{'s'[: len(queues) > 1]} {', '.join(queue.name for queue in queues)}"
 
 
 def _counts(queues: Sequence[QueueFacts]) -> str:

@@ -86,7 +86,7 @@ def test_doctor_tells_where_no_launch_comes(site: Site, monitor: Monitor) -> Non
     site.enqueue("record", name="a")
     done = site.command("doctor", "--quiet")
     assert done.returncode == 1
-    assert done.stderr.startswith("pollconsumer: warning: no launch has run yet for queue default: ")
+    assert done.stderr.startswith("pollconsumer: warning: no launch has run yet: 1 ready in queue default; ")
     assert [each["name"] for each in heard(monitor)] == ["queue_unserved"]
     assert launch(site) == ""
     assert [(each["name"], each["state"]) for each in heard(monitor)] == [("queue_unserved", "ended")]

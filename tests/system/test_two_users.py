@@ -302,7 +302,7 @@ def test_doctor_of_a_user_without_launches_says_that_those_of_others_do_not_read
     found = shared.users.run("web", "doctor", "--quiet", config=shared.config)
     assert found.returncode == 1
     said = (
-        "no launch has run yet for queue default: 1 ready; 'pollconsumer init cron --install' has cron start one each "
+        "no launch has run yet: 1 ready in queue default; 'pollconsumer init cron --install' has cron start one each "
         "minute; launches of another user than web do not read this store: set data= or store= to share one"
     )
     assert said in found.stderr

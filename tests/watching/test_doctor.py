@@ -53,7 +53,7 @@ def test_before_the_first_launch_it_says_how_launches_are_installed(site: Site) 
     done = site.command("doctor")
     assert (done.returncode, done.stdout) == (
         1,
-        "no launch has run yet for queue default: 1 ready; 'pollconsumer init cron --install' has cron start one each "
+        "no launch has run yet: 1 ready in queue default; 'pollconsumer init cron --install' has cron start one each "
         "minute\n",
     )
     site.drain()
