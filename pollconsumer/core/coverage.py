@@ -104,10 +104,17 @@ def _ticks(launch: Mapping[str, Any], covered: int, start: float, period: float)
     return (int(first), int(first + (number - 1) * period), number) if number > 0 else None
 
 
+def tick_after(launch: Mapping[str, Any]) -> float | None:
+    """Seconds from the tick of ``launch`` to the following one, by the schedule that it had. None if unknown."""
+    if launch["next_tick_seconds"] is None or launch["launch_offset_seconds"] is None:
+        return None
+    return max(1.0, float(launch["next_tick_seconds"] + launch["launch_offset_seconds"]))
+
+
 def _period(latest: Mapping[str, Any], before: Sequence[Mapping[str, Any]]) -> float | None:
     """Seconds from tick to tick: by the schedule of ``latest``, else by the starts of ``before``. None if unknown."""
-    if latest["next_tick_seconds"] is not None and latest["launch_offset_seconds"] is not None:
-        return max(1.0, float(latest["next_tick_seconds"] + latest["launch_offset_seconds"]))
+    if (own := tick_after(latest)) is not None:
+        return own
     starts = [int(launch["started_ms"]) for launch in before]
     return None if len(starts) < FEWEST else max(1.0, median(two - one for one, two in pairwise(starts)) / 1000)
 

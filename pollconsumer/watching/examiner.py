@@ -32,7 +32,16 @@ from pollconsumer.store.records import rows
 from pollconsumer.store.rights import LAUNCH
 from pollconsumer.store.server import TIME, count_of, info_fields, to_ms
 from pollconsumer.store.store import Store
-from pollconsumer.watching.facts import BatchFacts, Expected, Facts, Finding, HeldOrder, QueueFacts, ServerFacts
+from pollconsumer.watching.facts import (
+    FEWEST,
+    BatchFacts,
+    Expected,
+    Facts,
+    Finding,
+    HeldOrder,
+    QueueFacts,
+    ServerFacts,
+)
 from pollconsumer.watching.findings import findings_of
 
 LAUNCHES_READ = 1000
@@ -69,7 +78,7 @@ class Examiner:
         others = [each for each in others if each not in lost]
         overview = self._inspector.overview()
         now, server = self._server(primary, data)
-        launches = self._inspector.launches(LAUNCHES_READ)
+        launches = self._inspector.launches(LAUNCHES_READ, FEWEST)
         lacking = self._wire.call("rights", [self._keys.control("fences")], [*LAUNCH.split(), *CUTTING_OFF])
         missing = {each.decode() for each in lacking}
         programs = {os.path.realpath(each) for each in (server.program, expected.program)}  # a package's may be links

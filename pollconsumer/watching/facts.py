@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from pollconsumer.core.choices import HandOff
+from pollconsumer.core.coverage import tick_after
 from pollconsumer.core.errors import shown
 from pollconsumer.core.launcher import BY_PRODUCERS, ON_DEMAND
 from pollconsumer.core.notation.text import printable
@@ -171,9 +172,9 @@ class Facts(NamedTuple):
 
 class LaunchGroup(NamedTuple):
     """Launches that share a lease. ``seen``: seconds since a launch last ran; 0 while one runs. ``period``: seconds
-    between starts, by the ledger, or by the schedule if the ledger has too few; None if unknown. Launches that
-    producers started do not count for ``seen`` and ``period``, since they show nothing about the launcher.
-    ``by_producers``: whether a producer started the newest launch."""
+    between starts, by the ledger; if the ledger has too few, by the newest launch's schedule, or by the settings'; None
+    if unknown. Launches that producers started do not count for ``seen`` and ``period``, since they show nothing about
+    the launcher. ``by_producers``: whether a producer started the newest launch."""
 
     name: str
     role: str
@@ -187,7 +188,10 @@ class LaunchGroup(NamedTuple):
     @property
     def allowed(self) -> float:
         """How many seconds may pass without a launch of the group before that is a finding."""
-        return UNLEARNED if self.period is None else max(AT_LEAST, MISSED * self.period)
+        if self.period is None:
+            return UNLEARNED
+        pause = tick_after(self.launches[0]) or 0.0  # by an uneven schedule, such as one of office hours
+        return max(AT_LEAST, MISSED * self.period, pause + (MISSED - 1) * self.period)
 
     @property
     def by_hand(self) -> bool:
@@ -222,7 +226,8 @@ def _group(name: str, launches: list[Mapping[str, Any]], now: int, expected: Exp
     first = (now - launches[-1]["started_ms"]) / 1000
     seen = min((_seen(launch, now) for launch in others), default=first)
     role, queues = launches[0]["role"], tuple(launches[0]["queues"])
-    scheduled = expected.period if expected.concerns(role, queues) else None
+    ticks = (tick_after(launch) for launch in launches if launch.get("platform") not in BY_PRODUCERS)
+    scheduled = next(filter(None, ticks), expected.period if expected.concerns(role, queues) else None)
     by_producers = launches[0].get("platform") == ON_DEMAND
     return LaunchGroup(name, role, queues, seen, min(periods, default=scheduled), launches, by_producers)
 

@@ -261,7 +261,7 @@ def _missed(facts: Facts, consumers: Sequence[LaunchGroup]) -> defaultdict[str |
                 found[None].append(queue)
             continue
         # A queue without messages that no launch has served lately may have been abandoned on purpose.
-        is_used = nobody_there or queue.name in facts.expected.queues or latest.seen < DAY
+        is_used = nobody_there or queue.name in facts.expected.queues or latest.seen < latest.allowed + DAY
         if waits or (is_used and not _was_tried(queue, latest, facts, consumers)):
             found[latest.name].append(queue)
     return found

@@ -105,7 +105,7 @@ def metrics_of(inspector: Inspector) -> list[Metric]:
     """All metrics of a store. Raises the errors of all reads."""
     overview, totals = inspector.overview(), inspector.totals()
     latest: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for launch in inspector.launches(LAUNCHES_READ):
+    for launch in inspector.launches(LAUNCHES_READ, of_each=2):
         for queue in launch["queues"] or [""]:
             if "started_ms" in launch:
                 latest.setdefault((launch["role"], queue), launch)

@@ -12,6 +12,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.store import server
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.reading import inspector as module
+from pollconsumer.store.reading import ledger
 from pollconsumer.store.records import rows
 from pollconsumer.store.records.reservations import Claim
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, complete_ago, die, message, park, release, retry
@@ -203,6 +204,24 @@ def entry_of(acquired: Claim, launch: str, at: int, **fields: Any) -> str:
 
 CONSUMER = Group("consumer", ("mail",), 1)
 MOVER = Group("mover", (), 1)
+
+
+def test_earlier_launches_of_a_group_that_comes_rarely_are_read_beside_the_newest_of_all(
+    leases: Leases, inspector: Inspector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "PAGE", 2)
+    rare, once = Group("consumer", ("reports",), 1), Group("consumer", ("once",), 1)
+    for at, group in enumerate([rare, once, *3 * [CONSUMER], rare, rare, *6 * [CONSUMER]]):
+        acquired = take(leases, f"{group.queues[0]} {at}", group)
+        leases.release(acquired, entry_of(acquired, f"{group.queues[0]} {at}", 1000 * at))
+
+    def read(limit: int, of_each: int = 0) -> list[str]:
+        return [entry["launch_id"] for entry in inspector.launches(limit, of_each)]
+
+    assert read(2) == ["mail 12", "mail 11"]
+    assert read(2, 2) == ["mail 12", "mail 11", "reports 6", "reports 5", "once 1"]
+    assert read(2, 3) == ["mail 12", "mail 11", "mail 10", "reports 6", "reports 5", "once 1", "reports 0"]
+    assert [each["gap_seconds"] for each in inspector.launches(2, 3)[3:5]] == [0.0, 4.0]
 
 
 def test_the_ledger_is_newest_first_with_the_gap_since_the_launch_before(leases: Leases, inspector: Inspector) -> None:

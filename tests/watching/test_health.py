@@ -229,13 +229,37 @@ def test_how_often_launches_come_is_learned_so_that_nightly_ones_are_not_missed_
 
 
 def test_a_few_launches_do_not_tell_how_often_they_come() -> None:
-    unscheduled = expected_as_set()
-    assert names(facts(ledger=launches(ago=1100, every=5, count=2), expected=unscheduled)) == []
-    assert names(facts(ledger=launches(ago=1300, every=5, count=2), expected=unscheduled)) == ["launch_absent"]
+    unscheduled, unknown = expected_as_set(), {"next_tick_seconds": None}
+    assert names(facts(ledger=launches(ago=1100, every=5, count=2, **unknown), expected=unscheduled)) == []
+    assert names(facts(ledger=launches(ago=1300, every=5, count=2, **unknown), expected=unscheduled)) == [
+        "launch_absent"
+    ]
+
+
+@pytest.mark.parametrize("expected", [expected_as_set(), expected_as_set(period=MINUTE)])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_few_launches_with_a_schedule_of_their_own_tell_how_often_they_come(expected: Expected, count: int) -> None:
+    queues = [MAIL, queue_facts("reports", scheduled=1)]
+
+    def found(ago: float) -> list[str]:
+        ledger = newest_first(launches(), launches(ago=ago, every=DAY, count=count, queues=["reports"]))
+        return names(facts(queues=queues, ledger=ledger, expected=expected))
+
+    assert (found(3 * DAY - 60), found(3 * DAY + 60)) == ([], ["launch_absent"])
+    queues[1] = queue_facts("reports")  # it is empty by day
+    assert (found(3 * DAY + 60), found(4 * DAY + 60)) == (["launch_absent"], [])
+
+
+def test_launches_that_come_in_office_hours_are_not_missed_at_night() -> None:
+    last = launches(ago=10 * HOUR, count=1, next_tick_seconds=14 * HOUR - 1)
+    assert names(facts(ledger=[*last, *launches(ago=10 * HOUR + MINUTE)], expected=expected_as_set())) == []
+    gone = launches(ago=14.1 * HOUR, count=1, next_tick_seconds=14 * HOUR - 1)
+    late = [*gone, *launches(ago=14.1 * HOUR + MINUTE)]
+    assert names(facts(ledger=late, expected=expected_as_set())) == ["launch_absent"]
 
 
 def test_the_schedule_tells_how_often_launches_come_from_the_first_one_on() -> None:
-    first = launches(ago=185, count=1)
+    first = launches(ago=185, count=1, next_tick_seconds=None)
     (found,) = findings_of(facts(ledger=first, expected=expected_as_set(period=MINUTE)))
     assert (found.name, found.value) == ("launch_absent", "the last one 3m 5s ago, before that every 1m")
     assert names(facts(ledger=first, expected=expected_as_set(period=HOUR))) == []

@@ -69,6 +69,16 @@ def test_a_lease_is_held_while_a_launch_is_at_work_and_then_no_more(site: Site) 
     assert held() == {"consumer": 0, "mover": 0}
 
 
+def test_a_queue_whose_launches_come_rarely_is_seen_behind_many_of_another(site: Site) -> None:
+    site.constants = {"LAUNCHES_READ": 1}
+    site.enqueue("record", "--queue", "reports", "--in", "1h", name="a")
+    for queue in "reports", "default", "default":
+        assert site.drain("--queue", queue).returncode == 0
+    metrics = parsed(site.command("metrics").stdout)
+    assert key("last_launch_timestamp_seconds", role="consumer", queue="reports") in metrics
+    assert site.command("doctor").returncode == 0  # without a finding that no launch serves it
+
+
 def test_a_store_without_launches_has_metrics_too(site: Site) -> None:
     assert parsed(site.command("metrics").stdout) == {}
 

@@ -189,8 +189,8 @@ class Inspector:
         """The messages with these stored ids: see `read_messages`."""
         return read_messages(self._wire, self._keys, queue, ids, index)
 
-    def launches(self, limit: int) -> list[dict[str, Any]]:
-        return launches_of(self._wire, self._keys, limit)
+    def launches(self, limit: int, of_each: int = 0) -> list[dict[str, Any]]:
+        return launches_of(self._wire, self._keys, limit, of_each)
 
     def totals(self) -> Totals:
         """The totals of all launches."""

@@ -14,7 +14,7 @@ those below 2ⁿ milliseconds, and the last one all others."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +42,8 @@ _BLANK: dict[str, Any] = {
     **dict.fromkeys(_NUMBERS, 0),
     **dict.fromkeys(("run_id", *_MAYBE)),
 }
+PAGE = 1000
+"""Number of entries that are read in one call."""
 LAST_BUCKET = 24
 """The number of the last bucket, for 2.3 hours and more."""
 SKIPPED, SKIPPED_AT = "skipped\n\n", "skipped\n\nat"
@@ -59,15 +61,16 @@ OUTCOMES = {
 """For each way to settle a message, the outcome that is counted."""
 
 
-def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
-    """The entries of launches in the ledger, newest first. Added to each: ``gap_seconds``, from the previous holder's
-    end to the lease; ``waited_seconds``, from the start to the lease; ``skipped``: launches that left because it was
-    held; ``missed_ticks`` before; ``working_on``: messages that the launch handles beyond its window."""
-    ids = wire.command("LRANGE", keys.control("launches"), 0, limit + 200)
-    skipped = [b"skipped:" + each for each in ids]
-    found = wire.command("HMGET", keys.control("ledger"), *ids, *skipped) if ids else []
-    counted = zip(found, found[len(ids) :], strict=False)
-    entries = [entry | {"skipped": count_of(count)} for text, count in counted if text and (entry := _read_entry(text))]
+def launches_of(wire: Wire, keys: Keys, limit: int, of_each: int = 0) -> list[dict[str, Any]]:
+    """The entries of the newest launches in the ledger, newest first, ``limit`` at most. Then come earlier ones of each
+    group that has fewer than ``of_each`` among these, until it has so many. Added to each: ``gap_seconds``, from the
+    previous holder's end to the lease; ``waited_seconds``, from the start to the lease; ``skipped``: launches that left
+    because it was held; ``missed_ticks`` before; ``working_on``: messages that the launch handles beyond its window."""
+    entries = [*_entries(wire, keys, 0, limit + 200)]
+    if of_each:
+        entries = entries[:limit]
+        entries += _rare_entries(wire, keys, limit, of_each, Counter(map(_group_of, entries)))
+        limit = len(entries)
     live = {lease["fence"] for lease in leases_of(wire, keys)}
     before: dict[str | None, dict[str, Any]] = {}
     for entry in reversed(entries):
@@ -82,6 +85,40 @@ def launches_of(wire: Wire, keys: Keys, limit: int) -> list[dict[str, Any]]:
             before[entry["lineage"]] = entry
     missed = {hole.before: hole.ticks for hole in holes_of(entries, LAST_MILLISECOND)}
     return [entry | {"missed_ticks": missed.get(entry["launch_id"], 0)} for entry in entries[:limit]]
+
+
+def _entries(
+    wire: Wire, keys: Keys, first: int, last: int, is_wanted: Callable[[bytes], bool] = bool
+) -> Iterator[dict[str, Any]]:
+    """The ledger's entries from number ``first`` to ``last`` whose text ``is_wanted``, with what they have skipped."""
+    ids = wire.command("LRANGE", keys.control("launches"), first, last)
+    skipped = [b"skipped:" + each for each in ids]
+    found = wire.command("HMGET", keys.control("ledger"), *ids, *skipped) if ids else []
+    for text, count in zip(found, found[len(ids) :], strict=False):
+        if text and is_wanted(text) and (entry := _read_entry(text)):
+            yield entry | {"skipped": count_of(count)}
+
+
+def _rare_entries(
+    wire: Wire, keys: Keys, first: int, of_each: int, known: Mapping[str, int]
+) -> Iterator[dict[str, Any]]:
+    """The entries from number ``first`` on of groups that have fewer than ``of_each``, of which ``known`` has some."""
+    groups = {id_text(name).rpartition(":")[0] for name in wire.command("SMEMBERS", keys.control("leases"))}
+    missing = {group: of_each - known[group] for group in groups if known[group] < of_each}
+    for start in range(first, wire.command("LLEN", keys.control("launches")), PAGE):
+        # Most entries are of other groups: parsing them would take twenty times as long as reading them.
+        marks = [f'"lineage": "{group}:'.encode() for group in missing]
+        for entry in _entries(wire, keys, start, start + PAGE - 1, lambda text: any(mark in text for mark in marks)):  # noqa: B023
+            if missing.get(group := _group_of(entry), 0):
+                missing[group] -= 1
+                yield entry
+        missing = {group: count for group, count in missing.items() if count}
+        if not missing:
+            return
+
+
+def _group_of(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("lineage")).rpartition(":")[0]
 
 
 def _seconds(since_ms: int | None, until_ms: int | None) -> float | None:
