@@ -167,8 +167,8 @@ class FindingTeller:
     def __init__(self, settings: Settings, store: Store) -> None:
         self._settings, self._wire, self._key = settings, store.wire, store.keys.control("findings")
         self._turn = store.keys.control("telling")
-        self._refused: StoreUnreachable | None = None
-        """Why the store cannot record what is reported; None if it can."""
+        self._unrecorded: list[str] = []
+        """Why the store cannot record what is reported; empty if it can."""
         self._who = f"{settings.config or settings.directory} {','.join(settings.consumer.queues)}".rstrip()
 
     @contextmanager
@@ -184,7 +184,7 @@ class FindingTeller:
         except StoreUnreachable as error:
             if not unrecorded:
                 raise
-            is_ours, self._refused = True, error  # if the store is away, the look raises that
+            is_ours, self._unrecorded = True, [f"not recorded: {error}"]  # if the store is away, the look raises that
         try:
             yield is_ours
         finally:
@@ -193,7 +193,7 @@ class FindingTeller:
 
     def _record(self, *command: str) -> int:
         """The store's answer; 0 if the store can record nothing."""
-        return int(self._wire.command(*command)) if self._refused is None else 0
+        return int(self._wire.command(*command)) if not self._unrecorded else 0
 
     def report(self, findings: Sequence[Finding], now: int, left: Callable[[], float]) -> list[str]:
         """Report what is new in ``findings``, which were found at ``now``, within ``left()`` seconds. The rest is
@@ -205,7 +205,7 @@ class FindingTeller:
         }
         reported = {name: each for name, each in stored.items() if each is not None}
         found = {f"{each.name}\n{printable(each.what)}": each for each in findings}
-        looks, is_over, problems = 0, False, [f"not recorded: {self._refused}"] if self._refused else []
+        looks, is_over, problems = 0, False, [*self._unrecorded]
         for name, each, is_new in changes(found, reported, self._looker, now):
             if each is None:
                 self._record("HDEL", self._key, name)

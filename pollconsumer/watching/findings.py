@@ -199,10 +199,7 @@ def queue_findings(facts: Facts, groups: Sequence[LaunchGroup]) -> Iterator[Find
     consumers = [group for group in groups if group.role == "consumer"]
     missed = _missed(facts, consumers)
     if missed[None] and not consumers:
-        fix = f"{INSTALL} has cron start one each minute"
-        none = _unserved(missed[None], facts.expected, "no launch has run yet", fix)
-        named = f"queue{'s'[: len(missed[None]) > 1]} {', '.join(queue.name for queue in missed[None])}"
-        yield none._replace(value=f"{none.value} in {named}")
+        yield _never_served(missed[None], facts.expected)
     for queue in facts.queues:
         yield from _queue_findings(queue, facts, consumers, is_missed=queue in missed[None])
     for group in consumers:
@@ -320,6 +317,12 @@ def _unserved(queues: Sequence[QueueFacts], expected: Expected, what: str, fix: 
     if user := expected.alone:
         fix += f"; launches of another user than {user} do not read this store: set data= or store= to share one"
     return Finding("queue_unserved", ",".join(queue.name for queue in queues), what, _counts(queues), fix)
+
+
+def _never_served(queues: Sequence[QueueFacts], expected: Expected) -> Finding:
+    found = _unserved(queues, expected, "no launch has run yet", f"{INSTALL} has cron start one each minute")
+    named = ", ".join(queue.name for queue in queues)
+    return found._replace(value=f"{found.value} in queue{'s'[: len(queues) > 1]} {named}")
 
 
 def _absent(group: LaunchGroup, queues: Sequence[QueueFacts]) -> Finding:
