@@ -13,10 +13,12 @@ from pathlib import Path
 
 import click
 
-from pollconsumer.core.errors import CannotCreate, ConfigurationError, PermissionDenied, PollConsumerError
+from pollconsumer.core.errors import CannotCreate, ConfigurationError, PermissionDenied, PollConsumerError, shown
 from pollconsumer.interface.cli.output import print_line, print_lines, print_notice
+from pollconsumer.interface.logs.logs import log
 from pollconsumer.interface.settings.load import NAME, absolute, find_config
 from pollconsumer.interface.settings.names import CONFIG_VARIABLE
+from pollconsumer.interface.settings.values import check_cron
 from pollconsumer.platform_files.files import File, crontab
 from pollconsumer.platform_files.installation import Installation
 
@@ -96,12 +98,18 @@ def installed_queues(config: Path) -> list[list[str]]:
 
 
 def installed_schedule(config: Path) -> str | None:
-    """The schedule of the launches of ``config`` in the user's crontab. None without such a line, or if the crontab
-    cannot be read."""
+    """The schedule of the launches of ``config`` in the user's crontab. None without such a line, if the crontab cannot
+    be read, or, with a warning, if the schedule is invalid."""
     with suppress(PollConsumerError):
         for line in _installed_launches(config):
             if given := re.search(r" --schedule '([^']+)'", line):
-                return given[1]
+                try:
+                    check_cron(given[1])
+                    return given[1]
+                except ValueError as error:
+                    text = "the crontab's --schedule of %s: %s; %s: correct it with crontab -e"
+                    log.warning(text, config, shown(given[1]), error)
+                    break
     return None
 
 

@@ -200,6 +200,26 @@ def test_check_shows_the_launches_of_the_crontab_where_no_schedule_is_set(
     assert schedule() is None
 
 
+@pytest.mark.parametrize(
+    ("schedule", "reason"),
+    [
+        ("*/5 * * *", "four fields, need five"),
+        ("30 2 * * 8", "day of week must be 0-7, field 5"),
+        ("0 0 31 2 *", "no such day ever comes"),
+    ],
+)
+def test_check_warns_of_an_invalid_schedule_in_the_crontab_and_shows_none(
+    run: Any, place: Path, crontab: Command, schedule: str, reason: str
+) -> None:
+    (place / "config.toml").write_text('data = "data"\n')
+    run("init", "cron", "--install", "--schedule", "*/20 1-5 * * *")
+    crontab.table = crontab.table.replace(b"--schedule '*/20 1-5 * * *'", f"--schedule '{schedule}'".encode())
+    code, out, err = run("check", "--json")
+    assert (code, json.loads(out)["consumer"]["schedule"]) == (0, None)
+    what = f"the crontab's --schedule of {place / 'config.toml'}"
+    assert err == f"pollconsumer: warning: {what}: {schedule}; {reason}: correct it with crontab -e\n"
+
+
 @pytest.mark.usefixtures("crontab")
 def test_check_advises_no_line_for_long_work_that_the_crontab_has(
     run: Any, place: Path, monkeypatch: pytest.MonkeyPatch
