@@ -13,12 +13,14 @@ import pytest
 from pollconsumer.core.errors import StoreUnreachable
 from pollconsumer.store import actions
 from pollconsumer.store.client.wire import Wire
+from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.redis_store import RedisStore
 from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, message
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.store.servers import Server
 
@@ -43,6 +45,68 @@ def test_a_command_is_noted_with_user_and_host(
     ]
     assert "b, c, d and 1 more" in run("audit", "--limit", "2")[1]
     assert len(json.loads(run("audit", "--limit", "2", "--json")[1])) == 2
+
+
+UNREADABLE = {"mail": ["[", "{"], "other": ["1"]}
+"""Queue to entries of its outbox that no launch could read."""
+
+
+@pytest.fixture
+def spooled(valkey: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A file of the spool that no launch could read, beside a store with `UNREADABLE`."""
+    for name, value in (("STORE", valkey.url), ("NAMESPACE", NAMESPACE), ("SPOOL", str(tmp_path / "spool"))):
+        monkeypatch.setenv(f"POLLCONSUMER_{name}", value)
+    for queue, entries in UNREADABLE.items():
+        valkey.wire().command("RPUSH", Keys(NAMESPACE).queue(queue, "quarantine"), *entries)
+        valkey.wire().command("SADD", Keys(NAMESPACE).control("queues"), queue)
+    (tmp_path / "spool").mkdir(mode=0o700)
+    file = tmp_path / "spool" / f"{NAMESPACE}@{1:016d}-{1:016x}.refused"
+    file.write_bytes(b"[")
+    return file
+
+
+def contents(run: Callable[..., tuple[int, str, str]], *options: str) -> list[str]:
+    return [each["content"] for each in json.loads(run("dead", "list", "--unreadable", *options, "--json")[1])]
+
+
+def test_unreadable_messages_are_purged_by_queue_and_that_is_noted(
+    run: Callable[..., tuple[int, str, str]], spooled: Path
+) -> None:
+    assert contents(run) == ["[", "{", "1", "["]
+    assert contents(run, "--limit", "2") == ["[", "{"]
+    assert contents(run, "--queue", "mail") == ["[", "{"]
+    code, output, errors = run("dead", "purge", "--unreadable", "--queue", "other")
+    assert (code, output, "1 unreadable message would be purged" in errors) == (2, "", True)
+    assert run("dead", "purge", "--unreadable", "--queue", "mail", "--yes") == (0, "2 purged\n", "")
+    assert contents(run, "--queue", "mail") == []
+    assert contents(run) == ["1", "["]
+    assert run("dead", "purge", "--unreadable", "--yes") == (0, "2 purged\n", "")
+    assert contents(run) == []
+    assert not spooled.exists()
+    found = json.loads(run("audit", "--json")[1])
+    assert [(each["who"], each["what"], each["queue"], each["names"]) for each in reversed(found)] == [
+        (ME, "purge unreadable", "mail", []),
+        (ME, "purge unreadable", "other", []),
+        (ME, "purge unreadable", "", [spooled.name]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "selection", [["a"], ["--all"], ["--handler", "f"], ["--header", "a=b"], ["--created-by", "ann"]], ids=" ".join
+)
+def test_a_selection_of_dead_letters_is_refused_for_unreadable_messages(
+    run: Callable[..., tuple[int, str, str]], spooled: Path, selection: list[str]
+) -> None:
+    acts = [["purge", "--yes"], *([["list"]] if selection[0] not in ("a", "--all") else [])]
+    for act in acts:
+        code, output, errors = run("dead", *act, "--unreadable", *selection)
+        assert (code, output, errors) == (
+            2,
+            "",
+            "pollconsumer: error: --unreadable and a selection of dead letters; --unreadable takes --queue alone\n",
+        )
+    assert len(contents(run)) == 4
+    assert spooled.exists()
 
 
 def test_the_commands_former_name_does_the_same_and_is_listed_nowhere(

@@ -30,6 +30,7 @@ from pollconsumer.interface.cli.types import (
     option,
 )
 from pollconsumer.interface.configured_store import spool_of
+from pollconsumer.store.audit_log import demand_noting, note
 from pollconsumer.store.queues.outbox import read_entry
 from pollconsumer.store.reading.inspector import Chosen, Selection, dead_letters
 from pollconsumer.store.reading.messages import Message
@@ -45,8 +46,11 @@ WHY_LEFT = "no dead letter any more, record lost, or another message has the uni
 UNREADABLE = click.option(
     "--unreadable",
     is_flag=True,
-    help="Instead of dead letters: unreadable messages in outboxes (sent from queue to queue) and this host's spool.",
+    help="Instead of dead letters: unreadable messages in outboxes (sent from queue to queue), and without --queue in "
+    "this host's spool.",
 )
+PURGED = "purge unreadable"
+"""What the audit log notes."""
 SHOWN = 160
 """Maximum length of an entry's content, in characters."""
 
@@ -119,7 +123,8 @@ def _row(message: Message, filled_columns: list[object]) -> list[object]:
 
 
 def chosen(command: Callable[..., None]) -> Callable[..., None]:
-    """A decorator that adds options which select dead letters. ``command`` gets queues and ids as ``letters``."""
+    """A decorator that adds options which select dead letters. ``command`` gets queues and ids as ``letters``; with
+    ``--unreadable`` it gets the `Quarantine` as ``unreadable`` instead."""
 
     @wraps(command)
     def call(
@@ -131,7 +136,11 @@ def chosen(command: Callable[..., None]) -> Callable[..., None]:
         **others: Any,
     ) -> None:
         selection = Selection(queue=queue, handler=handler, headers=headers)
-        letters = [] if others.get("unreadable") else _chosen(ids, every, selection)
+        letters: Chosen = []
+        if others.get("unreadable"):
+            others["unreadable"] = _quarantine(selection, by_more=bool(ids) or every)
+        else:
+            letters = _chosen(ids, every, selection)
         command(letters=letters, **others)
 
     for give in (
@@ -165,12 +174,15 @@ def list_dead(
     unreadable: bool,
 ) -> None:
     """List dead letters, oldest first."""
+    selection = Selection(State.DEAD, queue, handler, headers=headers)
     if unreadable:
-        found = [*Quarantine(opened()).entries(), *_files()]
+        entries = _quarantine(selection).entries()
+        found = [*islice(entries, limit)]
         if not printed_as_json(each._asdict() for each in found):
             print_table(Quarantined._fields, found)
+        note_more(entries, limit)
         return
-    print_messages(opened().selector.messages(Selection(State.DEAD, queue, handler, headers=headers)), limit)
+    print_messages(opened().selector.messages(selection), limit)
 
 
 @dead.command(epilog="pollconsumer dead show ID")
@@ -201,25 +213,26 @@ def redrive(letters: Chosen, from_start: bool) -> None:
 @UNREADABLE
 @click.option("--yes", is_flag=True, help="Delete them. Without --yes, only count them.")
 @JSON_OBJECT
-def purge(letters: Chosen, unreadable: bool, yes: bool) -> None:
+def purge(letters: Chosen, unreadable: Quarantine | None, yes: bool) -> None:
     """Delete dead letters."""
     if unreadable:
-        quarantine, files = Quarantine(opened()), [*_files()]
         if not yes:
-            count = len([*quarantine.entries()]) + len(files)
+            count = len([*unreadable.entries()])
             raise UsageError("nothing purged", f"{counted(count, 'unreadable message')} would be purged", "give --yes")
-        removed = quarantine.remove()
-        for each in files:
-            try:
-                Path(each.place).unlink(missing_ok=True)
-            except OSError as error:
-                raise PermissionDenied("cannot remove", each.place, error.strerror or str(error)) from None
-        report_counts("purged", removed + len(files), [], "")
+        report_counts("purged", unreadable.remove(), [], "")
         return
     if not yes:
         raise UsageError("nothing purged", f"{counted(len(letters), 'dead letter')} would be purged", "give --yes")
     forgotten = each_queue("purged", (letters, opened().actions.purge))
     report("purged", forgotten, letters, WHY_LEFT)
+
+
+def _quarantine(selection: Selection, *, by_more: bool = False) -> Quarantine:
+    """The unreadable messages of the selected queue, or of all queues and the spool. UsageError for another selection,
+    or with ``by_more``: also ids or --all are given."""
+    if by_more or (selection.handler, selection.headers) != (None, None):
+        raise UsageError("--unreadable and a selection of dead letters", None, "--unreadable takes --queue alone")
+    return Quarantine(opened(), selection.queue)
 
 
 def _chosen(ids: tuple[str, ...], every: bool, selection: Selection) -> Chosen:
@@ -251,9 +264,14 @@ class Quarantined(NamedTuple):
 
 
 class Quarantine:
-    def __init__(self, store: Store) -> None:
-        self._wire = store.wire
-        self._keys = {store.keys.queue(queue, "quarantine"): queue for queue in store.inspector.queues()}
+    """The entries of outboxes and of this host's spool that no launch could read. With a ``queue``, only those of its
+    outbox."""
+
+    def __init__(self, store: Store, queue: str | None) -> None:
+        self._wire, self._store_keys = store.wire, store.keys
+        queues = store.inspector.queues() if queue is None else [queue]
+        self._keys = {store.keys.queue(each, "quarantine"): each for each in queues}
+        self._files = [*_files()] if queue is None else []
 
     def entries(self) -> Iterator[Quarantined]:
         for key, queue in self._keys.items():
@@ -261,15 +279,32 @@ class Quarantine:
                 entry = read_entry(queue, stored)
                 reason = "a newer version can read it" if entry is None else entry.problem or "it can be read now"
                 yield Quarantined(key, reason, id_text(stored[:SHOWN]))
+        yield from self._files
 
     def remove(self) -> int:
-        """Delete all entries. Returns their number."""
+        """Delete all entries, and note that. Returns their number."""
         removed = 0
-        for key in self._keys:
+        demand_noting(self._wire, self._store_keys)  # a spool alone needs it, too
+        for key, queue in self._keys.items():
             demand(self._wire, OPERATOR, key)
             count, _ = self._wire.all([("LLEN", key), ("DEL", key)])
+            if count:
+                note(self._wire, self._store_keys, PURGED, queue)
             removed += count
-        return removed
+        return removed + self._remove_files()
+
+    def _remove_files(self) -> int:
+        names = list[str]()
+        try:
+            for path in (Path(each.place) for each in self._files):
+                path.unlink(missing_ok=True)
+                names.append(path.name)
+        except OSError as error:
+            raise PermissionDenied("cannot remove", path, error.strerror or str(error)) from None
+        finally:
+            if names:
+                note(self._wire, self._store_keys, PURGED, "", names)
+        return len(names)
 
 
 def _files() -> Iterator[Quarantined]:
