@@ -70,7 +70,9 @@ def test_ticks_without_a_launch_are_a_line_of_the_table(site: Site, noon: int) -
 
 def test_a_hole_before_the_launches_that_are_shown_is_not(site: Site, noon: int) -> None:
     assert shown(site, "--limit", "2").count("without a launch") == 1  # the one until now
-    assert noon
+    since = ("--since", iso(noon - 60 * MINUTE))
+    assert shown(site, *since, "--limit", "2").count("without a launch") == 1
+    assert shown(site, *since, "--limit", "9").count("without a launch") == 2
 
 
 def test_a_launch_counts_those_that_found_its_lease_taken(site: Site, noon: int) -> None:

@@ -101,6 +101,20 @@ def test_the_shell_says_what_was_accepted_and_how_to_go_on(site: Site) -> None:
     assert site.notes() == ["0", "1", "2"]
 
 
+def test_a_line_that_is_refused_behind_others_for_which_there_is_no_room_leaves_word_how_to_go_on(site: Site) -> None:
+    with (site.directory / "config.toml").open("a") as config:
+        config.write(LIMITED)
+    site.enqueue("record", "--id", "taken", name="a")
+    site.enqueue("record", name="b")
+    lines = [{"handler": "record", "payload": {"name": "c"}, "id": name} for name in ("c", "d", "taken")]
+    (site.directory / "lines").write_text("\n".join(map(json.dumps, lines)))
+    refused = site.command("enqueue", "--ndjson", "lines")
+    assert (refused.returncode, refused.stdout) == (69, "")
+    assert refused.stderr.endswith(
+        "2 ready, 2 more; max_ready is 3: try again later; 0 accepted before that: go on with --skip 0\n"
+    )
+
+
 def test_a_batch_larger_than_the_limit_is_enqueued_as_launches_make_room(site: Site) -> None:
     with (site.directory / "config.toml").open("a") as config:
         config.write(LIMITED)

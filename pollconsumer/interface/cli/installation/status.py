@@ -234,8 +234,9 @@ def launches(
     all_of_them = bool(since or until or gaps)
     kept = reading.launches(MOST_LAUNCHES_KEPT if all_of_them else (limit or USUAL) + BEFORE)
     limit = limit or (MOST_LAUNCHES_KEPT if all_of_them else USUAL)
-    entries = [each for each in kept if begin <= each.get("started_ms", now) < end][:limit]
-    if entries and not all_of_them:
+    found = [each for each in kept if begin <= each.get("started_ms", now) < end]
+    entries = found[:limit]
+    if entries and (not all_of_them or (len(found) > limit and not gaps)):
         begin = entries[-1].get("started_ms", now) + 1
     holes = [hole for hole in holes_of(kept, now) if begin <= hole.last_ms and hole.first_ms < end]
     if gaps:

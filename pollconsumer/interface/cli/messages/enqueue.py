@@ -254,8 +254,8 @@ def _enqueue_page(store: Producer, messages: list[NewMessage], lines: list[int],
         except (StoreUnreachable, CannotCreate) as error:
             _spool(messages[report.accepted - before :], error, report)
     except Conflict as error:
-        for enqueued in store.enqueue_pages(messages[report.accepted - before : error.at]):
-            report.show(enqueued)
+        left = slice(report.accepted - before, error.at)
+        _enqueue_page(store, messages[left], lines[left], report)
         raise _refused(error, lines[error.at], report.accepted) from None
     except QueueFull as error:
         on = f"{report.accepted} accepted before that: go on with --skip {report.unanswered[0] - 1}"
