@@ -1,9 +1,9 @@
 """What a wheel leaves out, so that it has at most 750 kB.
 
 The installed package runs and shows the same. Left out are docstrings that neither `help` of a public name nor `--help`
-shows, and the comments of Lua scripts. Each leaves its empty lines, so that a traceback, and an error of a script, name
-the lines of the repository. Docstrings of modules, and comments of Python, stay. The sdist, and an editable
-installation, have all.
+shows, the comments of Lua scripts, and the names of guards. Each leaves its empty lines, so that a traceback, and an
+error of a script, name the lines of the repository. Docstrings of modules, and other comments of Python, stay. The
+sdist, and an editable installation, have all.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ store/reading/batch_reader store/reading/messages store/records/occurrences stor
 testing web/launch_endpoint
 """
 """Beginnings of the files of public names, whose docstrings stay; a test compares the references."""
-LUA_COMMENT = re.compile(r"^[ \t]*--(?! (?:KEYS|NEEDS|PART|EXPECT|GUARD) )[^\n]*", re.MULTILINE)
-"""Alone on its line. The others are read by `store/scripts.py`, or name what a test removes."""
+LUA_COMMENT = re.compile(r"^[ \t]*--(?! (?:KEYS|NEEDS|PART|EXPECT) )[^\n]*", re.MULTILINE)
+"""Alone on its line. The others are read by `store/scripts.py`."""
+GUARD = re.compile(r"[ \t]*(?:--|#) GUARD [^\n]*")
+"""The name of what a test removes."""
 
 
 class WheelHook(BuildHookInterface[Any]):
@@ -61,6 +63,8 @@ def recorded(contents: dict[str, bytes], record: str) -> Iterator[str]:
 
 def slim(name: str, data: bytes) -> bytes:
     package, _, path = name.partition("/")
+    if package == "pollconsumer" and path.endswith((".lua", ".py")):
+        data = GUARD.sub("", data.decode()).encode()
     if package == "pollconsumer" and path.endswith(".lua"):
         return LUA_COMMENT.sub("", data.decode()).encode()
     if package == "pollconsumer" and path.endswith(".py") and not path.startswith((*SHOWN.split(),)):
