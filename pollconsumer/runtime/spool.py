@@ -49,11 +49,10 @@ NOT_OURS = "it was not written by a producer"
 _FIX = f"make sure that it is yours alone; for several users, {SHARE}"
 _ENTRY = re.compile(r"(?P<spooled>\d{16})-[0-9a-f]{16}(?:\+(?P<number>\d{1,16})\.(?P<sender>[0-9a-f]{16}))?")
 _LEDGER = re.compile(rb"([0-9a-f]{16}) (\d{16})\n")
-_ITS_OWN = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EIO}
-"""Errors that concern only the file which was opened or read."""
+_DAMAGED = {errno.EIO, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)}
+_ITS_OWN = {errno.EACCES, errno.EPERM, errno.ELOOP, errno.EISDIR, errno.ENXIO, *_DAMAGED}
+"""Errors that concern only the file which was opened or read. They last, until a person mends the file."""
 LOOK_EVERY = 1.0
-OF_THE_PROCESS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""Errors that concern the whole process, which can then read no file."""
 
 
 class SpooledFile(NamedTuple):
@@ -190,7 +189,7 @@ class Spool:
         return begun
 
     def read(self, file: SpooledFile) -> list[NewMessage]:
-        """The messages of a file. Raises Unreadable if it has none, and OSError if this process cannot read files."""
+        """The messages of a file. Raises Unreadable if it has none, and OSError if it cannot be read now."""
         entry = read_entry(file.sender, self._content(file.name))
         if entry is None:
             raise Unreadable("a newer version wrote it")
@@ -301,7 +300,8 @@ class Intake:
 
     def _take_in(self) -> None:
         """Send all files, in order. If a queue refuses a file, its later files wait: a queue skips a file whose number
-        is not above the last that it received."""
+        is not above the last that it received. OSError if a file cannot be read now: its queue is unknown, so all files
+        behind it wait."""
         if not self._spool.waits():
             return
         blocked = set[str]()
@@ -309,12 +309,7 @@ class Intake:
             for file in files:
                 if self._ended.is_set():
                     return
-                try:
-                    self._take(file, blocked)
-                except OSError as error:
-                    if error.errno in OF_THE_PROCESS:
-                        raise
-                    self._report(error)  # GUARD a file that cannot be moved or removed holds up no other
+                self._take(file, blocked)
 
     def _take(self, file: SpooledFile, blocked: set[str]) -> None:
         try:
@@ -339,10 +334,13 @@ class Intake:
             self._report(error)
             return False
         # GUARD removed once it is accepted
-        if conflicts:
-            self._refuse(file, f"{', '.join(each.id for each in conflicts)} has another handler or payload")
-        else:
-            self._spool.remove(file)
+        try:
+            if conflicts:
+                self._refuse(file, f"{', '.join(each.id for each in conflicts)} has another handler or payload")
+            else:
+                self._spool.remove(file)
+        except OSError as error:
+            self._report(error)  # GUARD an accepted file that cannot be moved or removed holds up no other
         return True
 
     def _refuse(self, file: SpooledFile, reason: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -252,6 +253,59 @@ def test_files_of_a_queue_that_refuses_one_wait_behind_it_and_others_are_taken_i
     monkeypatch.undo()
     intake.look()
     assert (ready(store, "odd"), waiting(spool)) == (["a", "c"], [])
+
+
+def fail_once(monkeypatch: pytest.MonkeyPatch, name: str, error: int) -> None:
+    """Have the first call of ``os.name`` for a numbered file raise ``error``."""
+    call, errors = getattr(os, name), [error]
+
+    def do(*given: Any) -> Any:
+        if "+" in str(given[0]) and errors:
+            raise OSError(errors.pop(), "failed once", str(given[0]))
+        return call(*given)
+
+    monkeypatch.setattr(os, name, do)
+
+
+@pytest.mark.parametrize("error", [errno.ESTALE, errno.ETIMEDOUT, errno.EMFILE])
+def test_a_file_that_cannot_be_read_for_a_moment_is_not_lost(
+    spool: Spool,
+    intake: Intake,
+    store: RedisStore,
+    told: list[Event],
+    monkeypatch: pytest.MonkeyPatch,
+    error: int,
+) -> None:
+    for name in "abc":
+        spool.put([message(name)])
+    fail_once(monkeypatch, "open", error)
+    intake.look()
+    assert (ready(store), len(waiting(spool)), [type(each) for each in told]) == ([], 3, [SpoolUnusable])
+    intake.look()
+    assert (ready(store), waiting(spool)) == (["a", "b", "c"], [])
+
+
+def test_a_file_that_cannot_be_set_aside_for_a_moment_is_not_lost(
+    spool: Spool, intake: Intake, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "ab":
+        spool.put([message(name)])
+    fail_once(monkeypatch, "open", errno.EACCES)
+    fail_once(monkeypatch, "rename", errno.EROFS)
+    intake.look()
+    intake.look()
+    assert (ready(store), waiting(spool)) == (["a", "b"], [])
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EBADMSG])
+def test_a_damaged_file_is_set_aside_and_those_behind_it_are_taken_in(
+    spool: Spool, intake: Intake, store: RedisStore, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    for name in "ab":
+        spool.put([message(name)])
+    fail_once(monkeypatch, "open", error)
+    intake.look()
+    assert (ready(store), spool.state().refused) == (["b"], 1)
 
 
 def test_only_one_takes_in_at_a_time(spool: Spool, intake: Intake, store: RedisStore) -> None:
