@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pollconsumer.core.errors import StoreRefused
+from pollconsumer.store.client.replies import Unanswered
 from pollconsumer.store.queues import producer, redis_store
+from pollconsumer.store.queues.demand import LaunchDemand
 from pollconsumer.store.queues.producer import Enqueued
+from tests.conftest import NAMESPACE
 from tests.store.acting import HOUR, QUEUE, Launch, Looking, die, message, names, retry
 from tests.store.servers import server_ms, snapshot
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pollconsumer.core.lifecycle import Timestamps
+    from pollconsumer.store.client.connection import Command
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
 
@@ -225,3 +231,24 @@ def test_a_ready_and_a_scheduled_message_carry_the_time_of_their_acceptance(
 
     assert accepted(ready)
     assert accepted(scheduled)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_message_whose_acceptance_was_not_heard_is_no_duplicate_where_its_producer_starts_a_launch(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    started, once, unheard = list[int](), store.wire.once, [True]
+    sending = producer.Producer(store.wire, NAMESPACE)
+    sending.demand = LaunchDemand(store.keys, [QUEUE], lambda: started.append(1))
+    enqueueing = store.wire.scripts["enqueue"].sha
+
+    def lost(commands: Sequence[Command], *, blocking: float = 0.0) -> list[Any]:
+        answers = once(commands, blocking=blocking)
+        if any(enqueueing in command for command in commands) and unheard:
+            unheard.clear()
+            raise Unanswered("lost", sent=True)
+        return answers
+
+    monkeypatch.setattr(store.wire, "once", lost)
+    enqueued = sending.enqueue([message(f"m{n}", key=f"k{n}") for n in range(number)])
+    assert ([each.duplicate for each in enqueued], unheard, started) == ([False] * number, [], [1])

@@ -255,6 +255,7 @@ class Producer:
 
         try:
             answers = self.wire.all(commands, on_repeat=bound, blocking=within)  # GUARD a repetition has an end
+            repeated = self.wire.repeated  # by this call; `ensure_launch` makes another
         except NodeLost:  # in a launch that sends the entries of an outbox
             raise
         except StoreUnreachable as error:
@@ -266,7 +267,7 @@ class Producer:
         if looks and self.demand is not None:
             self.demand.ensure_launch(self.wire, answers[at : at + len(looks)])
             del answers[at : at + len(looks)]
-        if self.wire.repeated:
+        if repeated:
             for page, held in zip(trip, answers, strict=False):
                 if isinstance(held, list) and held:  # what it found, without what the first try has accepted
                     held[:] = [
