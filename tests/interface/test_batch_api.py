@@ -841,3 +841,24 @@ def test_nobody_waits_for_a_batch_in_a_handler_and_nothing_is_added_in_a_callbac
     sandbox.run(raising=True)
     assert "start_batch" in str(problems[0])
     del calls_of(app).handlers["waits"]
+
+
+@pytest.mark.usefixtures("sandbox")
+def test_an_open_batch_is_gone_on_with_while_the_event_loop_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def cut_off() -> None:
+        async with a_batch() as batch:
+            await batch.add_async(load.args(0))
+            raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        asyncio.run(cut_off())
+    monkeypatch.setattr(calls_of(app), "ask", lambda _: pytest.fail("asked in the event loop"))
+
+    async def go_on() -> None:
+        async with a_batch() as batch:
+            for number in range(3):
+                await batch.add_async(load.args(number))
+
+    asyncio.run(go_on())
+    monkeypatch.undo()
+    assert app.batches.get("import").status().total == 3

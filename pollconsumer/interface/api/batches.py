@@ -212,6 +212,8 @@ class OpenBatch(AppBatch):
 
     async def add_async(self, member: Sendable) -> str:
         """`add` without blocking the event loop."""
+        if self._resumes and self._ended[0] != self._members // PER_CHUNK:
+            await self._app.ask_async(self._learn_ended)
         message = self._new(member)
         if len(self._page) >= PAGE or self._is_unheard():
             await self._flush_async()
@@ -341,11 +343,14 @@ class OpenBatch(AppBatch):
     def _has_ended(self, number: int) -> bool:
         """Whether the member ``number`` of a resumed batch has ended. Then it must not be sent: if the store no longer
         keeps it, it would be enqueued again."""
-        chunk = number // PER_CHUNK
-        if self._ended[0] != chunk:
-            batch = self._batch
-            self._ended = chunk, self._app.ask(lambda store: store.batches.ended(batch.queue, batch.id, chunk))
+        if self._ended[0] != number // PER_CHUNK:
+            self._app.ask(self._learn_ended)
         return number in self._ended[1]
+
+    def _learn_ended(self, store: Store) -> None:
+        """Read which members of a resumed batch have ended, of those in the chunk of the next one."""
+        chunk = self._members // PER_CHUNK
+        self._ended = chunk, store.batches.ended(self._batch.queue, self._batch.id, chunk)
 
 
 def _duplicates(handles: Iterable[Handle[Any]]) -> list[tuple[str, str]]:
