@@ -284,8 +284,8 @@ def refuse_own_identity(message: NewMessage, what: str) -> None:
 
 
 def _check_together(given: dict[str, Any]) -> None:
-    """Raise BadData for options that exclude or need each other, and for an empty key, which `checked` would take for
-    no key."""
+    """Raise BadData for options that exclude or need each other, and for an empty rate, concurrency or order key, which
+    `checked` would take for no key."""
     if "in_" in given and "at" in given:
         raise BadData("due time", None, "give in_ or at, not both")
     for name, needed in _NEEDED_BY.items():
@@ -353,7 +353,9 @@ def stored_key(handler: str, given: object, scope: object) -> str:
         raise BadData("key_scope", repr(scope), "handler or queue")
     if SCOPED_BY in key:
         raise BadData("unique key", repr(key), "text without a zero character")
-    return scoped_key(check_handler(handler), key) if key and scope == "handler" else key
+    if not key:
+        raise BadData("unique key", repr(key), "text of 1 to 255 bytes; without a key leave it out")
+    return scoped_key(check_handler(handler), key) if scope == "handler" else key
 
 
 def key_rule(given: Mapping[str, Any], delay: int | None, longest: int | None) -> str:

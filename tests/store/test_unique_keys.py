@@ -229,6 +229,7 @@ def test_a_dead_letter_is_not_redriven_while_its_handler_has_an_earlier_message_
     [
         ({"key_scope": "queue"}, "give the key, too"),
         ({"key": "42", "key_scope": "all"}, "handler or queue"),
+        ({"key": ""}, "1 to 255 bytes"),
         ({"key": "a\0b"}, "without a zero"),
         ({"key": "k" * 256}, "255 bytes"),
     ],
