@@ -128,15 +128,20 @@ class Spool:
             unfinished.rename(self.directory / name)
             self._sync()
         except OSError as error:
-            with suppress(OSError):
-                unfinished.unlink()
+            for written in (unfinished, self.directory / name):
+                with suppress(OSError):
+                    written.unlink()
             raise cannot_create(self.directory / name, error, "") from None
 
     def _sync(self) -> None:
-        """Write the directory itself to disk, so that renames survive a crash of the machine."""
+        """Write the directory itself to disk, so that renames survive a crash of the machine. Nothing is done on a file
+        system, as some of FUSE, that cannot sync a directory."""
         descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+                raise
         finally:
             os.close(descriptor)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -372,6 +373,34 @@ def test_a_disk_that_is_full_leaves_nothing_and_names_what_was_kept(
     with pytest.raises(CannotCreate, match=r"No space left on device$"):
         spool.put([message("b")])
     assert waiting(spool) == before
+
+
+def fail_to_sync_directories(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    fsync = os.fsync
+
+    def sync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(error, os.strerror(error))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", sync)
+
+
+@pytest.mark.parametrize("error", [errno.EINVAL, errno.ENOTSUP])
+def test_a_file_system_that_cannot_sync_a_directory_has_a_spool(
+    spool: Spool, intake: Intake, store: RedisStore, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    fail_to_sync_directories(monkeypatch, error)
+    spool.put([message("a")])
+    intake.look()
+    assert (ready(store), waiting(spool)) == (["a"], [])
+
+
+def test_what_counts_as_not_spooled_leaves_no_file(spool: Spool, monkeypatch: pytest.MonkeyPatch) -> None:
+    fail_to_sync_directories(monkeypatch, errno.EIO)
+    with pytest.raises(CannotCreate):
+        spool.put([message("a")])
+    assert waiting(spool) == []
 
 
 def test_what_a_producer_left_that_died_while_it_wrote_is_removed_after_an_hour(spool: Spool) -> None:
