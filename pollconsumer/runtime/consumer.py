@@ -42,6 +42,8 @@ NEVER_ANY_TIME_WITHIN = 0.5
 """Seconds. If a launch ends for lack of time within them, its window is too short to handle anything."""
 MEMORY_CHECK_EVERY = 1.0
 SHORTEST_WAIT = 0.0001
+TAKING_IN_WAIT = 0.05
+"""With ``until_empty``: seconds between two looks for messages while those of the spool are enqueued."""
 MOST_LOOKED_AT = 100
 """The most queues of other launches that a launch examines at its end."""
 
@@ -80,6 +82,8 @@ class Consumer:
         """Whether no further message begins, because time was short while others were in flight."""
         self._exhausted = False
         """Whether the last `dequeue` asked all queues and found no message."""
+        self._taken_in = False
+        """Whether what was spooled before the launch was enqueued before the last `dequeue`."""
         self._empty_since: float | None = None
         self._memory_checked = self.window.start
 
@@ -177,9 +181,11 @@ class Consumer:
 
     def nothing_left(self) -> StopReason | None:
         """Why the launch may end before its window, or None. EMPTY after ``linger`` seconds without a message that is
-        ready, due, in flight or in an outbox; HELD_BACK if all ready ones are held back. None if a cluster node is
-        lost."""
-        if self.executor.busy or not self._exhausted or self._exchange.lost or self._exchange.gathered:
+        ready, due, in flight, in an outbox or spooled; HELD_BACK if all ready ones are held back. None if a cluster
+        node is lost."""
+        if self.executor.busy or not (self._exhausted and self._taken_in):
+            return None
+        if self._exchange.lost or self._exchange.gathered:
             return None
         if self._exchange.to_repair:
             added = self._exchange.added
@@ -198,6 +204,7 @@ class Consumer:
         if self._exchange.reserved or (self._exchange.gathered and self._bulks is not None and self._bulks.is_due()):
             return True
         self._exhausted = False
+        self._taken_in = self.options.taken_in is None or self.options.taken_in.is_set()
         promoted = not self.options.until_empty
         while self.asked_to_stop() is None and self.has_time_to_handle():
             added = self._exchange.added
@@ -264,6 +271,8 @@ class Consumer:
         longest = self.options.idle_time
         if self.options.margin.loop is Loop.WOKEN:
             longest = min(longest, self._begins_until(now) - now - self.margin())
+        if self.options.until_empty and not self._taken_in:
+            longest = min(longest, TAKING_IN_WAIT)
         if self._empty_since is not None:
             longest = min(longest, self._empty_since + self.options.linger - now)
         if self._bulks is not None:

@@ -273,26 +273,32 @@ def _aged(message: NewMessage, spooled: int) -> NewMessage:
 class Intake:
     def __init__(self, spool: Spool, producer: Producer, emit: Callable[[Event], None]) -> None:
         self._spool, self._producer, self._emit = spool, producer, emit
-        self._ended = threading.Event()
+        self._ended, self.taken_in = threading.Event(), threading.Event()
+        """``taken_in`` is set after the first look."""
         self._reported = set[str]()
 
     def begin(self) -> None:
-        """Send the files in the spool. After that, look for new files in a thread until `end`."""
-        self.look()
-        with suppress(RuntimeError):  # no thread can be started: the next launch takes in later files
+        """Send the files in the spool, and those that come, in a thread until `end`."""
+        try:
             start_thread("spool", self._serve)
+        except RuntimeError:  # no thread can be started: the next launch takes in later files
+            self.look()
 
     def end(self) -> None:
         self._ended.set()
 
     def _serve(self) -> None:
+        self.look()
         self._attempt(self._spool.clear)
         while not self._ended.wait(LOOK_EVERY):
             self.look()
 
     def look(self) -> None:
         """Send the files in the spool."""
-        self._attempt(self._take_in)
+        try:
+            self._attempt(self._take_in)
+        finally:
+            self.taken_in.set()
 
     def _attempt(self, act: Callable[[], object]) -> None:
         """Call ``act``. Its error is logged once, unless the store was unreachable; the next look tries again."""

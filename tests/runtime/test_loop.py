@@ -334,6 +334,21 @@ def test_all_of_a_page_is_measured_though_slots_take_messages_of_it_meanwhile(
     assert sum(measured) == 100
 
 
+@pytest.mark.parametrize("slots", [1, 4])
+@pytest.mark.parametrize(
+    ("taken_in_at", "handled", "reason"),
+    [(3.0, 2, StopReason.EMPTY), (99.0, 2, StopReason.NO_TIME_TO_HANDLE), (0.0, 1, StopReason.EMPTY)],
+)
+def test_a_queue_counts_as_empty_once_what_was_spooled_is_taken_in_and_is_served_meanwhile(
+    taken_in_at: float, handled: int, reason: StopReason, slots: int
+) -> None:
+    settings = Settings(10.0, 5.0, 0.5, 1.0, slots=slots, until_empty=True, taken_in_at=taken_in_at)
+    launch = VirtualLaunch(settings, [Arrival(0.0, 0.01), Arrival(2.0, 0.01)])
+    assert launch.handle_until_stopped() is reason
+    assert len(launch.started) == handled
+    assert all(at < 2.1 for _, at, _ in launch.started)
+
+
 def test_an_average_learned_by_earlier_launches_stands_in_for_the_estimate() -> None:
     settings = Settings(10.0, 0.25, estimated_duration=9.0, tolerance_factor=2.0, learned=(0.5, 4))
     launch = VirtualLaunch(settings, [Arrival(0.0, 1.0)])

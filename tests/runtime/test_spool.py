@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import stat
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -307,6 +308,29 @@ def test_a_damaged_file_is_set_aside_and_those_behind_it_are_taken_in(
     fail_once(monkeypatch, "open", error)
     intake.look()
     assert (ready(store), spool.state().refused) == (["b"], 1)
+
+
+def test_a_launch_begins_while_the_store_takes_long_for_what_was_spooled(
+    spool: Spool, intake: Intake, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.put([message("a")])
+    enqueue, asked, answers = store.producer.enqueue, threading.Event(), threading.Event()
+
+    def slowly(*given: Any) -> Any:
+        asked.set()
+        answers.wait(5.0)
+        return enqueue(*given)
+
+    monkeypatch.setattr(store.producer, "enqueue", slowly)
+    intake.begin()
+    try:
+        assert asked.wait(5.0)
+        assert (intake.taken_in.is_set(), ready(store)) == (False, [])
+        answers.set()
+        assert intake.taken_in.wait(5.0)
+        assert (ready(store), waiting(spool)) == (["a"], [])
+    finally:
+        intake.end()
 
 
 def test_only_one_takes_in_at_a_time(spool: Spool, intake: Intake, store: RedisStore) -> None:

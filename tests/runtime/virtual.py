@@ -6,6 +6,7 @@ Instants are whole multiples of 2**-10 s, so that sums of them are exact and two
 from __future__ import annotations
 
 import heapq
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -267,8 +268,20 @@ class Settings:
     waking: bool = False
     max_messages: int | None = None
     until_empty: bool = False
+    taken_in_at: float | None = None
     overrun_target: float = 1.0
     loop: Loop = Loop.WOKEN
+
+
+class TakenIn(threading.Event):
+    """Set from an instant on."""
+
+    def __init__(self, clock: Clock, at: float) -> None:
+        super().__init__()
+        self._clock, self._at = clock, at
+
+    def is_set(self) -> bool:
+        return self._clock.now >= self._at
 
 
 def histogram(duration: float, count: int) -> Histogram:
@@ -321,6 +334,7 @@ class VirtualLaunch:
                 ),
                 max_messages=settings.max_messages,
                 until_empty=settings.until_empty,
+                taken_in=None if settings.taken_in_at is None else TakenIn(self.clock, settings.taken_in_at),
             ),
             cast("Launch", self),
             {HANDLER: handler},

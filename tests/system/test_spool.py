@@ -33,6 +33,15 @@ def test_a_launch_handles_what_was_spooled_before_it_calls_a_queue_empty(site: S
     assert not list(spooled.parent.glob("*@1*"))
 
 
+def test_a_launch_handles_all_of_many_files_before_it_calls_a_queue_empty(site: Site, spooled: Path) -> None:
+    spool, names = Spool(spooled.parent, "pollconsumer"), [f"m{n:02}" for n in range(40)]
+    for name in names:
+        spool.put([NewMessage(name, "default", "record", json.dumps({"name": name}).encode())])
+    done = site.drain()
+    assert (done.returncode, done.stderr, site.notes()) == (0, "", ["a", *names])
+    assert not spool.waits()
+
+
 def test_a_mover_takes_in_what_comes_while_it_lives(site: Site, spooled: Path) -> None:
     site.command("move", "--timeout", "1s")
     assert (site.state("a"), spooled.exists()) == ("ready", False)

@@ -47,6 +47,8 @@ from pollconsumer.store.leases import Group
 from pollconsumer.store.records.steps import Kept, Limits, Retention
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from pollconsumer.runtime.children.command import Programs
     from pollconsumer.runtime.launch.pings import Monitors
     from pollconsumer.runtime.mover import MoverOptions
@@ -99,8 +101,9 @@ class ConsumerRole:
                 launch.end.expect([each.timeout for each in ready.values()])
 
                 def serve() -> StopReason:
-                    with taking_in(settings, launch):
-                        return consume(launch, options, ready, recurrences, executor_of(settings.consumer.concurrency))
+                    with taking_in(settings, launch) as taken_in:
+                        spooling = options._replace(taken_in=taken_in)
+                        return consume(launch, spooling, ready, recurrences, executor_of(settings.consumer.concurrency))
 
                 if settings.consumer.on_demand is None:
                     return serve()
@@ -221,10 +224,11 @@ def _ready(
 
 
 @contextmanager
-def taking_in(settings: Settings, launch: Launch) -> Iterator[None]:
-    """Enqueue spooled messages: those spooled before the block, and those that are spooled during it."""
+def taking_in(settings: Settings, launch: Launch) -> Iterator[Event | None]:
+    """Enqueue spooled messages during the block: those spooled before it, and those that are spooled during it. Yields
+    an event that is set once the first look at the spool is over; None without a spool."""
     if settings.spool is None:
-        yield
+        yield None
         return
     from pollconsumer.runtime.spool import Intake
 
@@ -234,7 +238,7 @@ def taking_in(settings: Settings, launch: Launch) -> Iterator[None]:
     intake = Intake(spool_of(settings), producer, launch.emit)
     intake.begin()
     try:
-        yield
+        yield intake.taken_in
     finally:
         intake.end()
 

@@ -12,6 +12,8 @@ from pollconsumer.store.records.reservations import Reservation
 from pollconsumer.store.records.steps import Limits, Retention
 
 if TYPE_CHECKING:
+    from threading import Event
+
     from pollconsumer.runtime.handling.kept_lines import KeptLines
     from pollconsumer.runtime.launch.pings import Monitors
 
@@ -41,6 +43,8 @@ class ConsumerOptions(NamedTuple):
     until_empty: bool = False
     linger: float = 0.0
     """With ``until_empty``: for how many seconds there must be nothing to do before the launch ends."""
+    taken_in: "Event | None" = None
+    """With ``until_empty``: set once what was spooled before the launch is enqueued; None without a spool."""
     max_messages: int | None = None
     memory_limit: int | None = None
     limits: Mapping[str, Limits] = MappingProxyType({})
