@@ -91,6 +91,7 @@ NEAREST = {
     "define": ["recurring", "putting"],
     "ended": ["order_keys", "batches", "ends", "stopping", "rates", "malformed", "totals", "too_late"],
     "change": ["changing", "rates", "too_late", "newer_versions", "order_keys"],
+    "bookings": ["rates"],
     "changed": ["replacing", "changing", "rates", "order_keys"],
     "enqueue": [
         "enqueue",

@@ -160,6 +160,87 @@ def test_the_place_of_one_that_was_cancelled_is_free_once_it_is_past(store: Redi
     assert names(launch.reserve(9)) == ["d", "e"]
 
 
+@pytest.mark.parametrize("way", ["cancel", "reschedule", "expire"])
+def test_no_later_message_waits_behind_those_that_gave_their_places_back(
+    store: RedisStore, look: Looking, person: MessageActions, way: str
+) -> None:
+    """Also those of which the full ledger had forgotten the places."""
+    launch = Launch(store)
+    store.enqueue(rated("a", rate="1/1h"))
+    (first,) = launch.reserve()
+    waiting = [f"m{n}" for n in range(6)]
+    store.enqueue([each._replace(lifetime=int(way == "expire")) for each in rated(*waiting, rate="1/1h")])
+    launch.reserve(9)
+    if way == "expire":
+        store.wire.command("DEL", look.key("served"))
+        while len(look.listed("expired")) < len(waiting):
+            store.maintenance.expire(QUEUE)
+    elif way == "reschedule":
+        for name in waiting:
+            person.change(QUEUE, name, due=server_ms(store.wire) + 90 * HOUR)
+    else:
+        for name in waiting:
+            person.cancel(QUEUE, name)
+    store.enqueue(rated("b", rate="1/1h"))
+    launch.reserve(9)
+    assert look.due("b") == first.reserved_at + HOUR
+
+
+def test_one_that_is_due_and_is_cancelled_gives_its_place_back(store: RedisStore, person: MessageActions) -> None:
+    launch = Launch(store)
+    store.enqueue(rated("a", "b", rate="1/1h"))
+    launch.reserve(9)
+    age(store, HOUR)
+    assert promoted(store, launch) == 1
+    person.cancel(QUEUE, "b")
+    store.enqueue(rated("c", rate="1/1h"))
+    assert names(launch.reserve(9)) == ["c"]
+
+
+def test_after_the_last_ones_in_the_ledger_are_cancelled_a_new_one_still_goes_behind_all_others(
+    store: RedisStore, look: Looking, person: MessageActions
+) -> None:
+    launch = Launch(store)
+    store.enqueue(rated("a", *"bcdefg", rate="1/1h"))
+    (first,) = launch.reserve(9)
+    for name in "gfd":
+        person.cancel(QUEUE, name)
+    store.enqueue(rated("h", rate="1/1h"))
+    launch.reserve(9)
+    assert look.due("h") == first.reserved_at + 5 * HOUR
+    person.cancel(QUEUE, "h")
+    person.cancel(QUEUE, "e")
+    store.enqueue(rated("i", rate="1/1h"))
+    launch.reserve(9)
+    assert look.due("i") == first.reserved_at + 3 * HOUR
+
+
+def test_a_place_is_kept_where_too_many_others_are_scheduled_to_find_those_before_it(
+    store: RedisStore, look: Looking, person: MessageActions
+) -> None:
+    launch = Launch(store)
+    store.enqueue(rated("a", *"bcd", rate="1/1h"))
+    (first,) = launch.reserve(9)
+    store.enqueue([message(f"x{n}", delay=HOUR // 2) for n in range(100)])
+    for name in "bcd":
+        person.cancel(QUEUE, name)
+    store.enqueue(rated("e", rate="1/1h"))
+    launch.reserve(9)
+    assert look.due("e") == first.reserved_at + 4 * HOUR
+
+
+def test_what_replaces_one_that_waits_for_its_rate_has_its_place(store: RedisStore, look: Looking) -> None:
+    launch = Launch(store)
+    store.enqueue(rated("a", "b", rate="1/1h"))
+    (first,) = launch.reserve(9)
+    for n in range(5):
+        for key in ("k", "l"):
+            new = message(f"{key}{n}", key=key, rate_key="k", rate="1/1h")
+            store.enqueue([new._replace(key_rule="r0")])
+        launch.reserve(9)
+    assert [look.due(name) for name in ("b", "k0", "l0")] == [first.reserved_at + n * HOUR for n in (1, 2, 3)]
+
+
 def test_no_span_as_long_as_the_period_has_more_than_the_rate(store: RedisStore) -> None:
     store.enqueue(rated(*(f"m{n:02}" for n in range(12)), rate="3/100ms"))
     launch, at = Launch(store), list[int]()

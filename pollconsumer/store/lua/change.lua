@@ -1,6 +1,6 @@
 -- Change a message that is not reserved: its due time, its priority, its payload.
 -- KEYS records rows ready ready_by_priority schedule counters ready_marker schedule_marker places_taken
--- KEYS waiting_for_place order_heads answered
+-- KEYS waiting_for_place order_heads rates answered
 -- NEEDS changed once
 -- ARGV id; when ('+n' in n ms, '=n' at epoch ms n), priority, payload: each '' if it does not change
 -- Returns '' if it was changed; 'ordered' if it has an order key, so that its priority cannot be changed; its state if
@@ -15,7 +15,7 @@ local exactly = exactly_now()
 local due = when ~= '' and tonumber(sub(when, 2)) or nil
 if sub(when, 1, 1) == '+' then due = exactly + due end
 if due and due <= exactly and state == 'ready' then due = nil end  -- GUARD one that is ready keeps its turn
--- EXPECT ready ready_marker schedule_marker schedule ready_by_priority waiting_for_place counters
+-- EXPECT ready ready_marker schedule_marker schedule ready_by_priority waiting_for_place counters rates
 local changed = row
 if payload ~= '' then
   changed, record = with_payload(changed, record, payload)

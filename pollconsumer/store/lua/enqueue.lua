@@ -1,6 +1,6 @@
 -- Enqueue messages, all of them or none: into the queue, or into the schedule if they are due later.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters ready_marker schedule_marker results
--- KEYS id_memory id_memory_before id_digests id_digests_before received last_answer places_taken waiting_for_place order_heads checkpoints
+-- KEYS id_memory id_memory_before id_digests id_digests_before received last_answer places_taken waiting_for_place order_heads checkpoints rates
 -- NEEDS ready unique_keys markers results lists
 --   (`received` only with an outbox; `last_answer` where the answer is kept; the last ones where the one that waits may be
 --   replaced, and up to `waiting_for_place` with a limit)

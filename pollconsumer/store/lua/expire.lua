@@ -1,14 +1,14 @@
 -- Expire messages in a queue that no launch serves. In other queues, a message expires when it would be reserved.
 -- KEYS records rows ready ready_by_priority schedule unique_keys counters expired parked places_taken
--- KEYS waiting_for_place order_heads checkpoints ready_marker outbox served totals
--- NEEDS places ended message_steps totals
+-- KEYS waiting_for_place order_heads checkpoints ready_marker outbox served rates totals
+-- NEEDS places ended message_steps bookings totals
 -- ARGV records to examine, approximately
 -- Returns messages ended; 1 if all records have been examined, or the queue is served
 -- Goes on where the last call ended.
 
 if redis.call('EXISTS', served) == 1 then return {0, 1} end  -- GUARD a served queue is left to its launches
 -- EXPECT ready expired ready_marker outbox ready_by_priority schedule waiting_for_place
--- EXPECT unique_keys counters places_taken checkpoints parked
+-- EXPECT unique_keys counters places_taken checkpoints parked rates
 local now, count = now_ms(), 0
 local from = redis.call('HGET', counters, 'expired to')
 if not whole(from) then from = '0' end
@@ -22,6 +22,7 @@ for i = 1, #entries, 2 do
     local waits = state == 'scheduled' or state == 'ready'  -- GUARD state
     -- GUARD a redriven message does not expire; begun by its first step
     if waits and byte(row, GENERATION) == 0 and redis.call('HEXISTS', checkpoints, id .. '\n1') == 0 then
+      take_back_booking(id, row, record)
       remove(id, row, record, state)
       if has_flag(byte(row, FLAGS), PARKED) then redis.call('SREM', parked, id) end
       drop_checkpoints({id})  -- GUARD the checkpoint is dropped

@@ -50,7 +50,7 @@ ID_MEMORY_MS = 600_000
 MOST_REMEMBERED = 3_000_000
 """Maximum number of ids in each of two generations. If more messages are deleted within ID_MEMORY_MS, ids are
 remembered for a shorter time."""
-_WITHOUT, _WITH_OUTBOX, _WITH_ANSWER, _WITH_LINE = -6, -5, -4, -2
+_WITHOUT, _WITH_OUTBOX, _WITH_ANSWER, _WITH_LINE = -7, -6, -5, -3
 """Where the last keys of `enqueue.lua` begin that are left out: for most messages; for those of an outbox; with an
 answer to keep; with a limit of ready messages."""
 REPEAT_WITHIN_MS = ID_MEMORY_MS // 2

@@ -129,10 +129,13 @@ class Base(RuleBasedStateMachine):
                 due = self.look.due(name)
                 assert due is not None
                 assert abs(due - held.due) < HOUR / 2
+                self.model.ledgers[held.rate_key].correct_booking(held.due, due)
                 held.due = due
         for reservation in stepped.reserved:
             held = self.model.messages[reservation.id.decode()]
             held.reservation = reservation
+            if held.rate_key:
+                self.model.ledgers[held.rate_key].correct_charge(held.name, reservation.reserved_at)
             assert reservation.attempt == held.attempts
             assert rows.generation(reservation.row) == held.generation
             assert decoded_options(reservation.common.options)[0].headers == (held.headers or {})

@@ -214,7 +214,8 @@ class Model:
             held.attempts, held.has_kept, held.generation = 0, False, held.generation + 1
         held.payload, self.young[new.id] = new.payload, ""
         self.keys[new.key] = (holder, new.key_lifetime / HOUR or float("inf"))
-        self.wait_anew(held, new.due, soon)
+        if (new.due and new.due > soon) or not held.booked:
+            self.wait_anew(held, new.due, soon)
         return holder
 
     def wait_anew(self, held: Held, due: float | None, soon: float) -> None:
@@ -223,11 +224,12 @@ class Model:
             later = held.state is State.READY or due > held.due
             if held.state is State.READY:
                 self.lose_turn(held)
-            held.state, held.due, held.booked = State.SCHEDULED, due, False
+            self.give_back(held)
+            held.state, held.due = State.SCHEDULED, due
             if later:
                 self.pass_on(held)
         elif held.state is State.SCHEDULED:
-            held.booked = False
+            self.give_back(held)
             self.make_ready(held)
 
     def make_ready(self, held: Held) -> None:
@@ -295,6 +297,7 @@ class Model:
     def take_out(self, held: Held) -> None:
         """Of what is ready, before it is cancelled or waits anew."""
         self.script()
+        self.give_back(held)
         offered, key = not held.waiting, held.concurrency
         if held.name in (behind := self.behind.get(held.order, [])):
             behind.remove(held.name)
@@ -357,6 +360,14 @@ class Model:
         if held.rate_key:
             self.ledgers[held.rate_key].refund(held.name)
 
+    def give_back(self, held: Held) -> None:
+        if held.booked:
+            held.booked = False
+            there = [each for each in self.messages.values() if each.booked and each.rate_key == held.rate_key]
+            others = [each.due for each in there if each.state is State.SCHEDULED]
+            due = held.due if held.state is State.SCHEDULED else None
+            self.ledgers[held.rate_key].give_back(due, others, self.now())
+
     def _pop(self) -> str | None:
         ranked = sorted(self.scores, key=lambda name: (self.scores[name], name))
         first = self.messages.get(self.queue[0]) if self.queue else None
@@ -373,7 +384,8 @@ class Model:
             held.to_stop = False
         elif state is not State.DEAD and (state is State.CANCELLED or held.has_kept):
             held.drop_kept()
-        held.state, held.reservation, held.waiting, held.booked = state, None, False, False
+        self.give_back(held)
+        held.state, held.reservation, held.waiting = state, None, False
         if held.key and self.keys.get(held.key, ("", 0))[0] == held.name:
             del self.keys[held.key]
         if passes:

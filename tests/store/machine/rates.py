@@ -54,6 +54,29 @@ class Ledger:
         if (charged := next((each for each in self.handed if each.name == name and not each.aged), None)) is not None:
             self.handed.remove(charged)
 
+    def correct_booking(self, at: float, due: float) -> None:
+        """As the store's clock shows it, to compare bookings exactly."""
+        if at in self.booked:
+            self.booked[self.booked.index(at)] = due
+            self.booked.sort()
+
+    def correct_charge(self, name: str, at: float) -> None:
+        last = max(i for i, each in enumerate(self.handed) if each.name == name)
+        self.handed[last] = Handed(name, at)
+
+    def give_back(self, due: float | None, others: list[float], now: float) -> None:
+        """A booked message is not handed out: it was scheduled for ``due``, or is ready. ``others``: when the other
+        booked ones are due."""
+        at = next((i for i, each in enumerate(self.booked) if each == due or due is None), None)
+        if at is None or (due is None and self.booked[0] > now):
+            return
+        first, full = self.booked[0], len(self.booked) >= 2 * self.most
+        del self.booked[at]
+        before = sorted(each for each in others if now <= each <= first)
+        before = before[: len(before) - self.booked.count(first)]
+        if full and before:
+            self.booked.insert(0, before[-1])
+
     def age(self, ms: int) -> None:
         self.handed = [Handed(name, at - ms, aged=True) for name, at, _ in self.handed]
         self.booked = [at - ms for at in self.booked]

@@ -1,4 +1,4 @@
--- NEEDS places schedule
+-- NEEDS places schedule bookings
 -- Change a message that is not reserved.
 
 -- The row and the record with another payload. The row's flag LARGE and its digest are set by the record.
@@ -20,6 +20,7 @@ local function wait_anew(id, before, row, record, state, due, exactly)
     count_up(DUPLICATES, -1)
   end
   local was_due = state == 'scheduled' and tonumber(redis.call('ZSCORE', schedule, id) or 0) / 1000 or exactly
+  take_back_booking(id, before, record)
   remove(id, before, record, state)
   -- GUARD booked no longer
   row = set(row, FLAGS, char(without_flag(without_flag(byte(row, FLAGS), WAITING), BOOKED)), NUMBER_IN_LINE, NEVER)

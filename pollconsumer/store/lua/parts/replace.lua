@@ -12,7 +12,7 @@ if waiting and not (found_rows[1] or found_records[1]) and known == 0 then
   if younger[1] == 1 or older[1] == 1 then  -- GUARD a repeated replacement
     replaced = waiting
   elseif record and (state == 'scheduled' or state == 'ready') then  -- GUARD one in flight is not replaced
-    -- EXPECT ready ready_marker schedule_marker schedule ready_by_priority waiting_for_place counters checkpoints
+    -- EXPECT ready ready_marker schedule_marker schedule ready_by_priority waiting_for_place counters checkpoints rates
     local new = sub(ARGV[4], 1, RECORD_SCHEDULED - 1) .. stamp .. sub(ARGV[4], RECORD_SCHEDULED)
     local due = ARGV[6] == '' and exactly or tonumber(sub(ARGV[6], 2))
     if sub(ARGV[6], 1, 1) == '+' then due = exactly + due end
@@ -30,7 +30,9 @@ if waiting and not (found_rows[1] or found_records[1]) and known == 0 then
         ATTEMPTS, '\0\0\0' .. char(math.min(byte(row, GENERATION) + 1, 255)))
     end
     redis.call('HSET', records, waiting, record)
-    if due > exactly or state == 'scheduled' then  -- GUARD the due time is replaced
+    -- One that waits for its rate keeps the instant that is booked for it, unless it is due later.
+    local booked = has_flag(byte(row, FLAGS), BOOKED)  -- GUARD its instant is kept
+    if due > exactly or state == 'scheduled' and not booked then  -- GUARD the due time is replaced
       wait_anew(waiting, before, set(row, DUE, be6(floor(due)), NEXT_ATTEMPT, NEVER), record, state, due, exactly)
     elseif redis.call('HEXISTS', rows, waiting) == 1 then
       redis.call('HSET', rows, waiting, row)
