@@ -114,6 +114,7 @@ CHANGES: dict[str, tuple[str, str]] = {
     "rates: bookings end with the period": ("later_than(since, sub(held, ends + 1))", "sub(held, ends + 1)"),
     "rates: bookings of a clock that went back": ("handed, booked = '', ''", "handed = ''"),
     "rates: charges end with the period": ("later_than(since, sub(held, 9, ends))", "sub(held, 9, ends)"),
+    "settle: charges of what had begun": (" and ms == 0", ""),
     "rates: most of a rate": ("ledger.most", "9999"),
     "rates: places that are booked": ("(waited and 0 or #ledger.booked / 6)", "0"),
     "recover: deaths counted": ("+ 1", "+ 0"),

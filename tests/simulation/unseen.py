@@ -66,6 +66,7 @@ UNSEEN: dict[str, str] = {
     "settle: deferred is not parked": _PARKED,
     "settle: charges taken back": _NO_RATES,
     "stops: charges taken back": _NO_RATES,
+    "settle: charges of what had begun": _NO_RATES,
     "settle: ends of what is stale": "seldom: a member is completed at one launch, and ends otherwise at the next",
     "settle: expired drops its checkpoint": _KEPT_OF_ENDED,
     "purge: steps of the purged": _KEPT_OF_ENDED,

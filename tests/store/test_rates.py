@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pollconsumer.store.records import rows
-from pollconsumer.store.records.steps import Limits
+from pollconsumer.store.records.steps import Limits, Settlement
 from tests.store.acting import (
     HOUR,
     QUEUE,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from pollconsumer.store.queues.redis_store import RedisStore
     from pollconsumer.store.reading.inspector import Inspector
     from pollconsumer.store.records.reservations import Reservation
-    from pollconsumer.store.records.steps import Settlement
 
 TWO_AN_HOUR = "2/1h"
 
@@ -275,6 +274,15 @@ def test_one_that_was_not_begun_is_not_charged(
     assert handed(look, store) == [0]
     store.enqueue(rated("c", "d"))
     assert len(launch.reserve(9)) == 2
+
+
+def test_one_that_is_released_after_it_had_begun_is_charged(store: RedisStore, look: Looking) -> None:
+    store.enqueue(rated("a", rate="1/1h"))
+    launch = Launch(store)
+    (reservation,) = launch.reserve()
+    launch.settle(Settlement.released(reservation, begun=True))
+    assert launch.reserve() == []
+    assert look.due("a") == reservation.reserved_at + HOUR
 
 
 def test_what_a_launch_gives_back_is_not_charged_but_what_it_had_begun_is(store: RedisStore, look: Looking) -> None:

@@ -187,7 +187,7 @@ class Settlements:
             self.sleep(handled, error)
         elif isinstance(error, CallDied):
             # It may have ended the call that it shared, so it is called alone.
-            self._add(reservation, Settlement.released(reservation, deaths=1))
+            self._add(reservation, Settlement.released(reservation, deaths=1, begun=True))
         elif isinstance(error, NotBegun):
             self.postpone(reservation, error)
             return False
@@ -366,7 +366,7 @@ class Settlements:
         while self.held_over:
             self.yielded += 1
             reservation = self.held_over.pop()
-            self._add(reservation, Settlement.released(reservation))
+            self._add(reservation, Settlement.released(reservation, begun=True))
 
     def sleep(self, handled: Handled, error: Asleep) -> None:
         """Settle a message, uncharged, that sleeps until a time, or until a signal comes."""

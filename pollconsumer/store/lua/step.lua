@@ -15,8 +15,8 @@
 --     report of their ends ('' for none); the results;
 --   for each settled otherwise: id, row as reserved, new row, kind, ms, text, ms that its handler took ('' if it was
 --     not called). Kinds: retry, park and asleep, with delay and error; dead, with 1 if it holds its order key, and
---     cancel, with its error; expire; release, to the head, before those released earlier. A message that was asked to
---     stop is cancelled instead
+--     cancel, with its error; expire; release, to the head, before those released earlier, with 1 if it had begun. A
+--     message that was asked to stop is cancelled instead
 -- Returns now; ids that are not reserved by the caller any more (unchanged); 1 if a successor waits, told only once; of
 --   the messages reserved: ids, records, and rows, each after the position, from 1, of the first message that has it;
 --   ms until the limits allow more: -1 if they do, or if that depends on messages in flight, 0 to ask again at once; 1

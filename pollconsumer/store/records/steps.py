@@ -83,8 +83,8 @@ class Retention(NamedTuple):
 
 class Settlement(NamedTuple):
     """How a reserved message that is not completed is settled. ``kind``: what becomes of it. ``ms``: the delay until it
-    is offered again, 0 if it is not scheduled; for a dead letter 1 if it holds its order key. ``text``: the error, or
-    why it waits."""
+    is offered again, 0 if it is not scheduled; for a dead letter 1 if it holds its order key; for one released 1 if its
+    handler had begun. ``text``: the error, or why it waits."""
 
     id: bytes
     row: bytes
@@ -135,10 +135,10 @@ class Settlement(NamedTuple):
         return cls(reservation.id, row, rows.stopped(row, started, ended), "cancel", 0, error, ended - started)
 
     @classmethod
-    def released(cls, reservation: Reservation, deaths: int = 0) -> Self:
+    def released(cls, reservation: Reservation, deaths: int = 0, *, begun: bool = False) -> Self:
         """For a message that returns to the head of its queue, uncharged. ``deaths`` are added to its number of
-        deaths."""
-        return cls(reservation.id, reservation.row, rows.released(reservation.row, deaths), "release")
+        deaths. ``begun``: its handler was called, which counts for its rate."""
+        return cls(reservation.id, reservation.row, rows.released(reservation.row, deaths), "release", int(begun))
 
     @classmethod
     def parked(cls, reservation: Reservation, *, offered_in_ms: int, problem: str) -> Self:

@@ -127,7 +127,7 @@ if others <= #ARGV then
       redis.call('ZREM', in_flight, id)  -- GUARD settled leaves flight
       if text ~= '' then redis.call('HSET', errors, id, text) end
       if redis.call('HDEL', stops, id) == 1 then kind = 'cancel' end  -- it was to stop
-      if kind == 'release' or kind == 'park' or kind == 'expire' then
+      if kind == 'release' and ms == 0 or kind == 'park' or kind == 'expire' then  -- GUARD charges of what had begun
         rated = rated or redis.call('EXISTS', rates)
         if rated == 1 then take_back_charge(id, six(held, RESERVED)) end  -- GUARD charges taken back
       end
