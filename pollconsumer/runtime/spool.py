@@ -344,12 +344,11 @@ class Intake:
         except PollConsumerError as error:
             self._report(error)
             return False
-        # GUARD removed once it is accepted
         try:
             if conflicts:
                 self._refuse(file, f"{', '.join(each.id for each in conflicts)} has another handler or payload")
             else:
-                self._spool.remove(file)
+                self._spool.remove(file)  # GUARD removed once it is accepted
         except OSError as error:
             self._report(error)  # GUARD an accepted file that cannot be moved or removed holds up no other
         return True

@@ -138,7 +138,7 @@ def test_an_answer_is_that_of_the_pages_and_ends_the_connection(dashboard: int) 
         (b"GET /" + b"a" * 5000 + b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", 414),
         (b"GET / HTTP/3.0\r\n\r\n", 505),
         (b"GET / nonsense\r\n\r\n", 400),
-        (post(20_000_000) + b"a" * 100_000, 403),
+        (post(20_000_000) + b"a" * 100_000, 413),
         (post(-1), 403),
     ],
 )
