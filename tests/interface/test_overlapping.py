@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer import PollConsumer
+from pollconsumer import Context, PollConsumer, RetryIn, Yield
 from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.store.recurrences import readable
 from pollconsumer.testing import Sandbox
 
 if TYPE_CHECKING:
     from tests.site import Site
+
+NOON = datetime(2026, 3, 27, 12, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("overlap", ["queue", "replace"])
@@ -42,6 +45,35 @@ def test_what_contradicts_an_order_is_refused(overlap: Any, change: dict[str, An
     with pytest.raises(ConfigurationError) as refused:
         app.every("1h", name="x", overlap=overlap, **change)(lambda: None)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("ends", ["sleep", "signal", "deferral", "yield", "failure"])
+def test_one_waits_behind_one_that_has_begun_however_its_attempt_ended(ends: str) -> None:
+    app, ran = PollConsumer(), list[tuple[int, int]]()
+    with Sandbox(app, start=NOON) as sandbox:
+
+        def minute(moment: datetime | None) -> int:
+            return round(((moment or NOON) - NOON).total_seconds() / 60)
+
+        @app.handler("slow", max_attempts=20)
+        def slow(context: Context) -> None:
+            ran.append((minute(context.occurrence), minute(sandbox.now)))
+            if ends == "sleep":
+                context.sleep("25m")
+            elif ends == "signal":
+                context.wait_for("go", timeout="25m")
+            elif minute(sandbox.now) < 25 and ends == "yield":
+                raise Yield
+            elif minute(sandbox.now) < 25:
+                raise RetryIn("5m", charged=ends == "failure")
+
+        app.recurrences.put("x", every="10m", handler="slow", overlap="queue")
+        sandbox.run_for("24m")
+        assert {due for due, _ in ran} == {0}
+        assert [str(each.state) for each in sandbox.messages()].count("completed") == 0
+        assert len(sandbox.messages()) == 2
+        sandbox.run_for("2m")
+    assert [due for due, at in ran if at >= 25] == [0, 10]
 
 
 CONFIGURATION = """

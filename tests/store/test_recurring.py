@@ -28,7 +28,7 @@ from pollconsumer.store.records.occurrences import id_of
 from pollconsumer.store.records.reservations import Claim
 from pollconsumer.store.recurrences import MAX_PAGE_RECURRENCES
 from tests.conftest import NAMESPACE
-from tests.store.acting import HOUR, QUEUE, AllRecurrences, Launch, Looking, unattended
+from tests.store.acting import HOUR, QUEUE, AllRecurrences, Launch, Looking, park, unattended
 from tests.store.servers import server_ms, snapshot
 
 MOVER = Claim("mover::0", "5", "mover:")
@@ -260,6 +260,16 @@ def test_one_waits_behind_the_one_in_flight_and_no_second_one(act: Acting, look:
     assert [each.id for each in launch.reserve()] == [last_id(look).encode()]
     come_due(look)
     assert act.move() == 1
+
+
+def test_one_that_was_reserved_and_parked_waits(act: Acting, look: Looking, store: RedisStore) -> None:
+    act.launch(FIRST, replace(HOURLY, overlap=Overlap.QUEUE, missed=Missed.ALL, options=IN_ORDER))
+    launch = Launch(store)
+    come_due(look, hours=3)
+    assert act.move() == 1
+    launch.settle(*(park(each, HOUR) for each in launch.reserve()))
+    come_due(look)
+    assert act.move() == 0
 
 
 REPLACING = replace(HOURLY, overlap=Overlap.REPLACE, missed=Missed.ALL, options=IN_ORDER)

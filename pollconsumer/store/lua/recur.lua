@@ -25,6 +25,12 @@ local function count(what, more)
   redis.call('HSET', recurrence_counters, name .. ':' .. what, decimal(count_of(name, what) + more))
 end
 
+-- An uncharged attempt leaves the fence or, if it slept, the flag CHECKPOINT. What is parked may not have begun.
+local function has_begun(row)
+  local flags = row and byte(row, FLAGS)
+  return row and (attempts_of(row) > 0 or has_flag(flags, CHECKPOINT) or six(row, FENCE) ~= NEVER and not has_flag(flags, PARKED))
+end
+
 for i = 10, #ARGV, 3 do
   local id, instant = ARGV[i], tonumber(ARGV[i + 1])
   local row = last and redis.call('HGET', rows, last)
@@ -34,7 +40,7 @@ for i = 10, #ARGV, 3 do
   elseif ARGV[7] == '1' and unfinished then  -- GUARD overlap
     skipped = skipped + 1
   -- GUARD one waits
-  elseif ARGV[7] == '2' and unfinished and (not row or sub(row, ATTEMPTS, ATTEMPTS + 1) == '\0\0') then
+  elseif ARGV[7] == '2' and unfinished and not has_begun(row) then
     skipped = skipped + 1
   elseif occur(id, instant, ARGV[i + 2], now) then
     last, occurred[#occurred + 1] = id, be6(instant)

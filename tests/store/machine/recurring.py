@@ -290,7 +290,8 @@ class Recurring(Base):
                 break
             last = self.model.messages.get(standing.last or "")
             unfinished = last is not None and not last.state.has_ended
-            waits = last is not None and unfinished and last.attempts == 0
+            had = last is not None and (last.attempts or last.has_kept or (last.turn and not last.parked))
+            waits = unfinished and not had
             if (recurrence.overlap is Overlap.SKIP and unfinished) or (recurrence.overlap is Overlap.QUEUE and waits):
                 skipped += 1
                 continue
