@@ -21,9 +21,16 @@ from pollconsumer.core.recurrence import Recurrence, Replaced, Tick, recurrence_
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
 from pollconsumer.store.queues.maintenance import stop_message
-from pollconsumer.store.records.occurrences import PreviousOccurrence, id_of, occurrence_of, read_previous, record_of
+from pollconsumer.store.records.occurrences import (
+    Occurrence,
+    PreviousOccurrence,
+    id_of,
+    occurrence_of,
+    read_previous,
+    record_of,
+)
 from pollconsumer.store.records.reservations import Claim
-from pollconsumer.store.records.rows import ENDING, ended_at, id_bytes, id_text, read_row
+from pollconsumer.store.records.rows import ENDING, ended_at, id_bytes, id_text, pack6, read_row
 from pollconsumer.store.server import count_of, fields_like, literal, now_ms, readable_queues, unreachable
 
 PAGE = 1000
@@ -377,7 +384,7 @@ class LaunchRecurrences:
 
     def _last_ends(self, queue: str, names: Sequence[bytes]) -> dict[bytes, int | None]:
         """For each recurrence, when its last occurrence ended, in epoch ms. None while it is unfinished. 0 if there was
-        none, or its row is no longer stored."""
+        none, or it was forgotten and was not completed."""
         if not names:
             return {}
         key = partial(self._keys.queue, queue)
@@ -385,11 +392,25 @@ class LaunchRecurrences:
         lasts = [each or b"" for each in self._wire.command("HMGET", key("recurrence_counters"), *fields)]
         status = [("HMGET", key("rows"), *lasts), *(("HEXISTS", key("records"), each) for each in lasts)]
         found, *recorded = self._wire.all(status)
-        ends: dict[bytes, int | None] = {}
-        for name, row, has_record in zip(names, found, recorded, strict=True):
+        ends, forgotten = dict[bytes, int | None](), dict[bytes, Occurrence]()
+        for name, last, row, has_record in zip(names, lasts, found, recorded, strict=True):
             unfinished = has_record if row is None else row[ENDING : ENDING + 1] == b"\0"
             ends[name] = None if unfinished else ended_at(row or b"")
-        return ends
+            if row is None and not unfinished and (occurrence := occurrence_of(last)) is not None:
+                forgotten[name] = occurrence
+        return ends | self._ends_of_forgotten(queue, forgotten)
+
+    def _ends_of_forgotten(self, queue: str, occurrences: dict[bytes, Occurrence]) -> dict[bytes, int]:
+        """When those of ``occurrences``, by recurrence, were completed that were the last to be, in epoch ms."""
+        if not occurrences:
+            return {}
+        fields = [name + b":previous" for name in occurrences]
+        previous = self._wire.command("HMGET", self._keys.queue(queue, "recurrence_counters"), *fields)
+        return {
+            name: int.from_bytes(held[6:12], "big")
+            for (name, each), held in zip(occurrences.items(), previous, strict=True)
+            if held is not None and held[:6] == pack6(each.instant)
+        }
 
     def begin_anew(self, claim: Claim, queue: str) -> None:
         """After the server's clock was set back: go on with the first instants from now on. Otherwise recurrences would

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer import Fatal, PollConsumer, RetryIn
+from pollconsumer import Context, Fatal, PollConsumer, RetryIn
 from pollconsumer.core.errors import BadData, ConfigurationError
 from pollconsumer.core.notation.instants import epoch_ms
 from pollconsumer.testing import Sandbox
@@ -15,6 +15,7 @@ from tests.inner import calls_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tests.site import Site
 
@@ -128,6 +129,30 @@ def test_a_cancelled_occurrence_has_ended_too(check: Check) -> None:
     assert check.app.messages(state="ready").cancel_all() == 1
     check.takes = 0
     assert check.run_for(minutes=2)[0] == 90 + 60
+
+
+def test_it_counts_from_the_end_of_one_that_is_forgotten_by_then(tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[queues.default]\nkeep_completed = "1m"\n')
+    app, due = PollConsumer(), set[float]()
+    with Sandbox(app, start=NOON, config=config) as sandbox:
+
+        @app.handler("crawl")
+        def crawl(context: Context) -> None:
+            assert context.occurrence is not None
+            due.add((context.occurrence - NOON).total_seconds() / 60)
+            context.sleep("100m")
+
+        @app.handler("other")
+        def other() -> None:
+            pass
+
+        app.recurrences.put(NAME, every="1h", after="end", handler="crawl")
+        app.recurrences.put("other", every="5m", handler="other")
+        sandbox.run_for("2h", every="5m")
+        assert sandbox.messages("completed", handler="crawl") == []
+        sandbox.run_for("1h", every="5m")
+    assert due == {0, 160}
 
 
 def test_an_occurrence_of_which_nothing_is_left_stops_none(check: Check) -> None:
