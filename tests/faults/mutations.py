@@ -155,7 +155,7 @@ NEAREST = {
         "replicas",
     ],
     "redis_store": ["wire", "recovering"],
-    "replace": ["replacing"],
+    "replace": ["replacing", "rates"],
     "records": ["later_versions"],
     "redrive": ["too_late", "unique_keys", "order_keys"],
     "register": ["rights"],

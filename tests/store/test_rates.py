@@ -236,7 +236,7 @@ def test_what_replaces_one_that_waits_for_its_rate_has_its_place(store: RedisSto
         for key in ("k", "l"):
             new = message(f"{key}{n}", key=key, rate_key="k", rate="1/1h")
             store.enqueue([new._replace(key_rule="r0")])
-        launch.reserve(9)
+            launch.reserve(9)
     assert [look.due(name) for name in ("b", "k0", "l0")] == [first.reserved_at + n * HOUR for n in (1, 2, 3)]
 
 
