@@ -33,7 +33,7 @@ def test_it_is_known_which_guards_a_scenario_comes_to() -> None:
     reached = Reached()
     with reached.watching():
         explore(a_paused_queue, faults=0)
-    in_a_script, in_python = "step: pause", "interventions: rights"
+    in_a_script, in_python = "step: pause", "actions: rights"
     assert {in_a_script, in_python} <= reached.names
     assert not {"replace: it begins anew", "runtime/handling/journal: a recorded step"} & reached.names
 
