@@ -1,4 +1,5 @@
-"""Which guards stories and scenarios come to, in the untouched tree: ``python -m tests.simulation.reaching``.
+"""Which guards stories and scenarios come to, in the untouched tree: ``python -m tests.simulation.reaching``. With
+names of scenarios, which guards these come to.
 
 Prints a JSON object: the name of each scenario, and ``stories``, with the names of the mutations to whose lines it
 comes, with one fault at most. A guard to which nothing comes cannot be missed, so that nobody needs to hunt for it.
@@ -26,7 +27,7 @@ from tests.simulation.installation import SCRIPTS
 from tests.simulation.story import tell
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from types import CodeType, FrameType
 
 SEEDS = range(1, 9)
@@ -135,17 +136,21 @@ def _in_scripts() -> dict[bytes, Lines]:
     return found
 
 
-def main() -> None:
+def main(names: Sequence[str]) -> None:
     reached, found = Reached(), dict[str, list[str]]()
     with reached.watching():
         for scenario in CATALOGUE:
+            if names and scenario.__name__ not in names:
+                continue
             explore(scenario, faults=1)
             found[scenario.__name__] = sorted(reached.names)
             reached.empty()
-        for seed in SEEDS:
-            tell(seed)
-    print(json.dumps(found | {STORIES: sorted(reached.names)}))
+        if not names:
+            for seed in SEEDS:
+                tell(seed)
+            found[STORIES] = sorted(reached.names)
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
