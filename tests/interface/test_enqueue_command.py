@@ -43,6 +43,19 @@ def test_a_line_that_is_no_text_does_not_take_those_before_it_along(site: Site) 
     assert site.json("status")["queues"][0]["ready"] == 1
 
 
+def test_long_lines_are_enqueued_while_more_are_read(site: Site) -> None:
+    command = [sys.executable, "-m", "pollconsumer", "enqueue", "--ndjson", "-"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=site.directory, env=site.environment, stdin=pipe, stdout=pipe) as enqueuing:
+        assert enqueuing.stdin is not None
+        assert enqueuing.stdout is not None
+        for _ in range(5):
+            enqueuing.stdin.write((GOOD % ("x" * 900_000)).encode() + b"\n")
+        enqueuing.stdin.flush()
+        assert enqueuing.stdout.readline().strip()
+    assert site.json("status")["queues"][0]["ready"] == 5
+
+
 def test_lines_are_passed_over_in_a_file_alone(site: Site) -> None:
     refused = site.command("enqueue", "record", "{}", "--skip", "1")
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)

@@ -9,7 +9,6 @@ import shlex
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, BinaryIO
 
 import click
@@ -71,8 +70,8 @@ from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.store.queues.producer import Enqueued, Producer
 
 CALLBACK = "HANDLER[=PAYLOAD]"
-BULK = 1000
-"""Number of lines that are enqueued together."""
+BULK, LONG = 1000, 4 * 2**20
+"""The most lines that are enqueued together; fewer once they have so many bytes."""
 CALLBACKS = ("then", "failed", "ended")
 NO_CALLBACKS = "a line has no callbacks: a batch of lines has, as --then HANDLER; a message in Python, using(then=…)"
 LONGEST_EXAMPLE = 400
@@ -226,7 +225,7 @@ def _enqueue_lines(source: str, skip: int, report: Report) -> None:
     lift()
     with opened_lines(source) as file, progress_bar(size := size_of(file), shown=report.shows_progress) as bar:
         given = ((number, line) for number, line in enumerate(file, 1) if number > skip and line.strip())
-        while part := list(islice(given, BULK)):
+        for part in _parts(given):
             lines = [number for number, _ in part]
             messages: list[NewMessage] = []
             refused = None
@@ -240,6 +239,19 @@ def _enqueue_lines(source: str, skip: int, report: Report) -> None:
             if refused is not None:
                 raise _refused(refused, lines[len(messages)], report.accepted)
             bar.update(len(part) if size is None else file.tell() - bar.pos)
+
+
+def _parts(lines: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Numbered lines, as many at a time as are enqueued together."""
+    part, size = list[tuple[int, bytes]](), 0
+    for each in lines:
+        part.append(each)
+        size += len(each[1])
+        if len(part) == BULK or size >= LONG:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def _enqueue_page(store: Producer, messages: list[NewMessage], lines: list[int], report: Report) -> None:
@@ -483,8 +495,7 @@ def _callback(name: str, text: str, own_defaults: OwnDefaults) -> NewMessage:
 def _members(file: BinaryIO, batch_id: str, own_defaults: OwnDefaults) -> Iterator[NewMessage]:
     """The messages of the lines, with a progress bar. BadData for a refused line."""
     with progress_bar(size := size_of(file), shown=True) as bar:
-        lines = enumerate(file, 1)
-        while part := [*islice(lines, BULK)]:
+        for part in _parts(enumerate(file, 1)):
             for number, line in part:
                 if line.strip():
                     try:
