@@ -228,6 +228,8 @@ def launches(
     exit       how long its process took to exit
     skipped    launches that did no work, since this one had the lease
     queues     queues that it served; shown only if launches serve different ones"""
+    if gaps and ago:
+        raise UsageError("--gaps and --ago", None, "give one of the two")
     reading = opened().inspector
     now = reading.now()
     begin, end = since(now) if since else 0, until(now) if until else LAST_MILLISECOND
