@@ -27,6 +27,7 @@ from typing import NamedTuple
 from pollconsumer.core.errors import CannotCreate, NodeLost, PermissionDenied, PollConsumerError, StoreUnreachable
 from pollconsumer.core.events import Event, SpoolFileRefused, SpoolUnusable
 from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.notation.digests import sha1
 from pollconsumer.runtime.embedded.directory import (
     PRIVATE,
     SHARE,
@@ -37,6 +38,7 @@ from pollconsumer.runtime.embedded.directory import (
     take_lock,
 )
 from pollconsumer.runtime.system.own_threads import start_thread
+from pollconsumer.runtime.system.process import boot_id
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.outbox import pack, read_entry
 from pollconsumer.store.queues.producer import Origin, Producer, pages_of
@@ -56,8 +58,8 @@ LOOK_EVERY = 1.0
 
 
 class SpooledFile(NamedTuple):
-    """A file in the spool. ``number``: its place in the order in which ``sender``, an id in the spool's lock file,
-    sends files; 0 before it is numbered. ``spooled``: when it was written, in epoch µs of its producer's clock."""
+    """A file in the spool. ``number``: its place in the order in which ``sender``, an id of this directory, sends
+    files; 0 before it is numbered. ``spooled``: when it was written, in epoch µs of its producer's clock."""
 
     number: int
     spooled: int
@@ -252,14 +254,16 @@ class Spool:
 
 
 def _reserved(ledger: int, count: int) -> tuple[str, range]:
-    """The sender's id from the lock's file, and ``count`` new numbers, all greater than earlier ones. They are also at
-    least the clock's microseconds, in case the directory was restored from an older copy."""
+    """The sender's id, and ``count`` new numbers, all greater than earlier ones. They are also at least the clock's
+    microseconds, in case the directory was restored from an older copy. Copies of a directory, on this machine or
+    another one, have other ids: queues would skip the lower numbers of two that share one."""
     found = _LEDGER.fullmatch(os.pread(ledger, 64, 0))
-    sender, last = (found[1].decode(), int(found[2])) if found else (os.urandom(8).hex(), 0)
+    stored, last = (found[1].decode(), int(found[2])) if found else (os.urandom(8).hex(), 0)
     first = max(last + 1, time.time_ns() // 1000)
-    os.pwrite(ledger, b"%b %016d\n" % (sender.encode(), first + count - 1), 0)
+    os.pwrite(ledger, b"%b %016d\n" % (stored.encode(), first + count - 1), 0)
     os.fsync(ledger)  # GUARD no number twice
-    return sender, range(first, first + count)
+    place = f"{stored} {boot_id()} {os.fstat(ledger).st_ino}"
+    return sha1(place.encode())[:16], range(first, first + count)
 
 
 def _aged(message: NewMessage, spooled: int) -> NewMessage:

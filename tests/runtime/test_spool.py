@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import stat
 import threading
 import time
@@ -82,6 +83,21 @@ def test_messages_are_taken_in_in_the_order_in_which_they_were_spooled(
     spool.put([message("d")])
     intake.look()
     assert (ready(store), ready(store, "other")) == (["a", "b", "c", "d"], ["x"])
+
+
+def test_what_a_copy_of_the_spool_sends_is_not_taken_for_what_the_first_one_sent(
+    spool: Spool, intake: Intake, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool.put([message("a")])
+    intake.look()
+    copy = Spool(spool.directory.parent / "copy", NAMESPACE)
+    shutil.copytree(spool.directory, copy.directory)
+    spool.put([message("b")])
+    intake.look()
+    half_an_hour_ago(monkeypatch)
+    copy.put([message("c")])
+    Intake(copy, store.producer, pytest.fail).look()
+    assert (ready(store), waiting(copy)) == (["a", "b", "c"], [])
 
 
 MINUTE = 60_000

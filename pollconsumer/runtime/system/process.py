@@ -37,7 +37,7 @@ def birth(pid: int) -> str | None:
     fields = _stat(pid)
     if fields is None or fields[0] in (b"Z", b"X"):
         return None
-    return f"{_boot()}.{int(fields[BIRTH])}"
+    return f"{boot_id()}.{int(fields[BIRTH])}"
 
 
 def namespace() -> str:
@@ -51,7 +51,7 @@ def namespace() -> str:
 def all_gone(seen_in: str, births: Mapping[str, str]) -> bool:
     """Whether all processes in ``births`` have ended: pids in the pid namespace ``seen_in``, each with its birth (see
     `birth`). False if this process cannot know: they ran in another namespace or boot, or are hidden."""
-    boot = _boot()
+    boot = boot_id()
     if not births or not boot or not seen_in or seen_in != namespace():
         return False
     return all(
@@ -105,7 +105,8 @@ def _executable(pid: int, command: tuple[str, ...]) -> str:
     return path.name.removesuffix(" (deleted)")
 
 
-def _boot() -> str:
+def boot_id() -> str:
+    """A name of this boot of this machine; empty if unknown."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().decode("ascii").strip()
     except OSError:
