@@ -17,7 +17,7 @@ from pollconsumer.core.messages.message import check_queue
 from pollconsumer.core.notation.text import counted
 from pollconsumer.interface.settings.values import NAME
 from pollconsumer.store.client.wire import MARKER, Wire
-from pollconsumer.store.keyspace import CLOSED, CONTROL_SUFFIXES, QUEUE_KEYS, Keys
+from pollconsumer.store.keyspace import CLOSED, CONTROL_SUFFIXES, QUEUE_KEYS, TRIAL, Keys
 from pollconsumer.store.leases import GENERATIONS, Leases
 from pollconsumer.store.records.rows import id_text
 from pollconsumer.store.rights import KEEPER, demand
@@ -223,7 +223,9 @@ class StoreCloser:
                 if key not in seen:
                     seen.add(key)
                     tag, _, suffix = id_text(key)[1:].partition("}:")
-                    yield KeyName(tag.removeprefix(self.keys.namespace).removeprefix(":"), suffix)
+                    queue = tag.removeprefix(self.keys.namespace).removeprefix(":")
+                    if not queue.startswith(TRIAL):  # GUARD what a killed trial of the server left
+                        yield KeyName(queue, suffix)
 
     def _pairs(self, key_names: Iterable[KeyName]) -> list[str]:
         return [name for key_name in key_names for name in (self._name(key_name), self.closed_key(key_name))]

@@ -180,6 +180,9 @@ FINISHED = ("completed", "cancelled", "expired")
 CLOSED = "closed:"
 """Prefix of a key's suffix while the store is closed: see ``moving/store_closer.py``."""
 
+TRIAL = "trial@"
+"""What the namespace of ``check --compat`` has after ours and a colon. No queue's name has an @."""
+
 CONTROL_SUFFIXES = {"queues_marker": "kq", "successor_waits": "sw", "answered": "act"}
 
 

@@ -19,7 +19,7 @@ from pollconsumer.core.recurrence import Recurrence
 from pollconsumer.store.actions import MessageActions
 from pollconsumer.store.client.replies import not_understood
 from pollconsumer.store.client.wire import MARKER, MISREAD, Wire
-from pollconsumer.store.keyspace import QUEUE_KEYS, Keys
+from pollconsumer.store.keyspace import QUEUE_KEYS, TRIAL, Keys
 from pollconsumer.store.leases import Group, Leases
 from pollconsumer.store.queues import outbox
 from pollconsumer.store.queues.batches import Batches, NewBatch
@@ -260,7 +260,7 @@ class ServerTrial:
         """``another``: a second connection to the same server, for a blocking command. The trial's namespace begins
         with ``namespace``, so that the same rights to keys suffice."""
         self._wire, self._another = wire, another
-        self.namespace = f"{namespace}:trial-{os.urandom(8).hex()}"
+        self.namespace = f"{namespace}:{TRIAL}{os.urandom(8).hex()}"
 
     def lacks(self) -> list[Lack]:
         """Try all steps, unless a command is refused. Returns what the server lacks. Removes the trial's keys."""

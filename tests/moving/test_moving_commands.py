@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer.store.server_trial import ServerTrial
 from tests.terminal import Screen
 
 if TYPE_CHECKING:
@@ -104,6 +105,17 @@ def test_an_export_waits_for_a_launch_and_says_so_and_no_other_begins(site: Site
 
 def lines_of(file: Path) -> list[dict[str, dict[str, int]]]:
     return [json.loads(line) for line in file.read_bytes().splitlines()]
+
+
+def test_what_a_killed_trial_of_the_server_left_is_not_exported(
+    site: Site, valkey: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.command("--store", valkey.url, "enqueue", "record", '{"name": "a"}')
+    monkeypatch.setattr(ServerTrial, "_remove", lambda _: [])
+    assert ServerTrial(valkey.wire(), valkey.wire(), "pollconsumer").lacks() == []
+    exported = site.command("--store", valkey.url, "store", "export", "moved")
+    assert (exported.returncode, exported.stderr) == (0, "")
+    assert not [each for each in lines_of(site.directory / "moved") if "trial" in str(each)]
 
 
 def test_an_export_goes_through_a_pipe(site: Site, valkey: Server) -> None:
