@@ -187,6 +187,7 @@ def outlasts(context: Context) -> None:
     while True: time.sleep(0.001)
 @slow()
 def stops(context: Context) -> None:
+    time.sleep(0.02)
     app.message(context.id).cancel()
     while True: time.sleep(0.001)
 @app.handler
