@@ -176,11 +176,12 @@ class Defaults(NamedTuple):
     """Options of a handler's messages, for producers that set none.
 
     ``rate_key``: the name of an argument. The ``rate`` holds for each value of that argument separately. Without it,
-    the ``rate`` holds for all messages of the handler together."""
+    the ``rate`` holds for all messages of the handler together. ``aliases``: the handler's earlier names."""
 
     queue: str = "default"
     rate: str | None = None
     rate_key: str | None = None
+    aliases: Sequence[str] = ()
 
     def rated(self, message: NewMessage) -> NewMessage:
         """``message`` with this handler's rate and rate key, unless its producer set them. BadData if the key is

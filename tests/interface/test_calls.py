@@ -142,6 +142,45 @@ def test_a_replaced_message_gets_the_answers_of_its_own_calls(app: PollConsumer,
     assert message.wait() == 10
 
 
+def test_messages_that_a_later_attempt_adds_to_a_call_are_enqueued(app: PollConsumer, sandbox: Sandbox) -> None:
+    numbers = [1]
+
+    @app.handler
+    def double(n: int) -> int:
+        return 2 * n
+
+    @app.handler
+    def order(context: Context) -> Any:
+        return context.call_many([double.args(n).using(in_="1h") for n in numbers])
+
+    message = order.enqueue()
+    sandbox.run()
+    numbers.append(2)
+    sandbox.run_for("3h")
+    assert message.wait() == [2, 4]
+
+
+def test_a_call_of_a_handler_that_was_renamed_since_is_not_made_again(app: PollConsumer, sandbox: Sandbox) -> None:
+    charged, name = list[int](), ["charge_card"]
+
+    @app.handler("charge", aliases=["charge_card"])
+    def charge(n: int) -> int:
+        charged.append(n)
+        return n
+
+    @app.handler
+    def order(context: Context) -> Any:
+        paid = [context.call(name[-1], {"n": n}) for n in (1, 2)]
+        context.sleep("1h")
+        return [*paid, context.call("charge_card", {"n": 3}), context.call("charge", {"n": 4})]
+
+    message = order.enqueue()
+    sandbox.run()
+    name.append("charge")
+    sandbox.run_for("2h")
+    assert (message.wait(), charged) == ([1, 2, 3, 4], [1, 2, 3, 4])
+
+
 def test_a_call_whose_results_are_too_large_together_fails_once_all_have_ended(
     app: PollConsumer, sandbox: Sandbox
 ) -> None:

@@ -39,7 +39,7 @@ class MessageMaker:
         _, self._queue, self._name, _, *rest = first
         self._rest = tuple(rest)
         self._defaults = definition.defaults
-        self._has_no_options = self._defaults[1:] == (None, None) and not (
+        self._has_no_options = self._defaults[1:3] == (None, None) and not (
             first.retry or first.digest or first.continuation
         )
 

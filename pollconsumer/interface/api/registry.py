@@ -324,7 +324,7 @@ class Application:
                 arguments: Arguments = BulkArguments(function, _converting, _dumping, upgrade, self.codec)
             else:
                 arguments = Arguments(function, _converting, _dumping, upgrade)
-            own = {"policies": self.retry_policies, "codec": self.codec}
+            own = {"policies": self.retry_policies, "codec": self.codec, "aliases": aliases}
             definition = _handler_of(chosen, function, arguments, checked | own)
             registered = RegisteredHandler(definition, function, arguments, self.hooks)
             self.handlers |= dict.fromkeys((chosen, *aliases), registered)

@@ -322,7 +322,8 @@ class Context:
             refuse_own_identity(each, "context.call")
             if each.continuation:
                 raise UsageError("context.call", "of a message with callbacks, or of a chain", "call one message")
-        answers = journal.call([self._drafted(each) for each in messages], (self.queue, self.id), timeout)
+        drafted = [(self._drafted(each), self._situation.defaults_of(each.handler).aliases) for each in messages]
+        answers = journal.call(drafted, (self.queue, self.id), timeout)
         for answer in answers:
             if answer["state"] != State.COMPLETED:
                 raise ChildFailed(answer["id"], answer["state"], answer["error"])

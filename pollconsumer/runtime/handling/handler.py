@@ -420,11 +420,11 @@ class Handler(NamedTuple):
     ``result_ttl``: seconds for which a result is kept; 0 for none. ``at_most_once``: a message is recorded as begun
     before it is handled, and never tried again. ``timeout``: in seconds, or None. ``run`` enforces it, except for a
     coroutine or an ``isolated`` handler, which runs in a process that can be killed. ``timed`` makes this handler with
-    another timeout. ``policies``: retry policies that a message may name. ``rate``, ``rate_key``: see `Defaults`.
-    ``holds_order``: messages wait behind a dead letter with their order key. ``bulk``: set for a bulk handler, whose
-    ``run`` takes payload and context of a call, and returns its messages' outcomes: see `bulk.py`. ``codec``: the
-    application's; ``run`` decodes payloads. ``limited``: its timeout is one window at most, since the message did not
-    stop at a limit before."""
+    another timeout. ``policies``: retry policies that a message may name. ``rate``, ``rate_key``, ``aliases``: see
+    `Defaults`. ``holds_order``: messages wait behind a dead letter with their order key. ``bulk``: set for a bulk
+    handler, whose ``run`` takes payload and context of a call, and returns its messages' outcomes: see `bulk.py`.
+    ``codec``: the application's; ``run`` decodes payloads. ``limited``: its timeout is one window at most, since the
+    message did not stop at a limit before."""
 
     name: str
     run: Run
@@ -448,11 +448,12 @@ class Handler(NamedTuple):
     bulk: Bulk | None = None
     codec: Codec | None = None
     limited: bool = False
+    aliases: Sequence[str] = ()
 
     @property
     def defaults(self) -> Defaults:
         """The default options of the handler's messages."""
-        return Defaults(self.queue, self.rate, self.rate_key)
+        return Defaults(self.queue, self.rate, self.rate_key, self.aliases)
 
     def with_timeout(self, seconds: float | None) -> Handler:
         """The same handler with another timeout."""

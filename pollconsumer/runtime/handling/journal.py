@@ -100,16 +100,20 @@ class Journal:
             self._record(Step(name, now, None, until), awaited=signal)
         raise Asleep(until)
 
-    def call(self, messages: Sequence[NewMessage], caller: tuple[str, str], timeout: Span | None) -> list[Packed]:
-        """The answers of ``messages``. Raises Asleep unless all have ended. ``caller``: the caller's queue and id."""
+    def call(
+        self, messages: Sequence[tuple[NewMessage, Sequence[str]]], caller: tuple[str, str], timeout: Span | None
+    ) -> list[Packed]:
+        """The answers of ``messages``, each given with the aliases of its handler. Raises Asleep unless all have ended.
+        ``caller``: the caller's queue and id."""
         ends_in = _milliseconds("timeout of context.call", LONGEST_WAIT if timeout is None else timeout)
         awaited, signals = self._awaited, list[str]()
-        answers, waiting = list[Packed](), list[tuple[Step, str, NewMessage]]()
-        for message in messages:
-            name, known = self._ask(f"call {message.handler}".replace("#", "_")[:MOST_NAME])
+        answers, waiting, added = list[Packed](), list[tuple[Step, str, NewMessage]](), False
+        for message, aliases in messages:
+            named, *earlier = (f"call {each}".replace("#", "_")[:MOST_NAME] for each in (message.handler, *aliases))
+            name, known = self._ask(named, earlier=earlier)
             now = self._now()
             if known is None:  # GUARD a call counts from its first attempt
-                known = self._record(Step(name, now, None, now + ends_in))
+                known, added = self._record(Step(name, now, None, now + ends_in)), True
             # GUARD a call is not that of the same step before the steps were dropped
             called_at = f"{known.at:x}"
             signal = f"{name}#{called_at}"  # nobody else can send a signal with # in its name
@@ -126,20 +130,24 @@ class Journal:
         if not waiting:
             return answers
         first, signal, _ = waiting[0]
-        # A message that awaits an answer has enqueued all. Otherwise it may enqueue some again, which their ids make
-        # harmless.
-        called = [] if awaited in signals else [message for _, _, message in waiting]
+        # A message that awaits an answer has enqueued all but what this attempt added. Otherwise it may enqueue some
+        # again, which their ids make harmless.
+        called = [] if awaited in signals and not added else [message for _, _, message in waiting]
         if awaited != signal or self._awaited != awaited:
             self._record(first, signal, called)
         raise Asleep(min(step.until or 0 for step, _, _ in waiting))
 
-    def _ask(self, name: str, what: str = "step name") -> tuple[str, Step | None]:
+    def _ask(self, name: str, what: str = "step name", earlier: Sequence[str] = ()) -> tuple[str, Step | None]:
         """The name under which the step is recorded, such as ``name#2``, and the step if it is recorded, else None.
-        ``what``: what ``name`` is, for errors."""
+        ``what``: what ``name`` is, for errors. ``earlier``: other names that an earlier attempt may have given it."""
         check_step_name(name, what)
         with self._lock:
             times = self._asked[name] = self._asked.get(name, 0) + 1
-        name = name if times == 1 else f"{name}#{times}"
+            number = "" if times == 1 else f"#{times}"
+            if name + number not in self._numbers:  # GUARD a call of a handler that was renamed
+                name = next((each for each in earlier if each + number in self._unasked), name)
+                self._asked[name] = times
+        name += number
         self._unasked.discard(name)
         _, known = self._numbers.get(name, (0, None))
         if known is None and self._count >= MOST_STEPS:  # before its function is called
