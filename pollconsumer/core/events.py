@@ -53,7 +53,7 @@ class NamespaceShared(Event):
 
 class MessageCompleted(Event):
     """A message is completed after ``took`` seconds. A launch may complete tens of thousands a second, so it emits this
-    event only if its log shows it (``-v``). Do not count messages by this event."""
+    event only if its log (``-v``) or an alarm needs it. Do not count messages by this event."""
 
     id: str
     handler: str

@@ -69,7 +69,7 @@ def serve(answer: Answers, listening: socket.socket, ready: Callable[[], None]) 
 
 
 class PageServer(WSGIServer):
-    """A server on the socket ``listening``. ``free``: a semaphore that each request holds while it is answered."""
+    """A server on the socket ``listening``. ``free``: a semaphore that a request holds while ``app`` answers it."""
 
     def __init__(self, answer: Answers, listening: socket.socket) -> None:
         self.address_family, self.free = listening.family, Semaphore(MOST_CLIENTS)

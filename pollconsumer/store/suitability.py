@@ -256,8 +256,8 @@ class Suitability:
         return [_replicas(info), *answers[len(self._asked) :]]
 
     def _recognise(self, wire: Wire, known: str | None, held: str | None) -> None:
-        """Raise StoreRefused if the store's id, ``held``, is not the ``known`` one: the store was emptied or replaced;
-        StoreUnreachable if it is closed. If no id is known, remember ``held``, or a new id for the store."""
+        """Raise StoreRefused if ``held``, the store's id, is not ``known``: the store was emptied or replaced.
+        StoreUnreachable if it is closed. If ``known`` is None, remember ``held``, or a new id for the store."""
         if held is not None and held.startswith(CLOSED):
             raise refusal(held)
         if known is None:
@@ -284,8 +284,8 @@ def count_replicas(wire: Wire) -> int:
 
 
 def _replicas(info: Mapping[str, str]) -> int:
-    """The number of replicas, from the server's INFO. A client that copies the server (``store backup``) is also
-    listed, but confirms nothing. It has no port, and is never online."""
+    """The number of replicas in the server's INFO, without clients that copy the server (``store backup``): they
+    confirm nothing. Such a client has no port, and is never online."""
     listed = [replica for name, replica in info.items() if name[:5] == "slave" and name[5:].isdigit()]
     copies = [replica for replica in listed if ",port=0," in replica and ",state=online," not in replica]
     return int(info.get("connected_slaves", 0)) - len(copies)

@@ -380,7 +380,7 @@ class _MessageLooks:
         return min(pause, self._slots.seconds_left())
 
     def may_be_stuck(self, message: Message) -> bool:
-        """Whether ``message`` cannot end unless another launch serves its queue, since all slots of this one wait."""
+        """Whether ``message`` may never end in this launch: all slots wait, or it waits for itself."""
         slots = None if self._elsewhere else self._slots
         return slots is not None and slots.may_be_stuck(self._for, message.queue, message.id)
 

@@ -339,7 +339,7 @@ class StandIn(Protocol):
     def store_of(self, app: object) -> Producer: ...
 
     def pause(self, seconds: float) -> None:
-        """Wait between two reads of a message that a caller waits for."""
+        """Wait between two reads of what a caller waits for."""
 
 
 class Registry:

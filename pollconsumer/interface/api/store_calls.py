@@ -494,7 +494,7 @@ class AppCalls(Application):
         return 0 if self._opener is None else self._opener.rollback.losses
 
     def pause(self, seconds: float) -> None:
-        """Wait between two reads of a message that a caller waits for."""
+        """Wait between two reads of what a caller waits for."""
         (time.sleep if registry.stand_in is None else registry.stand_in.pause)(seconds)
 
     async def pause_async(self, seconds: float) -> None:

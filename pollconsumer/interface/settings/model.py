@@ -261,10 +261,10 @@ def changed(values: S, **changes: Any) -> S:
 
 
 def settings_of(values: Any, directory: Path, config: Path | None, *, lenient: bool = False) -> Settings:
-    """Settings with the given ``values``, as `as_values` returns them; from JSON, lists may stand for tuples.
+    """Settings with the given ``values``, as `as_values` returns them. After a way through JSON, tuples may be lists.
 
-    AttributeError, KeyError, TypeError or ValueError for invalid values. ``lenient``: ignore unknown keys. During an
-    upgrade a launch of another version may start a process of this version."""
+    AttributeError, KeyError, TypeError or ValueError for invalid values. ``lenient``: ignore unknown keys, which a
+    launch of another version may send during an upgrade."""
 
     def restored(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
         known = declared_fields().section(section)

@@ -414,7 +414,7 @@ class LaunchContext(Context):
 
     @property
     def added(self) -> int:
-        """How many members the completion adds to this message's batch: messages in `enqueued`, and inner batches."""
+        """How many members, messages or inner batches, the completion adds to this message's batch."""
         return self._added
 
     def batches(self) -> list[NewBatch]:

@@ -1,7 +1,7 @@
 """Descriptors that are safe from handlers which close descriptors they did not open. And a wait that does not end late.
 
-The system reuses the numbers of closed descriptors. So ours must not be 0, 1 or 2: a handler's output would go into a
-connection. And a number is closed only while it still leads to the same file."""
+The system reuses the numbers of closed descriptors. A connection with number 1 would get a handler's output, so ours
+are never 0, 1 or 2. A number is closed only while it still leads to the same file."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ the sum. Skipped occurrences are counted under ``skipped``; with ``at`` instead 
 skipped. The ends of launches are counted in a hash of the namespace, by role and stop reason. This hash also has the
 handler's own name for each alias.
 
-Each bucket of a histogram is twice as long as the one before. The first counts durations below a millisecond, number n
-those below 2ⁿ milliseconds, and the last one all others."""
+A duration counts in the first bucket of a histogram that fits: bucket n, from 0, has durations below 2ⁿ milliseconds,
+and the last one all others."""
 
 from __future__ import annotations
 
