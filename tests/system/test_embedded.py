@@ -35,6 +35,7 @@ from pollconsumer.runtime.embedded.directory import LOCK, LOG, PID, process_with
 from pollconsumer.runtime.embedded.server import EmbeddedServer, ServerStatus, ask
 from pollconsumer.runtime.embedded.start import find_program, why_ended
 from pollconsumer.runtime.system.own_files import data_directory
+from tests import server_stand_in
 from tests.short_directory import short_directory
 from tests.site import wait_until
 
@@ -88,8 +89,9 @@ def starts_logged(server: EmbeddedServer) -> int:
     return server.log.read_text().lower().count("ready to accept connections")
 
 
-def run_python(code: str, **options: object) -> str:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, **options)  # type: ignore[call-overload]
+def run_python(code: str, env: dict[str, str] | None = None) -> str:
+    env = {**(os.environ if env is None else env), **server_stand_in.ENVIRONMENT}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, env=env)
     assert done.returncode == 0, done.stderr
     return str(done.stdout)
 
