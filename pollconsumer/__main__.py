@@ -64,9 +64,9 @@ def main() -> NoReturn:
     except KeyboardInterrupt:  # after the command has ended, or while what it raised was reported
         code = 130
     except BaseException as error:
+        del spare  # before anything else: to examine the error needs memory, too
         lacks_memory = _lacks_memory(error)
         code = 78 if lacks_memory else code
-        del spare
         _write(NO_MEMORY if lacks_memory else BEYOND_REPORTING)
     finally:  # Python's own exit would wait for threads of handlers
         os._exit(code)
