@@ -223,7 +223,11 @@ def keep_apart(context: Context) -> None:
 
 @app.handler(isolation="process")
 def enqueue_late_apart() -> None:
-    for late in (lambda: kept[0].enqueue("record", {"name": "lost"}), lambda: kept[0].checkpoint({"of": "another"})):
+    for late in (
+        lambda: kept[0].enqueue("record", {"name": "lost"}),
+        lambda: kept[0].checkpoint({"of": "another"}),
+        lambda: kept[0].start_batch("another").status(),
+    ):
         try:
             late()
         except Exception as error:
@@ -240,7 +244,7 @@ def enqueue_late() -> None:
 
 
 @pytest.mark.parametrize("apart", ["", "_apart"])
-def test_what_outlives_an_attempt_can_neither_enqueue_with_its_completion_nor_save_its_state(
+def test_what_outlives_an_attempt_can_neither_enqueue_with_its_completion_nor_save_nor_ask(
     site: Site, apart: str
 ) -> None:
     with (site.directory / "handlers.py").open("a") as handlers:
@@ -248,7 +252,7 @@ def test_what_outlives_an_attempt_can_neither_enqueue_with_its_completion_nor_sa
     site.enqueue(f"keep{apart}")
     site.enqueue(f"enqueue_late{apart}")
     assert site.drain().returncode == 0
-    for what, note in zip(("enqueue", "checkpoint"), site.notes(), strict=True):
+    for what, note in zip(("enqueue", "checkpoint", "batch"), site.notes(), strict=True):
         assert note.startswith(f"UsageError: context.{what}: after the attempt; ")
 
 

@@ -131,6 +131,8 @@ class Context:
         return self._batch
 
     def _ask_batch(self, *question: Any) -> Any:
+        if self._ended:
+            raise UsageError("context.batch", "after the attempt", "ask before the handler ends")
         answer = self._situation.ask_batch(*question)
         if question[0] != "members":
             return answer
