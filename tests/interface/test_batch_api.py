@@ -659,6 +659,19 @@ def test_a_chain_ends_with_the_link_that_fails_and_says_so_and_goes_on_when_that
     assert words() == ["failed"]
 
 
+@pytest.mark.parametrize("act", [lambda handle: handle.wait(0), lambda handle: handle.cancel()])
+def test_a_chain_whose_last_link_was_purged_is_not_waited_for(
+    sandbox: Sandbox, act: Callable[[LinkHandle], None]
+) -> None:
+    handle = app.chain(add.args(1), add.args(-2)).enqueue()
+    sandbox.run()
+    dead = handle.status()
+    assert (dead.id, dead.state) == (handle.id, "dead")
+    calls_of(app).ask(lambda store: store.actions.purge(dead.queue, [dead.id]))
+    with pytest.raises(NotFound):
+        act(handle)
+
+
 @pytest.mark.parametrize("ends", [lambda handle: handle.cancel(), lambda handle: handle.stop()])
 def test_a_chain_whose_last_link_waits_ends_with_the_one_that_is_cancelled(
     sandbox: Sandbox, ends: Callable[[LinkHandle], None]

@@ -435,7 +435,7 @@ class LinkHandle(Handle[Any]):
         return latest.state if latest.id == self.id else LinkState.WAITING
 
     def status(self) -> Message:
-        """All that the store knows of the latest link. NotFound if it keeps no link any more."""
+        """All that the store knows of the latest link. NotFound if it does not keep that link any more."""
         return self._app.decoded(self._app.ask(self._latest))
 
     async def status_async(self) -> Message:
@@ -443,9 +443,16 @@ class LinkHandle(Handle[Any]):
 
     def _latest(self, store: Store) -> Message:
         """The latest link, as the store has it."""
+        following = None
         for queue, message_id in reversed(self._links):
             with suppress(NotFound):
-                return store.inspector.message(message_id, queue)
+                found = store.inspector.message(message_id, queue)
+                if following and self._goes_on(found):
+                    outbox = store.keys.queue(found.queue, "outbox")
+                    if not store.wire.command("EXISTS", outbox):  # the next link was sent: it is there, or was deleted
+                        return store.inspector.message(*following)
+                return found
+            following = message_id, queue
         raise NotFound("no such message", self.id, "its chain is no longer kept")
 
     def _act(self, act: Callable[[str, str], Callable[[Store], T]]) -> T:
