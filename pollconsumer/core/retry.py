@@ -27,7 +27,7 @@ LONGEST_DEFERRAL, SHORTEST_DEFERRAL = 7 * DAY, 1.0
 class RetryIn(Exception):
     """Raised by a handler: try again after ``delay``: seconds, text such as ``5m``, or a timedelta. With
     ``charged=False`` this attempt is not counted, and is no failure. A message can be deferred in this way for a week
-    after its due time; then it becomes a dead letter."""
+    after its due time, or its last step or signal; then it becomes a dead letter."""
 
     seconds: float
     charged: bool = True
@@ -185,7 +185,8 @@ def after_failure(
     since_due: float | None = None,
 ) -> Retry | None:
     """The next attempt after attempt number ``attempt`` (from 1) ended with ``error``; None if none is left or can
-    help, or after a week of deferrals. ``since_due``: seconds since the due time; None if each attempt is charged."""
+    help, or after a week of deferrals. ``since_due``: seconds since the due time or the last step;
+    None if each attempt is charged."""
     if is_fatal(error, fatal):
         return None
     if since_due is not None and is_deferred(error):  # GUARD what is deferred costs no attempt

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pollconsumer import Context, Fatal, PollConsumer
+from pollconsumer import Context, Fatal, PollConsumer, RetryIn
 from pollconsumer.core.durations import Durations
 from pollconsumer.core.errors import BadData, StoreUnreachable, UsageError
 from pollconsumer.core.lifecycle import State
@@ -185,6 +185,29 @@ def test_it_sleeps_for_days_without_an_attempt(app: PollConsumer, sandbox: Sandb
     sandbox.advance("1h")
     assert sandbox.run().handled == 1
     assert (message.status().result, calls) == (1, ["charge", "remind"])
+
+
+@pytest.mark.parametrize("isolation", ["none", "process"])
+@pytest.mark.parametrize("waits", ["sleeps", "waits", "waits in vain"])
+def test_the_week_in_which_it_may_be_deferred_begins_when_it_wakes(
+    app: PollConsumer, sandbox: Sandbox, waits: str, isolation: str
+) -> None:
+    def flow(context: Context) -> None:
+        if waits == "sleeps":
+            context.sleep("8d")
+        else:
+            context.wait_for("paid", timeout="8d" if waits == "waits in vain" else None)
+        raise RetryIn("1d", charged=False)
+
+    message = sent(app, flow, isolation=isolation)
+    sandbox.run()
+    sandbox.advance("8d")
+    if waits == "waits":
+        message.signal("paid")
+    sandbox.run_for("6d", every="12h")
+    assert message.state == "scheduled"
+    sandbox.run_for("2d", every="12h")
+    assert message.state == "dead"
 
 
 def test_a_broad_except_does_not_swallow_a_sleep(app: PollConsumer, sandbox: Sandbox) -> None:

@@ -24,6 +24,7 @@ from pollconsumer.core.lifecycle import State
 from pollconsumer.core.messages import continuation as continuations
 from pollconsumer.core.messages.codec import encoded_json
 from pollconsumer.core.messages.message import NewMessage
+from pollconsumer.core.messages.message_steps import Recorded
 from pollconsumer.core.messages.payloads import Malformed, quick
 from pollconsumer.core.retry import (
     LONGEST_DEFERRAL,
@@ -225,7 +226,7 @@ class Settlements:
             fatal=handler.fatal,
             chance=self._chance(),
             # GUARD at most once is not deferred
-            since_due=None if handler.at_most_once else (ended - rows.due_at(reservation.row)) / 1000,
+            since_due=None if handler.at_most_once else (ended - _went_on_at(handled.attempt, ended)) / 1000,
         )
         problem = describe(error)[:MAX_ERROR_CHARACTERS] + RESISTED_BEFORE * handler.limited
         if outcome is None:
@@ -431,6 +432,14 @@ def death_of(dead_letter: DeadLetter) -> AttemptFailed:
     """The event for a dead letter that the store made."""
     message = dead_letter.message
     return AttemptFailed(message.name, message.handler or "?", message.attempt, dead_letter.problem, None)
+
+
+def _went_on_at(attempt: Attempt, now: int) -> int:
+    """When the message was due or, if that is later, when it last took a step, woke, or got a signal. In epoch ms."""
+    recorded = (attempt.context.delivery.recorded if attempt.context else None) or Recorded()
+    instants = [at for step in recorded.steps for at in (step.at, step.until or 0)]
+    instants += [signal.at for signal in recorded.signals]
+    return max(rows.due_at(attempt.reservation.row), *[at for at in instants if at <= now], 0)
 
 
 def _kept(problem: str, traced: str) -> str:
