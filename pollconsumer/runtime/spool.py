@@ -262,7 +262,8 @@ def _reserved(ledger: int, count: int) -> tuple[str, range]:
     first = max(last + 1, time.time_ns() // 1000)
     os.pwrite(ledger, b"%b %016d\n" % (stored.encode(), first + count - 1), 0)
     os.fsync(ledger)  # GUARD no number twice
-    place = f"{stored} {boot_id()} {os.fstat(ledger).st_ino}"
+    file = os.fstat(ledger)  # containers of one image share the inode, but not the device
+    place = f"{stored} {boot_id()} {file.st_dev} {file.st_ino}"
     return sha1(place.encode())[:16], range(first, first + count)
 
 

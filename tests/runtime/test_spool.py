@@ -9,6 +9,8 @@ import shutil
 import stat
 import threading
 import time
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +26,7 @@ from tests.store.acting import HOUR, QUEUE, chosen, message
 from tests.store.servers import server_ms
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
 
     from pollconsumer.core.events import Event
     from pollconsumer.store.queues.redis_store import RedisStore
@@ -85,9 +87,23 @@ def test_messages_are_taken_in_in_the_order_in_which_they_were_spooled(
     assert (ready(store), ready(store, "other")) == (["a", "b", "c", "d"], ["x"])
 
 
+def fstat_in_a_container(descriptor: int) -> os.stat_result:
+    """In containers of one image, copies of a file have one inode, on a device for each container."""
+    found = list(os.fstat(descriptor))
+    directory = Path(f"/proc/self/fd/{descriptor}").readlink().parent
+    found[stat.ST_INO], found[stat.ST_DEV] = 1, int(directory.name == "copy")
+    return os.stat_result(found)
+
+
+@pytest.mark.parametrize("fstat", [os.fstat, fstat_in_a_container])
 def test_what_a_copy_of_the_spool_sends_is_not_taken_for_what_the_first_one_sent(
-    spool: Spool, intake: Intake, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+    spool: Spool,
+    intake: Intake,
+    store: RedisStore,
+    monkeypatch: pytest.MonkeyPatch,
+    fstat: Callable[[int], os.stat_result],
 ) -> None:
+    monkeypatch.setattr(spooling, "os", SimpleNamespace(**{**vars(os), "fstat": fstat}))
     spool.put([message("a")])
     intake.look()
     copy = Spool(spool.directory.parent / "copy", NAMESPACE)
@@ -96,7 +112,7 @@ def test_what_a_copy_of_the_spool_sends_is_not_taken_for_what_the_first_one_sent
     intake.look()
     half_an_hour_ago(monkeypatch)
     copy.put([message("c")])
-    Intake(copy, store.producer, pytest.fail).look()
+    Intake(copy, store.producer, lambda event: pytest.fail(str(event))).look()
     assert (ready(store), waiting(copy)) == (["a", "b", "c"], [])
 
 
