@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from pollconsumer.core.errors import ConfigurationError, UsageError
 from pollconsumer.interface.cli.group import current_settings
@@ -44,6 +45,8 @@ def dashboard(host: str, port: int, allow_actions: bool, directory: Path | None)
         _serve(settings, host, port, allow_actions)
     elif allow_actions:
         raise UsageError("--allow-actions", None, "files cannot act: give it without --static")
+    elif ParameterSource.COMMANDLINE in map(click.get_current_context().get_parameter_source, ("host", "port")):
+        raise UsageError("--host and --port", None, "files are not served: leave out --static")
     else:
         from pollconsumer.dashboard.files import write_pages
         from pollconsumer.dashboard.page_reader import reading_of

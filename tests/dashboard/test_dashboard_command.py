@@ -100,6 +100,12 @@ def test_files_cannot_act(run: Callable[..., tuple[int, str, str]]) -> None:
     assert "files cannot act" in err
 
 
+@pytest.mark.parametrize("given", [("--host", "127.0.0.1"), ("--port", "0")])
+def test_files_have_no_address(run: Callable[..., tuple[int, str, str]], given: tuple[str, str]) -> None:
+    code, _, err = run("dashboard", "--static", "pages", *given)
+    assert (code, err) == (2, "pollconsumer: error: --host and --port; files are not served: leave out --static\n")
+
+
 def test_pages_are_written_without_a_word_and_without_a_web_server(site: Site) -> None:
     site.enqueue("fatal")
     site.drain()
