@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pollconsumer.interface import cli
+from pollconsumer.store.client.patience import Budget
+
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.site import Site
     from tests.store.servers import Server
 
@@ -105,3 +110,20 @@ def test_a_store_that_is_down_is_told_as_everywhere(site: Site) -> None:
     assert done.returncode == 69
     assert done.stderr.startswith("pollconsumer: error: store unreachable: ")
     assert site.command("doctor", POLLCONSUMER_NAMESPACE="no name").returncode == 78
+
+
+def test_it_waits_once_for_a_store_that_is_away_though_somebody_is_to_be_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits = list[Budget]()
+
+    def patience() -> Budget:
+        waits.append(Budget(0.1))
+        return waits[-1]
+
+    monkeypatch.setattr("pollconsumer.interface.cli.opened.command_patience", patience)
+    monkeypatch.setenv("POLLCONSUMER_STORE", "redis://127.0.0.1:1")
+    monkeypatch.setenv("POLLCONSUMER_DOCTOR__URL", "http://127.0.0.1:1/")
+    monkeypatch.chdir(tmp_path)
+    assert (cli.main(["doctor"]), len(waits)) == (69, 1)
+    assert "store unreachable: " in capsys.readouterr().err
