@@ -37,6 +37,7 @@ class Storm:
         self._secrets: list[str] = []
         # Straight to the server: the proxy plays no part in what is read.
         self._wire = self.installation.server.wire()
+        self._launches: list[list[str]] = []
         self._period = self._configure()
 
     def _configure(self) -> float:
@@ -52,7 +53,8 @@ class Storm:
         options = ["--concurrency", str(self._concurrency), "--instances", str(self._instances)]
         options += ["--handoff", self.chance.choice(["deadline", "baton"])]
         groups = [options, ["--queue", "second", *options]]
-        platform = Platform(self.installation, self._period, groups[: self._groups])
+        self._launches = groups[: self._groups]
+        platform = Platform(self.installation, self._period, self._launches)
         nemesis = Nemesis(self.seed, self.installation, platform)
         faults = nemesis.deal(self._faults) if isinstance(self._faults, int) else self._faults
         pace = len(faults) * PACE * self._period / self._messages
@@ -88,6 +90,12 @@ class Storm:
         mover = self.installation.start("-q", "move", "--timeout", f"{LONGEST_DRAIN}s")
         until = time.monotonic() + LONGEST_DRAIN
         self._pause_recurrences()
+        # At the same time, one in each slot: what had a launch that was killed with its heartbeat waits for the next
+        # launch in its slot, or for the hard end.
+        once = ["-q", "run", "--until-empty", "--linger", "5s", "--timeout", "60s"]
+        several = [self.installation.start(*once, *each) for each in self._launches for _ in range(self._instances)]
+        for command in several:
+            command.process.wait()
         while self._left() and time.monotonic() < until:
             self.installation.run("-q", "run", "--until-empty", "--timeout", "60s")
             self._pause_recurrences()
