@@ -71,6 +71,15 @@ def learn(site: Site, handler: str) -> None:
     wire.close()
 
 
+def test_what_was_told_to_be_a_dead_letter_is_one_although_the_next_message_kills_the_process(site: Site) -> None:
+    learn(site, "quick.single")
+    first = site.enqueue("quick.single", name="a", how="die")
+    site.drain()
+    site.enqueue("quick.single", name="b", how="die")
+    assert f"dead letter: {first}" in site.drain().stderr
+    assert (site.notes(), site.state(first)) == (["a 1", "b 1"], "dead")
+
+
 def test_a_message_that_ended_in_its_last_attempt_is_completed_although_the_next_one_kills_the_process(
     site: Site,
 ) -> None:
