@@ -42,6 +42,13 @@ def test_a_module_that_cannot_be_imported_is_named(site: Site, command: str, mod
     assert command == "check" or not traced
 
 
+def test_a_module_of_which_python_has_one_already_is_refused(site: Site) -> None:
+    (site.directory / "queue.py").write_text("from handlers import app\n@app.handler('x')\ndef x(): ...\n")
+    done = site.command("check", POLLCONSUMER_HANDLERS='["handlers", "queue"]')
+    said = "handlers: queue; Python has a module of this name: rename yours"
+    assert (done.returncode, done.stderr) == (78, f"pollconsumer: error: {said}\n")
+
+
 BESIDE = {
     "raising": ("import other\n", "\nraise ValueError('wrong')\n", "ValueError: wrong, at {other}:2"),
     "circular": ("import other\nname = 1\n", "from handlers import name\n", "(most likely due to a circular import)"),

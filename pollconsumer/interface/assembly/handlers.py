@@ -84,8 +84,7 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
             raise ConfigurationError(DJANGO_VARIABLE, site, f"{error}, or unset the variable") from None
         import_site(site, settings)
     for module in settings.handlers:
-        with importing("handlers", module):
-            import_module(module)
+        _import(module)
     handlers = {name: with_hooks(each.definition, each.hooks) for name, each in registry.handlers().items()}
     registry.imported = {*handlers, *settings.commands} if modules or settings.commands else None
     # The user's modules may have configured Django themselves, and imported its database.
@@ -94,6 +93,13 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
         return handlers  # a test's connections have a transaction of their own
     closing_connections = optional_part("closing_connections")
     return {name: handler.wrapped(closing_connections) for name, handler in handlers.items()}
+
+
+def _import(module: str) -> None:
+    with importing("handlers", module):
+        found = getattr(import_module(module), "__file__", None) or os.__file__
+    if module in sys.stdlib_module_names and Path(found).is_relative_to(Path(os.__file__).parent):
+        raise ConfigurationError("handlers", module, "Python has a module of this name: rename yours")
 
 
 def configured_recurrences(settings: Settings) -> dict[str, Recurrence]:
