@@ -7,7 +7,7 @@ from typing import Any, dataclass_transform
 
 @dataclass_transform(frozen_default=True)
 class Event:
-    """The base of events. The annotations of a subclass are its fields. Two events with equal fields are equal."""
+    """The base of events. A subclass's annotations are its fields. Events of one class with equal fields are equal."""
 
     # No named tuples: every launch imports two dozen of these classes, which took a twentieth of its start.
 

@@ -23,7 +23,7 @@ KEYS_OF_LAUNCHD = ("Minute", "Hour", "Day", "Month", "Weekday")
 
 
 def with_sunday_0(schedule: str) -> str:
-    """The schedule for Kubernetes and GitHub, where Sunday is only 0."""
+    """The schedule for platforms where Sunday is only 0."""
     _refuse_both_days(schedule, "this platform")
     return _with_sunday_0(schedule)
 

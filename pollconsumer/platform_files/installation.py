@@ -150,8 +150,8 @@ class Installation:
         return (program, *self._run(Path(directory) / config.name if config else None, options, schedule))
 
     def run_in_repository(self, *options: str, schedule: str) -> tuple[str, ...]:
-        """The command of a launch for a platform that launches rarely and charges for time. The launch may last until
-        the next one, and ends when its queues are empty."""
+        """The command of a launch for a platform that launches rarely and charges for time. It ends when its queues are
+        empty, at the next one, or after an hour."""
         window = self._rare_window(schedule)
         longest = () if window == self.settings.consumer.timeout else ("--timeout", f"{window:.0f}s")
         return self.run_at("pollconsumer", self.in_repository, "--until-empty", *longest, *options, schedule=schedule)

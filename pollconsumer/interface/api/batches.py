@@ -110,7 +110,7 @@ class AppBatch(Batch):
         return lambda store: answer_about(store, *question, readable=self._app.decoded)
 
     async def _pages_async(self, what: str) -> AsyncIterator[Any]:
-        """Yield the result of ``what``, as ``cancel``, for each chunk of members. Other calls may come in between."""
+        """As `_pages`: ask ``what`` chunk by chunk, and yield the answers. Other calls may come in between."""
         at: int | None = 0
         while at is not None:
             page, at = await self._app.ask_async(self._question(what, self._batch_queue, self.id, at))

@@ -327,7 +327,7 @@ class Arguments:
 
     def encoded(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
         """The payload of these arguments as JSON. ``dumper`` writes values that have no JSON form of their own, such as
-        a datetime. TypeError if the arguments do not fit, or an error of ``encode_payload``."""
+        a timedelta. TypeError if the arguments do not fit, or an error of ``encode_payload``."""
         payload = self.for_call(args, kwargs)
         try:
             return encode_named(payload)

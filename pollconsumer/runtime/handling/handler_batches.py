@@ -82,7 +82,7 @@ def member_of(sendable: Sendable, batch_queue: str, batch: str, number: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class MemberOutcome:
-    """How a member ended. ``error``: its last error; None if it is completed. ``result``: None unless it is completed.
+    """How a member ended. ``error``: its last error; None if none is kept. ``result``: None unless it is completed.
     ``index``: its number in the batch, from 0. ``handler``: empty if only the result is kept. ``payload``: None if it
     is no longer kept, as for completed and cancelled members."""
 

@@ -210,7 +210,7 @@ class Attempts:
             self.await_end()
 
     def await_end(self) -> None:
-        """Wait until a handler ends. The wait is short if outcomes wait to be settled."""
+        """Wait for a handler to end: `LONGEST_WAIT` at most; `HORIZON` if work waits."""
         soon = self._settling.since is not None or bool(self._exchange.reserved)
         self._executor.wait(HORIZON if soon else LONGEST_WAIT)
         self.stopping.attend()

@@ -227,8 +227,8 @@ class BatchReader:
         return frozenset(self._numbers(batch_queue, batch, "ended", chunk))
 
     def others(self, batch_queue: str, batch_id: str, sent: Sequence[tuple[str, str]]) -> list[str]:
-        """The ids of those members in ``sent``, each a queue and an id, that were not enqueued because another message
-        has the id: one that is not of this batch, and that the queue keeps, or whose id it remembers."""
+        """The ids of members in ``sent`` (pairs of queue and id) that were not enqueued, because a message outside this
+        batch has the id. The queue keeps that message, or remembers its id."""
         batch = self._counted(batch_queue, batch_id)
         if batch is None:
             return []
