@@ -228,8 +228,8 @@ def purge(letters: Chosen, unreadable: Quarantine | None, yes: bool) -> None:
 
 
 def _quarantine(selection: Selection, *, by_more: bool = False) -> Quarantine:
-    """The unreadable messages of the selected queue, or of all queues and the spool. UsageError if more than a queue is
-    given. ``by_more``: ids or --all are given."""
+    """The unreadable messages of the selected queue, or of all queues and the spool. UsageError if anything but
+    a queue is given. ``by_more``: ids or --all are given."""
     if by_more or (selection.handler, selection.headers) != (None, None):
         raise UsageError("--unreadable and a selection of dead letters", None, "--unreadable takes --queue alone")
     return Quarantine(opened(), selection.queue)
