@@ -659,11 +659,12 @@ def test_a_chain_ends_with_the_link_that_fails_and_says_so_and_goes_on_when_that
     assert words() == ["failed"]
 
 
+@pytest.mark.parametrize("before", [1, 2, 3])
 @pytest.mark.parametrize("act", [lambda handle: handle.wait(0), lambda handle: handle.cancel()])
 def test_a_chain_whose_last_link_was_purged_is_not_waited_for(
-    sandbox: Sandbox, act: Callable[[LinkHandle], None]
+    sandbox: Sandbox, act: Callable[[LinkHandle], None], before: int
 ) -> None:
-    handle = app.chain(add.args(1), add.args(-2)).enqueue()
+    handle = app.chain(*[add.args(1)] * before, add.args(-1 - before)).enqueue()
     sandbox.run()
     dead = handle.status()
     assert (dead.id, dead.state) == (handle.id, "dead")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from itertools import islice
@@ -110,7 +110,7 @@ class AppBatch(Batch):
         return lambda store: answer_about(store, *question, readable=self._app.decoded)
 
     async def _pages_async(self, what: str) -> AsyncIterator[Any]:
-        """As `_pages`: ask ``what`` chunk by chunk, and yield the answers. Other calls may come in between."""
+        """Ask ``what`` chunk by chunk, and yield the answers. Other calls may come in between."""
         at: int | None = 0
         while at is not None:
             page, at = await self._app.ask_async(self._question(what, self._batch_queue, self.id, at))
@@ -445,14 +445,15 @@ class LinkHandle(Handle[Any]):
         """The latest link, as the store has it."""
         following = None
         for queue, message_id in reversed(self._links):
-            with suppress(NotFound):
+            try:
                 found = store.inspector.message(message_id, queue)
-                if following and self._goes_on(found):
-                    outbox = store.keys.queue(found.queue, "outbox")
-                    if not store.wire.command("EXISTS", outbox):  # the next link was sent: it is there, or was deleted
-                        return store.inspector.message(*following)
-                return found
-            following = message_id, queue
+            except NotFound:
+                following = message_id, queue
+                continue
+            outbox = store.keys.queue(queue, "outbox")
+            if following and self._goes_on(found) and not store.wire.command("EXISTS", outbox):
+                return store.inspector.message(*following)  # it was sent: it is there by now, or was deleted
+            return found
         raise NotFound("no such message", self.id, "its chain is no longer kept")
 
     def _act(self, act: Callable[[str, str], Callable[[Store], T]]) -> T:
