@@ -185,8 +185,8 @@ def after_failure(
     since_due: float | None = None,
 ) -> Retry | None:
     """The next attempt after attempt number ``attempt`` (from 1) ended with ``error``; None if none is left or can
-    help, or after a week of deferrals. ``since_due``: seconds since the due time or the last step;
-    None if each attempt is charged."""
+    help, or after a week of deferrals. ``since_due``: seconds since the due time, or since the
+    last step or signal if that is later; None if each attempt is charged."""
     if is_fatal(error, fatal):
         return None
     if since_due is not None and is_deferred(error):  # GUARD what is deferred costs no attempt

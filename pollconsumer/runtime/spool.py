@@ -255,8 +255,8 @@ class Spool:
 
 def _reserved(ledger: int, count: int) -> tuple[str, range]:
     """The sender's id, and ``count`` new numbers, all greater than earlier ones. They are also at least the clock's
-    microseconds, in case the directory was restored from an older copy. Copies of a directory, on this machine or
-    another one, have other ids: queues would skip the lower numbers of two that share one."""
+    microseconds, in case the directory was restored from an older copy. Each copy of
+    a directory has an id of its own: if two shared an id, queues would skip the lower numbers."""
     found = _LEDGER.fullmatch(os.pread(ledger, 64, 0))
     stored, last = (found[1].decode(), int(found[2])) if found else (os.urandom(8).hex(), 0)
     first = max(last + 1, time.time_ns() // 1000)

@@ -16,7 +16,7 @@ from pollconsumer.core.choices import After, Overlap
 from pollconsumer.core.errors import OF_ANY_QUEUE, BadData, NotFound, PollConsumerError, StoreRefused
 from pollconsumer.core.events import Event
 from pollconsumer.core.lifecycle import State, state_of
-from pollconsumer.core.notation.instants import moment_of
+from pollconsumer.core.notation.instants import epoch_ms, moment_of
 from pollconsumer.core.recurrence import Recurrence, Replaced, Tick, recurrence_from_json, tick, tick_after_end
 from pollconsumer.store.client.wire import Wire
 from pollconsumer.store.keyspace import Keys
@@ -30,7 +30,7 @@ from pollconsumer.store.records.occurrences import (
     record_of,
 )
 from pollconsumer.store.records.reservations import Claim
-from pollconsumer.store.records.rows import ENDING, ended_at, id_bytes, id_text, pack6, read_row
+from pollconsumer.store.records.rows import ENDING, ended_at, id_bytes, id_text, read_row
 from pollconsumer.store.server import count_of, fields_like, literal, now_ms, readable_queues, unreachable
 
 PAGE = 1000
@@ -401,15 +401,15 @@ class LaunchRecurrences:
         return ends | self._ends_of_forgotten(queue, forgotten)
 
     def _ends_of_forgotten(self, queue: str, occurrences: dict[bytes, Occurrence]) -> dict[bytes, int]:
-        """When those of ``occurrences``, by recurrence, were completed that were the last to be, in epoch ms."""
+        """For each recurrence whose occurrence was its last to be completed: when that was, in epoch ms."""
         if not occurrences:
             return {}
         fields = [name + b":previous" for name in occurrences]
         previous = self._wire.command("HMGET", self._keys.queue(queue, "recurrence_counters"), *fields)
         return {
-            name: int.from_bytes(held[6:12], "big")
-            for (name, each), held in zip(occurrences.items(), previous, strict=True)
-            if held is not None and held[:6] == pack6(each.instant)
+            name: epoch_ms(last.completed)
+            for (name, each), last in zip(occurrences.items(), map(read_previous, previous), strict=True)
+            if last is not None and epoch_ms(last.instant) == each.instant
         }
 
     def begin_anew(self, claim: Claim, queue: str) -> None:

@@ -31,7 +31,7 @@ def doctor(quiet: bool) -> int:
 
     In an hourly crontab line, 'pollconsumer doctor --quiet' makes cron send a mail when there is a problem."""
     settings, store = current_settings(), opened(warn=lambda _: None)  # doctor itself looks for such problems
-    store.inspector.now()  # raises if the store is away, which the teller and the look would each wait for
+    store.inspector.now()  # wait here for a store that is away; else the teller and the look would both wait
     teller = FindingTeller(settings, store)
     with teller.turn(unrecorded=True) as is_ours:
         facts, found = look(settings, store)

@@ -39,9 +39,8 @@ class MessageMaker:
         _, self._queue, self._name, _, *rest = first
         self._rest = tuple(rest)
         self._defaults = definition.defaults
-        self._has_no_options = self._defaults[1:3] == (None, None) and not (
-            first.retry or first.digest or first.continuation
-        )
+        is_rated = definition.rate is not None or definition.rate_key is not None
+        self._has_no_options = not (is_rated or first.retry or first.digest or first.continuation)
 
     def messages(self, payloads: Iterable[Args[...] | Mapping[str, Any]]) -> list[NewMessage]:
         """A new message for each set of arguments. Options of an `Args` are added to the maker's options. TypeError if

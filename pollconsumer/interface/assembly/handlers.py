@@ -96,6 +96,7 @@ def import_handlers(settings: Settings) -> dict[str, Handler]:
 
 
 def _import(module: str) -> None:
+    """Import a module of handlers. ConfigurationError if Python's own module of that name was imported instead."""
     with importing("handlers", module):
         found = getattr(import_module(module), "__file__", None) or os.__file__
     if module in sys.stdlib_module_names and Path(found).is_relative_to(Path(os.__file__).parent):

@@ -161,7 +161,7 @@ def check_shared_directory(data: str) -> None:
 
 
 def _naming(rule: str) -> Callable[[str], None]:
-    """A check that raises ValueError with ``rule`` for text that is no path, such as ``~user`` of an unknown user."""
+    """A check of a path. ValueError with ``rule`` if it is invalid, such as ``~user`` where no such user exists."""
 
     def check(path: str) -> None:
         try:

@@ -95,7 +95,7 @@ class Attempts:
                 self._settling.postpone(reservation, error)
             except (Crashed, Malformed) as error:
                 self._settling.dead_letter(reservation, handler, error, reservation.server_ms(self._launch.clock()))
-                self.settle()  # it was told: the next message may end this process, too
+                self.settle()  # the log has it, and the next message may end this process
         if self._settling.watched:
             self.settle()
         return None

@@ -439,7 +439,7 @@ def _went_on_at(attempt: Attempt, now: int) -> int:
     recorded = (attempt.context.delivery.recorded if attempt.context else None) or Recorded()
     instants = [at for step in recorded.steps for at in (step.at, step.until or 0)]
     instants += [signal.at for signal in recorded.signals]
-    return max(rows.due_at(attempt.reservation.row), *[at for at in instants if at <= now], 0)
+    return max([rows.due_at(attempt.reservation.row), *(at for at in instants if at <= now)])
 
 
 def _kept(problem: str, traced: str) -> str:

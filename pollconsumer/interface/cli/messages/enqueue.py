@@ -70,8 +70,8 @@ from pollconsumer.runtime.system.watchdog import lift
 from pollconsumer.store.queues.producer import Enqueued, Producer
 
 CALLBACK = "HANDLER[=PAYLOAD]"
-BULK, LONG = 1000, 4 * 2**20
-"""The most lines that are enqueued together; fewer once they have so many bytes."""
+BULK, BULK_BYTES = 1000, 4 * 2**20
+"""Lines are enqueued together until there are so many, or until they have so many bytes."""
 CALLBACKS = ("then", "failed", "ended")
 NO_CALLBACKS = "a line has no callbacks: a batch of lines has, as --then HANDLER; a message in Python, using(then=…)"
 LONGEST_EXAMPLE = 400
@@ -247,7 +247,7 @@ def _parts(lines: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes
     for each in lines:
         part.append(each)
         size += len(each[1])
-        if len(part) == BULK or size >= LONG:
+        if len(part) == BULK or size >= BULK_BYTES:
             yield part
             part, size = [], 0
     if part:
